@@ -1,0 +1,83 @@
+# Everything runs in .venv, which is made from setup.cfg and constraints.txt when one of
+# them has changed. `make EXTRAS=cuda install` adds an extra (cuda, tpu, tfds, notebook).
+
+CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in $(CANDIDATES); do \
+	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && echo $$p && break; done)
+EXTRAS ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+PIP := $(RUN) -m pip --disable-pip-version-check
+DEMO := runs/digits
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint format install constraints clean
+
+help:
+	@echo 'make demo         the main job on the embedded digits; leaves $(DEMO)/'
+	@echo 'make test         all fast tests (slow ones: pytest -m slow)'
+	@echo 'make lint         formatter, linter and type checker, changing nothing'
+	@echo 'make format       formats the code and mends what the linter can mend'
+	@echo 'make install      only the environment; EXTRAS=cuda (tpu, tfds, ...) adds an extra'
+	@echo 'make constraints  renews constraints.txt (from the newest versions there are)'
+	@echo 'make clean        removes the environment and the caches; keeps runs/'
+	@echo 'PYTHON=<command> chooses the Python (3.11 or newer) that makes the environment.'
+
+demo: install
+	$(RUN) -m dpaf_jax.main --config=configs/digits.py --workdir=$(DEMO)
+	@echo; for picture in $(DEMO)/release/*.png; do echo "Picture: $$picture"; done
+	@echo 'Report:  $(DEMO)/report.html'
+	@echo 'Release: $(DEMO)/release; its ε, and why it holds, in privacy.json there'
+
+# One worker per core, at most 8; a worker compiles on about one core.
+test: $(VENV)/installed-dev
+	$(RUN) -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal
+
+lint: $(VENV)/installed-dev
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(RUN) -m mypy
+
+format: $(VENV)/installed-dev
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+install: $(VENV)/installed$(addprefix -,$(EXTRAS))
+
+$(VENV)/installed: setup.cfg pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/installed-%: setup.cfg pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install -c constraints.txt -e '.[$*]'
+	@touch $(VENV)/installed $@
+
+# Debian and Ubuntu ship Python without ensurepip; the pip outside serves then.
+$(VENV)/bin/python:
+	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or newer among: $(CANDIDATES).' \
+	  'Install one, or name it: make PYTHON=/path/to/python'; exit 1; } >&2
+	@$(PYTHON) -c '$(NEW_ENOUGH)' || { echo 'PYTHON=$(PYTHON) is not' \
+	  'Python 3.11 or newer; name another one.'; exit 1; } >&2
+	@echo 'Making $(VENV) with $(PYTHON); installing takes a few minutes and 1.3 GB.'
+	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then \
+	  $(PYTHON) -m venv $(VENV); \
+	else \
+	  $(PYTHON) -m venv --without-pip $(VENV) && \
+	  $(PYTHON) -m pip --python $(RUN) install pip; \
+	fi || { rm -rf $(VENV); echo 'This Python has neither ensurepip nor pip: install' \
+	  'pip (Debian, Ubuntu: python3-pip or python3-venv).'; exit 1; } >&2
+
+constraints:
+	rm -rf build/constraints
+	$(PYTHON) -m venv build/constraints
+	build/constraints/bin/python -m pip install '.[dev]'
+	{ sed '/^[^#]/,$$d' constraints.txt; build/constraints/bin/python -m pip freeze \
+	  --exclude dpaf_jax | LC_ALL=C sort -f; } > build/constraints.txt
+	mv build/constraints.txt constraints.txt
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

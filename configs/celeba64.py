@@ -1,0 +1,37 @@
+"""CelebA at 64 x 64: `:gender` (two classes, the default) or `:hair` (three).
+
+python -m dpaf_jax.main --config=configs/celeba64.py:hair --workdir=runs/hair \
+        --config.data.source=celeba:/path/to/celeba
+"""
+
+from ml_collections import ConfigDict
+
+from configs import default, variants
+
+CLASSES = {'gender': 2, 'hair': 3}  # female, male; black, blond, brown
+
+
+def get_config(argument: str = 'gender') -> ConfigDict:
+    """Returns the CelebA config for 'gender' or 'hair', with ',canonical' if wanted."""
+    attribute, _, variant = argument.partition(',')
+    if attribute not in CLASSES:
+        raise ValueError(f"argument is {argument!r}. Choose 'gender' or 'hair'.")
+    variant = variant or 'one_shot'
+    config = variants.choose(default.get_config(), variant)
+    config.data.source = 'celeba:celeba'
+    config.data.attribute = attribute
+    config.data.num_classes = CLASSES[attribute]
+    config.data.image_size = 64
+    config.data.channels = 3
+    config.privacy.delta = 1e-6  # N is between 10^5 and 10^6
+    config.networks.layers = 'C2-C2-C1'
+    if variant == 'one_shot':
+        config.networks.generator_width = 32
+        config.dpaf.taps = 'count,fourier,conv1,conv2'
+        config.dpaf.generator_steps = 4000
+        config.dpaf.generator.batch_size = 64
+    else:
+        config.dpaf.batch_size = 64
+        config.dpaf.generator.batch_size = 64
+        config.dpaf.conv2.batch_size = 512
+    return config

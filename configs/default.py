@@ -1,0 +1,109 @@
+"""Every field of a run, with DPAF's canonical values; other configs are deltas of this.
+
+Values that the papers print are theirs (batch 24, mu = 8, n_critic = 3, top 90 %,
+z of 100 dimensions, budgets (0.1, rest, 0.1)); what they leave open is ours and is
+listed with its reason in docs/algorithm.md. Any field can be replaced on the command
+line: --config.privacy.epsilon=1 --config.dpaf.conv2.gradient=group.
+"""
+
+from ml_collections import ConfigDict
+
+
+def get_config() -> ConfigDict:
+    """Returns the canonical configuration: certified DPAF on the embedded digits."""
+    config = ConfigDict()
+    config.method = 'dpaf'  # which generative method: one file in dpaf_jax/methods/
+
+    config.data = data = ConfigDict()
+    data.source = 'digits'  # digits | tfds:<name> | folder:, npz:, celeba:, ffhq:<path>
+    data.image_size = 16  # images are cropped to the centred square, then resized
+    data.channels = 1  # 1: grey, 3: colour
+    data.num_classes = 10  # labels are 0 .. num_classes - 1
+    data.num_examples = 0  # N, public; 0: from the prepared manifest
+    data.test_fraction = 0.2  # held out by a hash where the source has no test split
+    data.attribute = ''  # celeba: 'gender' or 'hair'; ffhq: 'gender'
+    data.annotations = ''  # ffhq: folder or file of the FFHQ features JSON
+    data.class_prior = ()  # public class probabilities; empty: uniform
+    data.cache = ''  # where decoded images are kept (private!); '': in the workdir
+
+    config.privacy = privacy = ConfigDict()
+    privacy.guarantee = 'certified'  # certified | as_published (certifies nothing)
+    privacy.epsilon = 10.0  # total budget; inf: no noise, no clip, no guarantee
+    privacy.delta = 1e-5  # total; should be below 1 / num_examples
+    privacy.budgets = '0.1,rest,0.1'  # conv1, conv2*, DPAGG: '0.1', '20%' or 'rest'
+    privacy.overflow_fraction = 0.01  # share of delta paid for batches that overflow
+
+    config.networks = networks = ConfigDict()
+    networks.layers = 'C2-C1-x'  # conv1-conv2*-conv3*; each layer halves the side
+    networks.kernel_size = 4
+    networks.width = 32  # maps of the first layer; doubles from layer to layer ...
+    networks.max_width = 256  # ... up to this
+    networks.fc_width = 128  # units between the two fully connected layers
+    networks.generator_width = 32  # as width, for the generator, from the image inwards
+    networks.z_dim = 100
+    networks.label_injection = 'first_layer'  # first_layer | input | none (D only)
+
+    config.dpaf = dpaf = ConfigDict()
+    dpaf.batches = 'mixed'  # mixed (canonical) | class_pure: one aggregate per class
+    dpaf.batch_size = 24  # expected images per aggregate; 0: all there are (q = 1)
+    dpaf.classes_per_step = 0  # class_pure: classes in turn, so many a step; 0: all
+    dpaf.epochs = 5.0  # how often DPAGG sees an image, in expectation
+    dpaf.asymmetry = 8  # mu: conv2* is updated every so many DPAGG steps
+    dpaf.n_critic = 3  # the generator is updated every so many DPAGG steps ...
+    dpaf.generator_steps = 1  # ... by so many steps
+    dpaf.keep_fraction = 0.9  # of each per-example gradient, by magnitude, before clip
+    dpaf.taps = 'conv2'  # DPAGG's columns: count,pixels,fourier,conv1,conv2
+
+    dpaf.classifier = classifier = ConfigDict()  # phase 1
+    classifier.private = 'all'  # all | conv1 (head random) | none (conv1 random too)
+    classifier.unit = 'singleton'  # what is clipped: singleton | group
+    classifier.num_groups = 8  # unit = group: groups per step
+    classifier.batch_size = 192  # expected
+    classifier.epochs = 2.0
+    classifier.l2_clip_norm = 1.0
+    classifier.optimizer = 'adam'  # adam | momentum | sgd
+    classifier.learning_rate = 1e-3
+
+    dpaf.conv2 = conv2 = ConfigDict()
+    conv2.gradient = 'singleton'  # singleton | group | cotangent | none (stays random)
+    conv2.num_groups = 8  # gradient = group: groups per update
+    conv2.batch_size = 192  # expected; canonical: asymmetry x batch_size
+    conv2.l2_clip_norm = 1.0
+    conv2.optimizer = 'adam'
+    conv2.learning_rate = 2e-4
+
+    dpaf.head = head = ConfigDict()  # conv3* and FC*
+    head.optimizer = 'adam'
+    head.learning_rate = 2e-4
+
+    dpaf.generator = generator = ConfigDict()
+    generator.loss_single = (
+        1.0  # weight: adversarial, D without aggregation (canonical)
+    )
+    generator.loss_aggregate = 0.0  # weight: adversarial on (noisy) aggregates
+    generator.loss_match = 0.0  # weight: unbiased distance to the class aggregates
+    generator.batch_size = 24  # images per step
+    generator.optimizer = 'adam'
+    generator.learning_rate = 2e-4
+    generator.schedule = 'constant'  # constant | cosine: down to 2 % at the end
+    generator.ema_decay = 0.999  # of the released weights; 0: the last ones
+
+    config.run = run = ConfigDict()  # nothing here changes what is computed
+    run.devices = 0  # accelerators to use; 0: all
+    run.checkpoint_seconds = 300.0
+    run.keep_checkpoints = 2
+
+    config.samples = samples = ConfigDict()
+    samples.num = (
+        60000  # synthetic images of the samples stage; labels follow the prior
+    )
+
+    config.evaluation = evaluation = ConfigDict()
+    evaluation.seeds = 5
+    evaluation.epochs = 5  # over the synthetic images
+    evaluation.batch_size = 128
+    evaluation.train_on_real = False  # also the ceiling, under nonprivate/
+
+    config.release = release = ConfigDict()
+    release.test_set_is_public = False  # then the model card states test accuracies
+    return config

@@ -1,0 +1,22 @@
+"""MNIST: 60 000 grey images of 28 x 28 in ten classes.
+
+python -m dpaf_jax.main --config=configs/mnist.py --workdir=runs/mnist \
+        --config.data.source=npz:/path/to/mnist.npz
+"""
+
+from ml_collections import ConfigDict
+
+from configs import default, variants
+
+
+def get_config(variant: str = 'one_shot') -> ConfigDict:
+    """Returns the MNIST config; `:canonical` for small mixed batches as printed."""
+    config = variants.choose(default.get_config(), variant)
+    config.data.source = 'tfds:mnist'
+    config.data.image_size = 28
+    config.data.num_examples = 60000
+    if variant == 'one_shot':
+        config.networks.layers = 'C1-C1-x'
+        config.dpaf.taps = 'count,fourier,conv2'
+        config.dpaf.generator_steps = 4000
+    return config

@@ -1,0 +1,37 @@
+"""Named settings that several configs share, as deltas of the canonical default."""
+
+from ml_collections import ConfigDict
+
+
+def one_shot(config: ConfigDict) -> ConfigDict:
+    """DPAGG once per class over all images; the generator matches the aggregates.
+
+    DPAF with class-pure batches, q = 1 and one step: all of epsilon buys one release of
+    a class x feature table, and everything after it is post-processing.
+    """
+    config.networks.label_injection = 'none'
+    dpaf = config.dpaf
+    dpaf.batches = 'class_pure'
+    dpaf.batch_size = 0
+    dpaf.epochs = 1.0
+    dpaf.n_critic = 1
+    dpaf.taps = 'count,fourier,conv1,conv2'
+    dpaf.classifier.private = 'none'
+    dpaf.conv2.gradient = 'none'
+    generator = dpaf.generator
+    generator.loss_single = 0.0
+    generator.loss_match = 1.0
+    generator.batch_size = 200
+    generator.learning_rate = 2e-3
+    generator.schedule = 'cosine'
+    generator.ema_decay = 0.99
+    return config
+
+
+def choose(config: ConfigDict, variant: str) -> ConfigDict:
+    """Applies a variant by the name that follows a config's path: `mnist.py:canonical`."""
+    if variant == 'one_shot':
+        return one_shot(config)
+    if variant != 'canonical':
+        raise ValueError(f"variant is {variant!r}. Choose 'one_shot' or 'canonical'.")
+    return config

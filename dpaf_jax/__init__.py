@@ -1,0 +1,33 @@
+"""Differentially private image synthesis whose epsilon is true for the code that runs.
+
+import dpaf_jax
+release, report = dpaf_jax.synthesize(config, 'runs/digits')
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpaf_jax.errors import UserError
+    from dpaf_jax.pipeline import Pipeline, Result, synthesize
+    from dpaf_jax.release import Release, load_release
+
+__version__ = '0.1.0'
+__all__ = ['Pipeline', 'Release', 'Result', 'UserError', 'load_release', 'synthesize']
+
+_HOMES = {
+    'Pipeline': 'pipeline',
+    'Result': 'pipeline',
+    'synthesize': 'pipeline',
+    'Release': 'release',
+    'load_release': 'release',
+    'UserError': 'errors',
+}
+
+
+def __getattr__(name: str) -> Any:
+    # On demand: `main` must choose JAX's platform before JAX is imported, and `sample`
+    # needs neither data nor training code.
+    if name not in _HOMES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return getattr(importlib.import_module(f'{__name__}.{_HOMES[name]}'), name)

@@ -1,0 +1,88 @@
+"""Checkpoints of a run: Orbax, atomic, the last few kept, one folder per phase.
+
+What resumes a run: the newest complete checkpoint of its phase, or the phase's start.
+All randomness derives from the run's entropy and the step, so nothing else is needed
+for the resumed run to repeat the uninterrupted one bit for bit.
+"""
+
+import logging
+import pathlib
+from typing import Any, TypeVar
+
+import orbax.checkpoint as ocp
+
+from dpaf_jax.errors import UserError
+
+Tree = TypeVar('Tree')
+
+
+class Checkpoints:
+    """Saves and restores the state of one phase.
+
+    Args:
+        directory: of this phase; created when first saved to.
+        keep: how many checkpoints to keep.
+    """
+
+    def __init__(self, directory: pathlib.Path, keep: int):
+        logging.getLogger('absl').setLevel(logging.WARNING)
+        self._directory = directory.absolute()
+        self._manager = ocp.CheckpointManager(
+            self._directory,
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=keep, create=True, enable_async_checkpointing=False
+            ),
+        )
+
+    def latest_step(self) -> int | None:
+        """The newest complete checkpoint's step."""
+        return self._manager.latest_step()
+
+    def save(self, step: int, state: Any) -> None:
+        """Writes host arrays; visible only when complete.
+
+        Raises:
+            UserError: the folder cannot be written, as on a full disk.
+        """
+        if step == self.latest_step():
+            return
+        try:
+            self._manager.save(step, args=ocp.args.StandardSave(state))
+            self._manager.wait_until_finished()
+        except OSError as error:
+            raise UserError(
+                str(self._directory),
+                f'the checkpoint of step {step} could not be written ({error})',
+                'Free some space and start again: the run resumes from the last one',
+            ) from error
+
+    def restore(self, like: Tree) -> tuple[Tree, int] | None:
+        """The newest checkpoint and its step; None if there is none.
+
+        Args:
+            like: a tree of the expected structure, shapes and dtypes.
+
+        Raises:
+            UserError: the checkpoint is damaged or belongs to something else.
+        """
+        step = self.latest_step()
+        if step is None:
+            return None
+        try:
+            state = self._manager.restore(step, args=ocp.args.StandardRestore(like))
+        except Exception as error:
+            raise UserError(
+                f'{self._directory}/{step}',
+                f'the checkpoint is damaged or of another run ({_first_line(error)})',
+                'Delete this folder to resume from the one before it, if there is one; '
+                'the steps since then are computed again with the same keys and bits',
+            ) from error
+        return state, step
+
+    def close(self) -> None:
+        """Releases the manager's threads."""
+        self._manager.close()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,339 @@
+"""The config as typed, frozen objects: read once at the door, checked, then trusted.
+
+Values live in `configs/`; this file gives each field its type and its permitted
+range. Below `main` nobody asks a ConfigDict for anything.
+"""
+
+import dataclasses
+import json
+import math
+import re
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from ml_collections import ConfigDict
+
+from dpaf_jax.errors import UserError
+
+T = TypeVar('T')
+
+
+def one_of(*choices: str) -> Any:
+    """A field that takes one of a few words."""
+    return dataclasses.field(metadata={'choices': choices})
+
+
+def at_least(low: float) -> Any:
+    """A number that is finite and not below `low`."""
+    return dataclasses.field(metadata={'low': low})
+
+
+def above(low: float) -> Any:
+    """A number that is finite and strictly above `low`."""
+    return dataclasses.field(metadata={'above': low})
+
+
+def between(low: float, high: float) -> Any:
+    """A number in the closed interval [low, high]."""
+    return dataclasses.field(metadata={'low': low, 'high': high})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Which images, and what is publicly known about them."""
+
+    source: str
+    image_size: int = at_least(4)
+    channels: int = at_least(1)
+    num_classes: int = at_least(1)
+    num_examples: int = at_least(0)
+    test_fraction: float = between(0.0, 0.9)
+    attribute: str = one_of('', 'gender', 'hair')
+    annotations: str
+    class_prior: tuple[float, ...]
+    cache: str
+
+    @property
+    def prior(self) -> tuple[float, ...]:
+        """The public class probabilities, [num_classes], summing to 1."""
+        if not self.class_prior:
+            return (1 / self.num_classes,) * self.num_classes
+        return self.class_prior
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivacyConfig:
+    """The guarantee asked for."""
+
+    guarantee: str = one_of('certified', 'as_published')
+    epsilon: float
+    delta: float
+    budgets: str
+    overflow_fraction: float = between(0.0, 0.5)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NetworksConfig:
+    """Shapes of the classifier, the discriminator and the generator."""
+
+    layers: str
+    kernel_size: int = at_least(2)
+    width: int = at_least(1)
+    max_width: int = at_least(1)
+    fc_width: int = at_least(1)
+    generator_width: int = at_least(1)
+    z_dim: int = at_least(1)
+    label_injection: str = one_of('first_layer', 'input', 'none')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierConfig:
+    """DPAF's phase 1: the classifier whose conv1 is kept."""
+
+    private: str = one_of('all', 'conv1', 'none')
+    unit: str = one_of('singleton', 'group')
+    num_groups: int = at_least(1)
+    batch_size: int = at_least(1)
+    epochs: float = above(0.0)
+    l2_clip_norm: float = above(0.0)
+    optimizer: str = one_of('adam', 'momentum', 'sgd')
+    learning_rate: float = above(0.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Conv2Config:
+    """DPAF's conv2*: how its private gradient is taken."""
+
+    gradient: str = one_of('singleton', 'group', 'cotangent', 'none')
+    num_groups: int = at_least(1)
+    batch_size: int = at_least(1)
+    l2_clip_norm: float = above(0.0)
+    optimizer: str = one_of('adam', 'momentum', 'sgd')
+    learning_rate: float = above(0.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeadConfig:
+    """DPAF's conv3* and FC*, trained on DPAGG's output."""
+
+    optimizer: str = one_of('adam', 'momentum', 'sgd')
+    learning_rate: float = above(0.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneratorConfig:
+    """DPAF's generator: its losses and its optimiser."""
+
+    loss_single: float = at_least(0.0)
+    loss_aggregate: float = at_least(0.0)
+    loss_match: float = at_least(0.0)
+    batch_size: int = at_least(1)
+    optimizer: str = one_of('adam', 'momentum', 'sgd')
+    learning_rate: float = above(0.0)
+    schedule: str = one_of('constant', 'cosine')
+    ema_decay: float = between(0.0, 0.999999)
+
+    @property
+    def adversarial(self) -> bool:
+        """Whether the discriminator's head is needed at all."""
+        return self.loss_single > 0 or self.loss_aggregate > 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpafConfig:
+    """DPAF: schedule, aggregation and the parts."""
+
+    batches: str = one_of('mixed', 'class_pure')
+    batch_size: int = at_least(0)
+    classes_per_step: int = at_least(0)
+    epochs: float = above(0.0)
+    asymmetry: int = at_least(1)
+    n_critic: int = at_least(1)
+    generator_steps: int = at_least(1)
+    keep_fraction: float = between(0.01, 1.0)
+    taps: str
+    classifier: ClassifierConfig
+    conv2: Conv2Config
+    head: HeadConfig
+    generator: GeneratorConfig
+
+    @property
+    def tap_names(self) -> tuple[str, ...]:
+        """What DPAGG aggregates, in the order of its output."""
+        return tuple(name.strip() for name in self.taps.split(','))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """How a run uses its machine; changes nothing of what is computed."""
+
+    devices: int = at_least(0)
+    checkpoint_seconds: float = at_least(0.0)
+    keep_checkpoints: int = at_least(1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplesConfig:
+    """The synthetic data set of the samples stage."""
+
+    num: int = at_least(1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """Train on synthetic, test on real."""
+
+    seeds: int = at_least(1)
+    epochs: int = at_least(1)
+    batch_size: int = at_least(1)
+    train_on_real: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleaseConfig:
+    """What the release may say."""
+
+    test_set_is_public: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """A whole run."""
+
+    method: str
+    data: DataConfig
+    privacy: PrivacyConfig
+    networks: NetworksConfig
+    dpaf: DpafConfig
+    run: RunConfig
+    samples: SamplesConfig
+    evaluation: EvaluationConfig
+    release: ReleaseConfig
+
+
+def from_config_dict(config: ConfigDict) -> Config:
+    """Turns a ConfigDict into typed objects.
+
+    Args:
+        config: with exactly the fields of `configs/default.py`.
+
+    Returns:
+        The frozen `Config`.
+
+    Raises:
+        UserError: for an unknown or missing field, a wrong type, a value out of range.
+    """
+    typed = _read(Config, config.to_dict(), 'config')
+    _check_data(typed.data)
+    _check_privacy(typed.privacy)
+    return typed
+
+
+def from_public_dict(fields: Mapping[str, Any]) -> Config:
+    """Reads the config of a release, whose paths have been taken out."""
+    return _read(Config, fields, 'config')
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """The inverse of `from_config_dict`, as plain JSON values."""
+    return dataclasses.asdict(config)
+
+
+def public_dict(config: Config) -> dict[str, Any]:
+    """The config as it may be released: no path of the owner's machine in it."""
+    fields = json.loads(json.dumps(to_dict(config)))
+    if math.isinf(config.privacy.epsilon):
+        fields['privacy']['epsilon'] = 'inf'
+    kind = config.data.source.partition(':')[0]
+    # A TFDS name is public; everything else behind the colon or the @ is a path.
+    public = config.data.source.partition('@')[0] if kind == 'tfds' else kind
+    fields['data']['source'] = public
+    fields['data']['cache'] = ''
+    fields['data']['annotations'] = ''
+    return fields
+
+
+def _read(cls: type[T], values: Mapping[str, Any], path: str) -> T:
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for name in values:
+        if name not in fields:
+            raise UserError(
+                f'{path}.{name}', 'no such field', f'Fields here: {", ".join(fields)}'
+            )
+    read: dict[str, Any] = {}
+    for name, field in fields.items():
+        where = f'{path}.{name}'
+        if name not in values:
+            raise UserError(where, 'is missing', 'Start from configs/default.py')
+        hint, value = hints[name], values[name]
+        if dataclasses.is_dataclass(hint):
+            if not isinstance(value, Mapping):
+                raise UserError(
+                    where, f'is {value!r}, not a group of fields', 'Set its fields'
+                )
+            read[name] = _read(typing.cast(type, hint), value, where)
+        else:
+            read[name] = _read_leaf(hint, value, field.metadata, where)
+    return cls(**read)
+
+
+def _read_leaf(hint: Any, value: Any, limits: Mapping[str, Any], where: str) -> Any:
+    if hint == tuple[float, ...]:
+        try:
+            return tuple(float(v) for v in value)
+        except (TypeError, ValueError):
+            raise UserError(where, f'is {value!r}', 'Give a tuple of numbers') from None
+    if hint is float and (type(value) is int or value == 'inf'):
+        value = float(value)
+    if type(value) is not hint:
+        raise UserError(where, f'is {value!r}', f'It must be of type {hint.__name__}')
+    if 'choices' in limits and value not in limits['choices']:
+        words = ', '.join(repr(c) for c in limits['choices'])
+        raise UserError(where, f'is {value!r}', f'Choose one of {words}')
+    if isinstance(value, int | float) and not isinstance(value, bool) and limits:
+        low, high = limits.get('low', -math.inf), limits.get('high', math.inf)
+        too_small = value < low or value <= limits.get('above', -math.inf)
+        if too_small or value > high or not math.isfinite(value):
+            bound = (
+                f'above {limits["above"]}' if 'above' in limits else f'at least {low}'
+            )
+            top = f' and at most {high}' if 'high' in limits else ''
+            raise UserError(where, f'is {value}', f'It must be {bound}{top}')
+    return value
+
+
+def _check_data(data: DataConfig) -> None:
+    prior = data.class_prior
+    if prior and (
+        len(prior) != data.num_classes or min(prior) <= 0 or abs(sum(prior) - 1) > 1e-6
+    ):
+        raise UserError(
+            'config.data.class_prior',
+            f'is {prior}',
+            f'Give {data.num_classes} positive numbers that sum to 1, from public knowledge',
+        )
+    if not re.fullmatch(r'digits|(tfds|folder|npz|celeba|ffhq):.+', data.source):
+        raise UserError(
+            'config.data.source',
+            f'is {data.source!r}',
+            "Use 'digits', 'tfds:<name>', or folder:, npz:, celeba: or ffhq: and a path",
+        )
+
+
+def _check_privacy(privacy: PrivacyConfig) -> None:
+    if not privacy.epsilon > 0:
+        raise UserError(
+            'config.privacy.epsilon', f'is {privacy.epsilon}', 'It must be above 0'
+        )
+    if not 0 <= privacy.delta < 1:
+        raise UserError(
+            'config.privacy.delta', f'is {privacy.delta}', 'It must be in (0, 1)'
+        )
+    if privacy.delta == 0 and math.isfinite(privacy.epsilon):
+        raise UserError(
+            'config.privacy.delta',
+            'is 0, which no Gaussian mechanism can meet',
+            'Use less than 1 / num_examples, such as 1e-5',
+        )

@@ -1,0 +1,171 @@
+"""conv2*: how it learns from private images (Algorithm 1, lines 9-12).
+
+With `singleton` or `group` units each unit is its own aggregate; with `cotangent` the
+gradient of <v, SIN(f(x))> is taken at v = dL'/da of an aggregate a that is already
+released. In both cases a unit's gradient depends on its own records and on released
+values alone; it is clipped, summed and noised. One record moves the sum by at most C, or
+2C where its group changes from one content to another.
+
+`as_published` takes v at noise-free aggregates of the batches that DPAGG has just used:
+one record then moves everybody's gradient, and two mechanisms share one sample.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from dpaf_jax import losses, parallel
+from dpaf_jax.classifier import Units
+from dpaf_jax.gan import Gan, GanState, Params, StepKeys
+from dpaf_jax.networks import label_planes, to_float
+from dpaf_jax.privacy.aggregation import simplified_instance_norm
+from dpaf_jax.privacy.clipping import clipped_gradient_sum
+from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.rows import sin_maps
+
+
+def _unit_loss(
+    gan: Gan, conv2: Params, head: Params, unit: dict[str, jax.Array], is_real: bool
+) -> jax.Array:
+    """L'_BCE of one unit's aggregate; unit: maps1 [M, ...], weight [M]."""
+    maps = simplified_instance_norm(gan.networks.conv2.apply(conv2, unit['maps1']))
+    made = jnp.einsum('m,mhwc->hwc', unit['weight'], maps)
+    return losses.binary_cross_entropy(
+        gan.networks.head.apply(head, made[None]), is_real
+    )
+
+
+def _maps1(gan: Gan, params: Params, images: jax.Array, labels: jax.Array) -> jax.Array:
+    planes = label_planes(labels, gan.networks.num_classes)
+    return gan.networks.conv1.apply(params['conv1'], images, planes)
+
+
+def cotangents(gan: Gan, state: GanState) -> jax.Array:
+    """[A, p, p, m]: dL'/da at each released aggregate a."""
+    released = gan.rows.part(state.latest, 'conv2')
+
+    def loss(maps: jax.Array) -> jax.Array:
+        logits = gan.networks.head.apply(state.params['head'], maps)
+        return len(maps) * losses.binary_cross_entropy(logits, True)
+
+    return jax.grad(loss)(released)
+
+
+def _raw_cotangents(gan: Gan, state: GanState, units: Units) -> jax.Array:
+    """As `cotangents`, at noise-free aggregates of each batch: as_published only."""
+    images = to_float(units.images)
+    size = gan.dpagg.expected_batch_size
+
+    def batch_sum(images: Any, labels: Any, padding: Any) -> jax.Array:
+        maps = sin_maps(gan.networks, state.params, images, labels)[1]
+        return jnp.einsum('b,bhwc->hwc', 1.0 - padding.astype(jnp.float32), maps)
+
+    sums = jax.vmap(batch_sum)(images, units.labels, units.is_padding_example)
+    raw = parallel.total(sums) / size
+
+    def loss(maps: jax.Array) -> jax.Array:
+        logits = gan.networks.head.apply(state.params['head'], maps)
+        return len(maps) * losses.binary_cross_entropy(logits, True)
+
+    return jax.grad(loss)(raw)
+
+
+def conv2_query(gan: Gan, state: GanState, units: Units) -> Params:
+    """The pre-noise sum over devices of clipped gradients by conv2*.
+
+    Sensitivity: `plan['conv2'].l2_sensitivity`: C for singletons and cotangents, 2C
+    for groups.
+
+    Args:
+        state: released values.
+        units: [U, M, ...] this device's share; for as_published the latest batches,
+            [mu, B / D, ...].
+    """
+    m = gan.plan['conv2']
+    grouped = m.num_groups > 1
+    flat = Units(*(x.reshape(-1, *x.shape[2:]) for x in units))
+    maps1 = _maps1(gan, state.params, to_float(flat.images), flat.labels)
+    real = 1.0 - flat.is_padding_example.astype(jnp.float32)
+    common = {
+        'l2_clip_norm': m.l2_sensitivity / 2 if grouped else m.l2_sensitivity,
+        'keep_fraction': gan.config.dpaf.keep_fraction,
+    }
+    if gan.published or gan.config.dpaf.conv2.gradient == 'cotangent':
+        if gan.published:
+            table, owner = _raw_cotangents(gan, state, units), units.labels * 0
+            owner = (owner + jnp.arange(len(owner))[:, None]).reshape(-1)
+        else:
+            table, owner = cotangents(gan, state), gan.table_index(flat.labels)
+
+        def pull(conv2: Params, unit: dict[str, jax.Array]) -> jax.Array:
+            maps = gan.networks.conv2.apply(conv2, unit['maps1'][None])
+            return jnp.vdot(unit['v'], simplified_instance_norm(maps)[0])
+
+        batch = {'maps1': maps1, 'v': table[owner]}
+        is_padding = flat.is_padding_example
+        summed = clipped_gradient_sum(
+            pull, state.params['conv2'], batch, is_padding, **common
+        )
+        return parallel.total(summed)
+    size = m.expected_batch_size / m.num_groups if grouped else 1.0
+    shape = units.labels.shape
+    batch = {
+        'maps1': maps1.reshape(*shape, *maps1.shape[1:]),
+        'weight': real.reshape(shape) / size,
+    }
+    summed = clipped_gradient_sum(
+        lambda p, unit: _unit_loss(gan, p, state.params['head'], unit, True),
+        state.params['conv2'],
+        batch,
+        jnp.all(units.is_padding_example, axis=1),
+        **common,
+    )
+    return parallel.total(summed)
+
+
+def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
+    """The fakes' part of L'_BCE: no private image in it, so neither clip nor noise."""
+    m, gradient = gan.plan['conv2'], gan.config.dpaf.conv2.gradient
+    key = jax.random.fold_in(public_key(keys.public), 1)
+    key_z, key_label = jax.random.split(key)
+    labels = gan.random_labels(key_label, gan.config.dpaf.conv2.batch_size)
+    z = jax.random.normal(key_z, (len(labels), gan.networks.z_dim))
+    images = gan.networks.generator.apply(state.generator, z, labels)
+    maps1 = _maps1(gan, state.params, images, labels)
+    units = {'singleton': len(labels), 'group': m.num_groups, 'cotangent': 1}
+    number = gan.config.dpaf.asymmetry if gan.published else units[gradient]
+    size = len(labels) // number
+    batch = {
+        'maps1': maps1[: number * size].reshape(number, size, *maps1.shape[1:]),
+        'weight': jnp.full((number, size), 1 / size),
+    }
+
+    def loss(conv2: Params) -> jax.Array:
+        one = jax.vmap(
+            lambda unit: _unit_loss(gan, conv2, state.params['head'], unit, False)
+        )
+        return jnp.mean(one(batch))
+
+    return jax.grad(loss)(state.params['conv2'])
+
+
+def conv2_step(gan: Gan, state: GanState, units: Units, keys: StepKeys) -> GanState:
+    """L'_BCE: one DP-SGD update of conv2*; earlier aggregates no longer fit it."""
+    m = gan.plan['conv2']
+    noisy = add_gaussian(conv2_query(gan, state, units), keys.conv2_noise, m.noise_std)
+    divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
+    fake = _fake_gradient(gan, state, keys)
+    gradient = jax.tree.map(lambda real, fake: real / divisor + fake, noisy, fake)
+    updates, optimizer = gan.optimizer('conv2').update(
+        gradient, state.conv2_optimizer, state.params['conv2']
+    )
+    conv2 = optax.apply_updates(state.params['conv2'], updates)
+    return state._replace(
+        params={**state.params, 'conv2': conv2},
+        conv2_optimizer=optimizer,
+        pooled=jnp.zeros_like(state.pooled),
+        releases=jnp.zeros_like(state.releases),
+    )

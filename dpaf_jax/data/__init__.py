@@ -1,0 +1,7 @@
+"""Private images: decoded once into uint8 arrays on disk, then mapped into memory."""
+
+from dpaf_jax.data.dataset import Dataset, load
+from dpaf_jax.data.manifest import Manifest, read_manifest
+from dpaf_jax.data.preparation import prepare
+
+__all__ = ['Dataset', 'Manifest', 'load', 'prepare', 'read_manifest']

@@ -1,0 +1,94 @@
+"""What is checked before the first image is decoded.
+
+A message names the file, never a person's label or the size of a class.
+"""
+
+import numpy as np
+
+from dpaf_jax.config import DataConfig
+from dpaf_jax.data.manifest import check_num_examples
+from dpaf_jax.data.source import Source
+from dpaf_jax.data.split import hash_split
+from dpaf_jax.errors import UserError
+
+
+def check_config(config: DataConfig) -> None:
+    """Refuses what no source can deliver.
+
+    Raises:
+        UserError: naming the config field.
+    """
+    if config.channels not in (1, 3):
+        remedy = 'Use 1 for grey or 3 for colour'
+        raise UserError('config.data.channels', f'is {config.channels}', remedy)
+
+
+def splits(source: Source, config: DataConfig) -> np.ndarray:
+    """The source's own test split, or else a hash split by `test_fraction`.
+
+    Returns:
+        [n] bool, True for the test split.
+
+    Raises:
+        UserError: when there is no test split and no way to one.
+    """
+    if source.is_test is not None:
+        return source.is_test
+    if config.test_fraction == 0:
+        raise UserError(
+            'config.data.test_fraction',
+            f'is 0, and {source.where} has no test split of its own',
+            'Set it to the share to hold out, such as 0.2',
+        )
+    return hash_split(source.record_id, len(source.labels), config.test_fraction)
+
+
+def check_records(source: Source, is_test: np.ndarray, config: DataConfig) -> None:
+    """Checks the labels and the splits against the config.
+
+    Args:
+        source: listed, not decoded.
+        is_test: [n] bool.
+        config: with `num_classes` and, if it is known, `num_examples`.
+
+    Raises:
+        UserError: a number of classes other than the config's, a label outside it,
+            an empty split, a class without training images, another N.
+    """
+    if len(source.class_names) != config.num_classes:
+        raise UserError(
+            'config.data.num_classes',
+            f'is {config.num_classes}, but {source.where} has '
+            f'{len(source.class_names)} classes',
+            f'Set it to {len(source.class_names)}, or correct the data',
+        )
+    outside = (source.labels < 0) | (source.labels >= config.num_classes)
+    if outside.any():
+        name = source.record_id(int(np.argmax(outside)))
+        raise UserError(
+            source.where,
+            f'the label of {name} is outside 0 .. {config.num_classes - 1}',
+            'Correct the label, or config.data.num_classes',
+        )
+    _check_sides(source, is_test, config)
+    check_num_examples(config, int(np.sum(~is_test)))
+
+
+def _check_sides(source: Source, is_test: np.ndarray, config: DataConfig) -> None:
+    present = np.unique(source.labels[~is_test])
+    missing = np.setdiff1d(np.arange(config.num_classes), present)
+    if len(missing) > 0:
+        label = int(missing[0])
+        raise UserError(
+            source.where,
+            f'class {label} ({source.class_names[label]}) has no training images',
+            'Add images of it, or leave the class out',
+        )
+    if not is_test.any():
+        raise UserError(
+            source.where,
+            'has no test images',
+            'Add some'
+            if source.is_test is not None
+            else 'Raise config.data.test_fraction',
+        )

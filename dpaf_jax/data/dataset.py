@@ -1,0 +1,77 @@
+"""Prepared data, opened for training: memory maps, checked against the manifest."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+
+from dpaf_jax.config import DataConfig
+from dpaf_jax.data.manifest import Manifest, check_settings, damaged, read_manifest
+from dpaf_jax.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """Labelled images, index-addressable and read-only.
+
+    Attributes:
+        images: [N, H, W, C] uint8, memory-mapped: what is not touched is not read.
+        labels: [N] int32, in 0 .. num_classes - 1.
+        test_images: [num_test, H, W, C] uint8, memory-mapped.
+        test_labels: [num_test] int32.
+        manifest: what they are; private, as the images.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+    manifest: Manifest
+
+
+def load(config: DataConfig, directory: pathlib.Path) -> Dataset:
+    """Opens what `prepare` has written.
+
+    Args:
+        config: the data section of the config.
+        directory: as given to `prepare`.
+
+    Returns:
+        The data; images are not read yet.
+
+    Raises:
+        UserError: nothing is prepared there, it was prepared with other settings,
+            or a file is missing, truncated or not of the manifest's shape.
+    """
+    manifest = read_manifest(directory)
+    if manifest is None:
+        remedy = 'Run the prepare stage first'
+        raise UserError(str(directory), 'holds no prepared data', remedy)
+    check_settings(manifest, config, directory)
+    side = (manifest.image_size, manifest.image_size, manifest.channels)
+    train, test = manifest.num_examples, manifest.num_test
+    return Dataset(
+        images=_open(directory, 'train_images.npy', (train, *side), np.uint8),
+        labels=_open(directory, 'train_labels.npy', (train,), np.int32),
+        test_images=_open(directory, 'test_images.npy', (test, *side), np.uint8),
+        test_labels=_open(directory, 'test_labels.npy', (test,), np.int32),
+        manifest=manifest,
+    )
+
+
+def _open(
+    directory: pathlib.Path, name: str, shape: tuple[int, ...], dtype: type
+) -> np.ndarray:
+    try:
+        array = np.load(directory / name, mmap_mode='r', allow_pickle=False)
+    except PermissionError as error:
+        raise UserError(
+            str(directory / name),
+            'cannot be read (permission denied)',
+            'Run as the user who prepared the data',
+        ) from error
+    except (OSError, ValueError, EOFError) as error:
+        raise damaged(directory, name) from error
+    if array.shape != shape or array.dtype != dtype:
+        raise damaged(directory, name)
+    return array

@@ -1,0 +1,160 @@
+"""What prepared data are: the manifest beside the arrays, and the checks against it.
+
+A manifest describes private data. Its N is public by the privacy contract (the unit
+is a record against an empty one); its checksum and its counts after filtering are
+not, so it belongs in the private run folder and never in a release.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+from typing import Any
+
+from dpaf_jax.config import DataConfig
+from dpaf_jax.errors import UserError
+
+FILE_NAME = 'manifest.json'
+# Raise when the same source and settings would decode to other pixels or splits.
+FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Everything of the config that decides the prepared arrays."""
+
+    source: str
+    image_size: int
+    channels: int
+    num_classes: int
+    test_fraction: float
+    attribute: str
+    annotations: str
+    format: int = FORMAT
+
+    @classmethod
+    def of(cls, config: DataConfig) -> 'Settings':
+        """The settings that `config` asks for."""
+        names = [f.name for f in dataclasses.fields(cls) if f.name != 'format']
+        return cls(**{name: getattr(config, name) for name in names})
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """A description of prepared data; private, see above.
+
+    Attributes:
+        source: the config's source string.
+        image_size: height and width of the images.
+        channels: 1 (grey) or 3 (RGB).
+        num_classes: labels are 0 .. num_classes - 1.
+        class_names: by label.
+        num_examples: N, of the training split.
+        num_test: of the test split.
+        checksum: sha256 over the four decoded arrays; equal for equal arrays.
+        settings: what the data were prepared with.
+    """
+
+    source: str
+    image_size: int
+    channels: int
+    num_classes: int
+    class_names: tuple[str, ...]
+    num_examples: int
+    num_test: int
+    checksum: str
+    settings: Settings
+
+
+def write_manifest(manifest: Manifest, directory: pathlib.Path) -> None:
+    """Writes `manifest.json` into the directory and waits until it is on the disk."""
+    with open(directory / FILE_NAME, 'w', encoding='utf-8') as file:
+        json.dump(dataclasses.asdict(manifest), file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_manifest(directory: pathlib.Path) -> Manifest | None:
+    """Reads the manifest of prepared data.
+
+    Args:
+        directory: as given to `prepare`.
+
+    Returns:
+        The manifest, or None where nothing has been prepared.
+
+    Raises:
+        UserError: when the manifest is there but damaged or cannot be read.
+    """
+    path = directory / FILE_NAME
+    try:
+        return _parse(json.loads(path.read_text(encoding='utf-8')))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        problem = f'cannot be read ({error.strerror})'
+        raise UserError(str(path), problem, 'Check its permissions') from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise damaged(directory, FILE_NAME) from error
+
+
+def damaged(directory: pathlib.Path, name: str) -> UserError:
+    """The error for a prepared file that is not what was once written."""
+    remedy = f'Delete the directory {directory} and prepare the data again'
+    return UserError(str(directory / name), 'is damaged or incomplete', remedy)
+
+
+def check_settings(
+    manifest: Manifest, config: DataConfig, directory: pathlib.Path
+) -> None:
+    """Refuses data that were prepared with other settings than the config's.
+
+    They are never prepared anew on the way: they may have taken hours, and another
+    run may be reading them.
+
+    Raises:
+        UserError: naming each field that differs; for N, `config.data.num_examples`.
+    """
+    had = dataclasses.asdict(manifest.settings)
+    asked = dataclasses.asdict(Settings.of(config))
+    other = [
+        f'{name} = {had[name]!r} (asked: {asked[name]!r})'
+        for name in asked
+        if had[name] != asked[name]
+    ]
+    if other:
+        raise UserError(
+            str(directory),
+            f'was prepared with {", ".join(other)}',
+            'Give another directory (config.data.cache), or delete this one',
+        )
+    check_num_examples(config, manifest.num_examples)
+
+
+def check_num_examples(config: DataConfig, num_examples: int) -> None:
+    """Refuses a public N in the config that the training split does not have.
+
+    Raises:
+        UserError: naming `config.data.num_examples`.
+    """
+    if config.num_examples not in (0, num_examples):
+        raise UserError(
+            'config.data.num_examples',
+            f'is {config.num_examples}, but the training split has {num_examples}',
+            f'Set it to {num_examples}, or to 0 to take N from the data',
+        )
+
+
+def _parse(fields: Any) -> Manifest:
+    settings = Settings(**fields.pop('settings'))
+    names = tuple(fields.pop('class_names'))
+    manifest = Manifest(class_names=names, settings=settings, **fields)
+    for part in (manifest, settings):
+        for field in dataclasses.fields(part):
+            value = getattr(part, field.name)
+            if isinstance(field.type, type) and type(value) is not field.type:
+                raise TypeError(f'{field.name} is {value!r}')
+    counts = (manifest.image_size, manifest.num_examples, manifest.num_test)
+    if min(counts) < 1 or len(names) != manifest.num_classes:
+        raise ValueError('counts do not fit')
+    return manifest

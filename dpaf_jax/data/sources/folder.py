@@ -1,0 +1,137 @@
+"""folder:<path>: class sub-folders, or pictures and a labels.csv."""
+
+import csv
+import pathlib
+import posixpath
+
+import numpy as np
+
+from dpaf_jax.config import DataConfig
+from dpaf_jax.data.source import Source, counting_names, existing
+from dpaf_jax.data.sources.attributes import check_attribute
+from dpaf_jax.data.sources.listing import list_folders, list_pictures, read_pictures
+from dpaf_jax.errors import UserError
+
+_LAYOUT = 'Give a folder with one sub-folder a class, or with pictures and a labels.csv'
+
+
+def open_source(path: str, config: DataConfig) -> Source:
+    """Lists the pictures of a folder, in one of two layouts.
+
+    - `labels.csv`, where there is one: columns file (relative to the folder), label
+      (numbers 0 .. num_classes - 1, or names, numbered in their sorted order) and,
+      if wanted, split (train or test). A file must not be listed twice: one person
+      would then be two records.
+    - Otherwise class sub-folders, labelled in the order of their sorted names,
+      directly in the folder or in its `train/` and, if there is one, `test/`.
+
+    Where nothing says what the test split is, a hash of the path relative to the
+    folder does.
+
+    Args:
+        path: of the folder.
+        config: the data section of the config.
+
+    Raises:
+        UserError: neither layout, no pictures, a bad row or a missing file.
+    """
+    check_attribute(config)
+    root = existing(path, 'config.data.source')
+    if not root.is_dir():
+        raise UserError('config.data.source', f'names {root}, a file', _LAYOUT)
+    table = root / 'labels.csv'
+    listed = _from_table(table, config) if table.exists() else _from_folders(root)
+    names, labels, class_names, is_test = listed
+    if not names:
+        raise UserError(str(root), 'holds no pictures', _LAYOUT)
+    return Source(
+        where=str(root),
+        class_names=class_names,
+        labels=np.array(labels, np.int64),
+        record_id=names.__getitem__,
+        is_test=None if is_test is None else np.array(is_test, bool),
+        contents=lambda: read_pictures(root, names),
+        same_size=True,
+    )
+
+
+_Listed = tuple[list[str], list[int], tuple[str, ...], list[bool] | None]
+
+
+def _from_folders(root: pathlib.Path) -> _Listed:
+    top = list_folders(root)
+    # A class may be called 'train': then its pictures are directly in it.
+    is_split = 'train' in top and list_folders(root / 'train') != []
+    sides = [side for side in ('train', 'test') if side in top] if is_split else ['']
+    class_names = list_folders(root / sides[0])
+    names, labels, is_test = [], [], []
+    for side in sides:
+        for folder in list_folders(root / side):
+            if folder not in class_names:
+                problem = f'has the class {folder}, which train/ lacks'
+                raise UserError(str(root / side), problem, 'Use the same classes')
+            below = '/'.join(part for part in (side, folder) if part)
+            for name in list_pictures(root / below):
+                names.append(f'{below}/{name}')
+                labels.append(class_names.index(folder))
+                is_test.append(side == 'test')
+    return names, labels, tuple(class_names), is_test if 'test' in sides else None
+
+
+def _from_table(table: pathlib.Path, config: DataConfig) -> _Listed:
+    rows = _rows(table)
+    names = [row['file'] for row in rows]
+    texts = [row['label'] for row in rows]
+    if all(_is_number(text) for text in texts):
+        class_names = counting_names(config.num_classes)
+        labels = [int(text) for text in texts]
+    else:
+        class_names = tuple(sorted(set(texts)))
+        number = {name: i for i, name in enumerate(class_names)}
+        labels = [number[text] for text in texts]
+    is_test = [row.get('split') == 'test' for row in rows]
+    return names, labels, class_names, is_test if any(is_test) else None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _rows(table: pathlib.Path) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = []
+    seen: set[str] = set()
+    try:
+        with open(table, encoding='utf-8-sig', newline='') as file:
+            reader = csv.DictReader(file, skipinitialspace=True)
+            if not {'file', 'label'} <= set(reader.fieldnames or ()):
+                remedy = 'Its first line must be: file,label or file,label,split'
+                raise UserError(str(table), 'lacks the columns file and label', remedy)
+            for row in reader:
+                if row['file']:  # './a.png' is 'a.png'
+                    row['file'] = posixpath.normpath(row['file'])
+                problem = _row_problem(row, seen, table.parent)
+                if problem:
+                    where = f'{table}, line {reader.line_num}'
+                    raise UserError(where, problem, 'Correct the line')
+                seen.add(row['file'])
+                rows.append(row)
+    except (UnicodeDecodeError, csv.Error) as error:
+        remedy = 'Save it as comma-separated UTF-8 text'
+        raise UserError(str(table), f'is not a table ({error})', remedy) from error
+    return rows
+
+
+def _row_problem(row: dict[str, str], seen: set[str], root: pathlib.Path) -> str:
+    if not row['file'] or not row['label']:
+        return 'has no file or no label'
+    if row.get('split', 'train') not in ('train', 'test'):
+        return 'has a split other than train and test'
+    if row['file'] in seen:
+        return f'lists {row["file"]} a second time'
+    if not (root / row['file']).is_file():
+        return f'names {row["file"]}, which does not exist'
+    return ''

@@ -1,0 +1,15 @@
+"""The one exception for what a user can mend: bad config, data, checkpoint or device."""
+
+
+class UserError(Exception):
+    """Stops a run before work starts; says what is wrong, its value and the remedy.
+
+    Args:
+        where: the config field or the file at fault.
+        problem: what is wrong with it, with the value found.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, where: str, problem: str, remedy: str):
+        super().__init__(f'{where}: {problem}. {remedy}.')
+        self.where = where

@@ -1,0 +1,288 @@
+"""Phase 2 of DPAF: DPAGG in the forward pass, and the head that reads its output.
+
+A private image enters phase 2 in two places, each with a Poisson sample of its own:
+here, where its bounded row is summed into one aggregate and noised (`query`, `release`),
+and in conv2_update.py. All that trains conv3*, FC* (`head_step`, Algorithm 1, lines 8
+and 11-14) and the generator (generator_update.py) reads the noisy aggregates.
+
+Fakes pass without noise wherever no real image is summed with them; fake aggregates
+get the noise law of the real ones, from another key.
+"""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from dpaf_jax import parallel
+from dpaf_jax.classifier import Units
+from dpaf_jax.config import Config
+from dpaf_jax.networks import Networks, to_float
+from dpaf_jax.optimizers import make_optimizer
+from dpaf_jax.privacy.aggregation import aggregate, dpagg
+from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.rows import RowLayout, features, init_fourier
+
+Params = dict[str, Any]
+Metrics = dict[str, jax.Array]
+
+
+class GanState(NamedTuple):
+    """Everything that persists between steps; all of it is released or public.
+
+    Attributes:
+        params: {'conv1', 'conv2', 'head'} of the discriminator.
+        generator, average: the generator's parameters and their moving average.
+        latest: [A, F] last output of DPAGG for each aggregate.
+        pooled: [A, F] sum of DPAGG's outputs since conv2* last changed.
+        releases: [A] how many those are.
+        generator_steps: int32 scalar.
+    """
+
+    params: Params
+    generator: Params
+    average: Params
+    conv2_optimizer: optax.OptState
+    head_optimizer: optax.OptState
+    generator_optimizer: optax.OptState
+    latest: jax.Array
+    pooled: jax.Array
+    releases: jax.Array
+    generator_steps: jax.Array
+
+
+class StepKeys(NamedTuple):
+    """Independent keys of one step: [2] uint32 for noise, [4] for public coins."""
+
+    real_noise: parallel.HostOrDevice
+    fake_noise: parallel.HostOrDevice
+    conv2_noise: parallel.HostOrDevice
+    public: parallel.HostOrDevice
+
+
+@dataclasses.dataclass(frozen=True)
+class Gan:
+    """The static part of phase 2; its methods are pure functions of arrays."""
+
+    networks: Networks
+    rows: RowLayout
+    config: Config
+    plan: PrivacyPlan
+    num_devices: int
+
+    @property
+    def dpagg(self) -> Mechanism:
+        """The forward mechanism."""
+        return self.plan['dpagg']
+
+    @property
+    def class_pure(self) -> bool:
+        """Whether every class has its own aggregate."""
+        return self.config.dpaf.batches == 'class_pure'
+
+    @property
+    def published(self) -> bool:
+        """Whether to run Algorithm 1 as printed."""
+        return self.config.privacy.guarantee == 'as_published'
+
+    @property
+    def trains_head(self) -> bool:
+        """Whether anything needs the discriminator's head."""
+        return self.config.dpaf.generator.adversarial or 'conv2' in self.plan
+
+    @property
+    def num_aggregates(self) -> int:
+        """Rows of DPAGG's table."""
+        return self.networks.num_classes if self.class_pure else 1
+
+    @property
+    def turns(self) -> int:
+        """DPAGG steps until every class has had one."""
+        at_once = self.config.dpaf.classes_per_step or self.num_aggregates
+        return self.num_aggregates // at_once if self.class_pure else 1
+
+    @property
+    def releases(self) -> int:
+        """DPAGG steps of the whole run."""
+        return self.dpagg.steps * self.turns
+
+    @property
+    def generator_updates(self) -> int:
+        """Generator steps of the whole run."""
+        dpaf = self.config.dpaf
+        return self.releases // dpaf.n_critic * dpaf.generator_steps
+
+    @property
+    def expected_counts(self) -> jax.Array:
+        """[A, 1] public expected number of records in each aggregate."""
+        m, n = self.dpagg, self.plan.num_examples
+        shares = self.config.data.prior if self.class_pure else (1.0,)
+        return jnp.array([[m.sampling_prob * n * share] for share in shares])
+
+    @property
+    def fakes_per_aggregate(self) -> int:
+        """Expected fakes in an aggregate: as many as reals where that is a small batch."""
+        dpaf = self.config.dpaf
+        return dpaf.batch_size or max(
+            1, dpaf.generator.batch_size // self.num_aggregates
+        )
+
+    def init(self, key: jax.Array, conv1: Params | None) -> GanState:
+        """Random parameters by public coins; conv1 from phase 1, if there was one."""
+        data, net = self.config.data, self.networks
+        keys = jax.random.split(key, 5)
+        image = jnp.zeros((1, data.image_size, data.image_size, data.channels))
+        planes = jnp.zeros((1, data.num_classes))
+        conv1 = conv1 or net.conv1.init(keys[0], image, planes)
+        maps1 = net.conv1.apply(conv1, image, planes)
+        conv2 = net.conv2.init(keys[1], maps1)
+        head = net.head.init(keys[2], net.conv2.apply(conv2, maps1))
+        labels = jnp.zeros(1, jnp.int32)
+        generator = net.generator.init(keys[3], jnp.zeros((1, net.z_dim)), labels)
+        fourier = init_fourier(keys[4], image.size if 'fourier' in self.rows else 1)
+        table = jnp.zeros((self.num_aggregates, self.rows.size))
+        return GanState(
+            params={'conv1': conv1, 'conv2': conv2, 'head': head, 'fourier': fourier},
+            generator=generator,
+            average=generator,
+            conv2_optimizer=self.optimizer('conv2').init(conv2),
+            head_optimizer=self.optimizer('head').init(head),
+            generator_optimizer=self.optimizer('generator').init(generator),
+            latest=table,
+            pooled=table,
+            releases=jnp.zeros(self.num_aggregates),
+            generator_steps=jnp.int32(0),
+        )
+
+    def optimizer(self, part: str) -> optax.GradientTransformation:
+        """The config's, for 'conv2', 'head' or 'generator'."""
+        config = getattr(self.config.dpaf, part)
+        cosine = part == 'generator' and config.schedule == 'cosine'
+        steps = self.generator_updates if cosine else 0
+        return make_optimizer(config.optimizer, config.learning_rate, steps)
+
+    # --- DPAGG on real images ---------------------------------------------------
+
+    def image_rows(
+        self, params: Params, images: jax.Array, labels: jax.Array
+    ) -> jax.Array:
+        """[B, F] rows of float images, not yet bounded."""
+        return self.rows.join(features(self.networks, params, images, labels))
+
+    def table_index(self, labels: jax.Array) -> jax.Array:
+        """[B] int32: the aggregate that each label's rows go to."""
+        return labels if self.class_pure else jnp.zeros_like(labels)
+
+    def query(self, params: Params, units: Units) -> jax.Array:
+        """This device's pre-noise table [A, F] of its share of a draw.
+
+        Sensitivity of the sum over devices: `rows.bound`, since a record's row is
+        clipped to it and enters one row of the table.
+        """
+        labels = units.labels[:, 0]
+        return aggregate(
+            self.image_rows(params, to_float(units.images[:, 0]), labels),
+            self.table_index(labels),
+            units.is_padding_example[:, 0],
+            self.num_aggregates,
+            self.dpagg.l2_sensitivity,
+        )
+
+    def release(
+        self, state: GanState, sums: jax.Array, turn: jax.Array, key_data: jax.Array
+    ) -> GanState:
+        """DPAGG: from a query's sums to the aggregates that everything else reads.
+
+        Args:
+            sums: [A, F], this device's `query`.
+            turn: [A] bool: aggregates whose turn it is by the public schedule.
+            key_data: [2] uint32.
+        """
+        noisy = dpagg(sums, key_data, self.dpagg.noise_std, self.expected_counts)
+        mine = turn[:, None]
+        return state._replace(
+            latest=jnp.where(mine, noisy, state.latest),
+            pooled=state.pooled + jnp.where(mine, noisy, 0.0),
+            releases=state.releases + turn,
+        )
+
+    # --- fakes ------------------------------------------------------------------
+
+    def fakes(
+        self, generator: Params, key: jax.Array, labels: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """This device's share of a batch of fakes: images, labels, is_padding."""
+        z = jax.random.normal(key, (len(labels), self.networks.z_dim))
+        z, is_padding = parallel.my_share(z, self.num_devices)
+        labels, _ = parallel.my_share(labels, self.num_devices)
+        return self.networks.generator.apply(generator, z, labels), labels, is_padding
+
+    def random_labels(self, key: jax.Array, number: int) -> jax.Array:
+        """[number] int32 drawn from the public prior."""
+        logits = jnp.log(jnp.array(self.config.data.prior))
+        return jax.random.categorical(key, logits, shape=(number,))
+
+    def fake_aggregate(
+        self, state: GanState, generator: Params, keys: StepKeys
+    ) -> jax.Array:
+        """[A, F]: fakes through the same features, counts and noise law as reals."""
+        key = jax.random.fold_in(public_key(keys.public), 0)
+        key_z, key_label, key_count = jax.random.split(key, 3)
+        expected = self.fakes_per_aggregate
+        slots = expected + 4 * math.ceil(math.sqrt(expected))
+        owner = jnp.repeat(jnp.arange(self.num_aggregates), slots)
+        # A binomial count, like that of a real draw, by independent coins per slot.
+        present = jax.random.bernoulli(key_count, expected / slots, owner.shape)
+        labels = owner
+        if not self.class_pure:
+            labels = self.random_labels(key_label, len(owner))
+        images, labels, is_padding = self.fakes(generator, key_z, labels)
+        present, _ = parallel.my_share(present, self.num_devices)
+        sums = aggregate(
+            self.image_rows(state.params, images, labels),
+            self.table_index(labels),
+            is_padding | ~present,
+            self.num_aggregates,
+            self.dpagg.l2_sensitivity,
+        )
+        mean = parallel.total(sums) / expected
+        zeros = jnp.zeros_like(mean)
+        noise = add_gaussian(zeros, keys.fake_noise, self.dpagg.noise_std)
+        return mean + noise / self.expected_counts
+
+    # --- discriminator ----------------------------------------------------------
+
+    def logits(self, head: Params, table: jax.Array) -> jax.Array:
+        """[A, 1] answers of the head to aggregates [A, F]."""
+        return self.networks.head.apply(head, self.rows.part(table, 'conv2'))
+
+    def head_step(
+        self, state: GanState, turn: jax.Array, keys: StepKeys
+    ) -> tuple[GanState, Metrics]:
+        """L_BCE: conv3* and FC* learn from released and fake aggregates."""
+        fake = self.fake_aggregate(state, state.generator, keys)
+        weight = turn / jnp.sum(turn)
+
+        def loss(head: Params) -> jax.Array:
+            real = optax.sigmoid_binary_cross_entropy(
+                self.logits(head, state.latest)[:, 0], jnp.ones_like(weight)
+            )
+            made = optax.sigmoid_binary_cross_entropy(
+                self.logits(head, fake)[:, 0], jnp.zeros_like(weight)
+            )
+            return jnp.vdot(weight, real + made)
+
+        value, gradient = jax.value_and_grad(loss)(state.params['head'])
+        updates, optimizer = self.optimizer('head').update(
+            gradient, state.head_optimizer, state.params['head']
+        )
+        head = optax.apply_updates(state.params['head'], updates)
+        state = state._replace(
+            params={**state.params, 'head': head}, head_optimizer=optimizer
+        )
+        return state, {'loss_head': value}

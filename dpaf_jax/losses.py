@@ -1,0 +1,45 @@
+"""Loss functions, by the papers' names."""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def binary_cross_entropy(logits: jax.Array, is_real: bool) -> jax.Array:
+    """Mean BCE of [A, 1] logits against one answer (L_BCE, L'_BCE, L''_BCE)."""
+    target = jnp.full_like(logits, float(is_real))
+    return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, target))
+
+
+def proportions_error(logits: jax.Array, proportions: jax.Array) -> jax.Array:
+    """L_MSE: predicted against true class proportions of an aggregate.
+
+    Args:
+        logits: [A, K]; their softmax is the prediction.
+        proportions: [A, K], non-negative, rows summing to 1 (or 0: an empty group).
+    """
+    return jnp.mean(jnp.square(jax.nn.softmax(logits) - proportions))
+
+
+def unbiased_squared_distance(
+    sums: jax.Array, squares: jax.Array, counts: jax.Array, targets: jax.Array
+) -> jax.Array:
+    """Squared distance between the mean of a distribution and a target, without bias.
+
+    The plain estimate |mean - t|^2 also contains the variance of the mean, which a
+    generator lowers by collapsing; the pairs i != j alone do not.
+
+    Args:
+        sums: [A, F] sum of n draws.
+        squares: [A] sum of their squared norms.
+        counts: [A] n, at least 2.
+        targets: [A, F].
+
+    Returns:
+        [A]: (|S - n t|^2 - sum |f_i - t|^2) / (n (n - 1)); may be below 0.
+    """
+    n = counts[:, None]
+    centred = jnp.sum(jnp.square(sums - n * targets), axis=1)
+    cross = jnp.sum(sums * targets, axis=1)
+    own = squares - 2 * cross + counts * jnp.sum(jnp.square(targets), axis=1)
+    return (centred - own) / (counts * (counts - 1))

@@ -1,0 +1,205 @@
+"""DPAF: its privacy plan, and its two phases in order."""
+
+import math
+from typing import Any
+
+from dpaf_jax.classifier import Classifier
+from dpaf_jax.config import Config
+from dpaf_jax.errors import UserError
+from dpaf_jax.gan import Gan
+from dpaf_jax.methods.dpaf_phases import WINDOW, ClassifierPhase, GanPhase, TablePhase
+from dpaf_jax.networks import make_networks
+from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.rows import make_row_layout
+from dpaf_jax.run import Run
+
+NAMES = ('conv1', 'conv2', 'dpagg')  # in the order of config.privacy.budgets
+REST_ORDER = ('conv2', 'dpagg', 'conv1')
+PUBLISHED_REASON = (
+    'Algorithm 1 trains the classifier head without protection, takes per-example '
+    'gradients through batch aggregates, and uses one batch for two mechanisms'
+)
+
+
+def plan(config: Config, num_examples: int) -> PrivacyPlan:
+    """The privacy plan of a run; looks at no image.
+
+    Args:
+        config: typed and checked.
+        num_examples: N, public.
+
+    Returns:
+        Mechanisms with noise and capacity, and what they cost together.
+
+    Raises:
+        UserError: the settings do not fit each other, N, or the budget.
+    """
+    _check(config, num_examples)
+    mechanisms = [
+        m
+        for m in (
+            _conv1(config, num_examples),
+            _conv2(config, num_examples),
+            _dpagg(config, num_examples),
+        )
+        if m is not None
+    ]
+    return make_plan(
+        mechanisms, NAMES, REST_ORDER, config.privacy, num_examples, PUBLISHED_REASON
+    )
+
+
+def train(run: Run) -> Any:
+    """Trains classifier, then GAN; returns the generator's parameters (their average)."""
+    networks, config = make_networks(run.config), run.config
+    conv1 = None
+    if 'conv1' in run.plan:
+        phase1 = ClassifierPhase(run, Classifier(networks, config, run.plan))
+        conv1 = run.train(phase1).params['conv1']
+    gan = Gan(networks, make_row_layout(config), config, run.plan, len(run.devices))
+    phase = TablePhase if run.plan['dpagg'].sampling_prob == 1 else GanPhase
+    return run.train(phase(run, gan, conv1)).average
+
+
+def _clip_bound(config: Config, l2_clip_norm: float, grouped: bool) -> float:
+    if math.isinf(config.privacy.epsilon):
+        return math.inf
+    # A group's content may change to anything, a singleton only to nothing.
+    return 2 * l2_clip_norm if grouped else l2_clip_norm
+
+
+def _conv1(config: Config, num_examples: int) -> Mechanism | None:
+    c = config.dpaf.classifier
+    published = config.privacy.guarantee == 'as_published'
+    if c.private == 'none' and not published:
+        return None
+    grouped = c.unit == 'group' and not published
+    prob = c.batch_size / num_examples
+    return Mechanism(
+        name='conv1',
+        kind=f'sum of clipped gradients, one per {c.unit if grouped else "singleton"}',
+        sampling_prob=prob,
+        l2_sensitivity=_clip_bound(config, c.l2_clip_norm, grouped),
+        steps=_whole_windows(c.epochs / prob, WINDOW),
+        expected_batch_size=float(c.batch_size),
+        capacity=c.batch_size,
+        num_groups=c.num_groups if grouped else 1,
+    )
+
+
+def _dpagg(config: Config, num_examples: int) -> Mechanism:
+    dpaf, k = config.dpaf, config.data.num_classes
+    pure = dpaf.batches == 'class_pure'
+    aggregates = k if pure else 1
+    prob = dpaf.batch_size * aggregates / num_examples if dpaf.batch_size else 1.0
+    turns: float = math.ceil(dpaf.epochs / prob - 1e-9)
+    share = (dpaf.classes_per_step or k) / k if pure else 1.0
+    if prob < 1:  # whole windows of DPAGG steps, and every class the same turns
+        period = dpaf.asymmetry * round(1 / share)
+        turns = _whole_windows(turns / share, period) * share
+    return Mechanism(
+        name='dpagg',
+        kind='sum of bounded rows, one aggregate per class'
+        if pure
+        else 'sum of bounded rows',
+        sampling_prob=prob,
+        l2_sensitivity=math.inf
+        if math.isinf(config.privacy.epsilon)
+        else make_row_layout(config).bound,
+        steps=round(turns),
+        expected_batch_size=prob * num_examples * share,
+        capacity=num_examples if prob == 1 else dpaf.batch_size,
+    )
+
+
+def dpagg_steps(config: Config, dpagg: Mechanism) -> int:
+    """Steps of the whole run: each is a turn of some classes, or of all."""
+    k = config.data.num_classes
+    if config.dpaf.batches == 'mixed' or not config.dpaf.classes_per_step:
+        return dpagg.steps
+    return dpagg.steps * k // config.dpaf.classes_per_step
+
+
+def _conv2(config: Config, num_examples: int) -> Mechanism | None:
+    c, dpaf = config.dpaf.conv2, config.dpaf
+    published = config.privacy.guarantee == 'as_published'
+    if c.gradient == 'none' and not published:
+        return None
+    grouped = c.gradient == 'group' and not published
+    size = dpaf.asymmetry * dpaf.batch_size if published else c.batch_size
+    return Mechanism(
+        name='conv2',
+        kind='sum of clipped gradients, one per '
+        + ('cotangent' if published else c.gradient),
+        sampling_prob=size / num_examples,
+        l2_sensitivity=_clip_bound(config, c.l2_clip_norm, grouped),
+        steps=dpagg_steps(config, _dpagg(config, num_examples)) // dpaf.asymmetry,
+        expected_batch_size=float(size),
+        capacity=size,
+        num_groups=c.num_groups if grouped else 1,
+    )
+
+
+def _whole_windows(steps: float, window: int) -> int:
+    return window * math.ceil(steps / window - 1e-9)
+
+
+def _check(config: Config, num_examples: int) -> None:
+    dpaf, k = config.dpaf, config.data.num_classes
+    make_row_layout(config)
+    aggregates = k if dpaf.batches == 'class_pure' else 1
+    for field, size in (
+        ('batch_size', dpaf.batch_size * aggregates),
+        ('classifier.batch_size', dpaf.classifier.batch_size),
+        ('conv2.batch_size', dpaf.conv2.batch_size),
+    ):
+        if size > num_examples:
+            raise UserError(
+                f'config.dpaf.{field}',
+                f'asks for {size} images a step of only {num_examples}',
+                'Lower it',
+            )
+    if dpaf.classes_per_step and (k % dpaf.classes_per_step or dpaf.batches == 'mixed'):
+        raise UserError(
+            'config.dpaf.classes_per_step',
+            f'is {dpaf.classes_per_step}',
+            f"Use a divisor of num_classes = {k} and batches = 'class_pure', or 0",
+        )
+    _check_groups(
+        'classifier', dpaf.classifier.unit == 'group', dpaf.classifier.num_groups
+    )
+    _check_groups('conv2', dpaf.conv2.gradient == 'group', dpaf.conv2.num_groups)
+    _check_losses(config)
+    if config.privacy.guarantee == 'as_published' and (
+        dpaf.batches != 'mixed' or not dpaf.batch_size
+    ):
+        raise UserError(
+            'config.privacy.guarantee',
+            "is 'as_published' with batches that the paper does not have",
+            "Set config.dpaf.batches to 'mixed' and batch_size above 0",
+        )
+
+
+def _check_groups(part: str, used: bool, number: int) -> None:
+    if used and number < 2:
+        raise UserError(
+            f'config.dpaf.{part}.num_groups', f'is {number}', 'Use at least 2 groups'
+        )
+
+
+def _check_losses(config: Config) -> None:
+    generator, rows = config.dpaf.generator, make_row_layout(config)
+    needs_conv2 = generator.adversarial or config.dpaf.conv2.gradient != 'none'
+    if needs_conv2 and 'conv2' not in rows:
+        raise UserError(
+            'config.dpaf.taps',
+            f'is {config.dpaf.taps!r}, but the discriminator reads conv2',
+            "Add 'conv2', or use loss_match alone with conv2.gradient = 'none'",
+        )
+    if not generator.adversarial and not generator.loss_match:
+        raise UserError(
+            'config.dpaf.generator',
+            'has no loss with a weight above 0',
+            'Set loss_single, loss_aggregate or loss_match',
+        )

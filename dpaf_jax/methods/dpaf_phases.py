@@ -1,0 +1,373 @@
+"""DPAF's phases: which records, keys and turns go into which compiled window.
+
+A window is a whole number of steps in one compiled call: scanned on accelerators,
+unrolled on CPU. The host draws the coins; images stay on the device.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpaf_jax import parallel
+from dpaf_jax.classifier import Classifier, ClassifierState, Units
+from dpaf_jax.conv2_update import conv2_step
+from dpaf_jax.gan import Gan, GanState, StepKeys
+from dpaf_jax.generator_update import generator_step
+from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.privacy.plan import Mechanism
+from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
+from dpaf_jax.run import Run
+
+WINDOW = 8  # classifier steps in one compiled call
+GENERATOR_WINDOW = 10  # at most so many generator steps in one compiled call
+CHUNK = 1024  # images per device and call when DPAGG reads the whole data set
+FILL = {'indices': 0, 'is_padding_example': True}
+
+
+def _draw(run: Run, mechanism: Mechanism, step: int, eligible: Any = None) -> Draw:
+    if run.config.privacy.guarantee == 'as_published':
+        size = int(mechanism.expected_batch_size)
+        return shuffled_batches(
+            run.plan.num_examples, size, mechanism.name, run.keys, step
+        )
+    if eligible is None:
+        eligible = run.plan.num_examples
+    return poisson_draw(mechanism, eligible, run.keys, step)
+
+
+def _deal(run: Run, draws: list[Draw]) -> dict[str, np.ndarray]:
+    """Stacks draws [W, U, M] and deals their units to the devices: [D, W, U / D, M]."""
+    return {
+        field: parallel.deal(
+            np.stack([getattr(d, field) for d in draws]), len(run.devices), 1, fill
+        )
+        for field, fill in FILL.items()
+    }
+
+
+def _gather(data: Mapping[str, Any], draw: Mapping[str, Any]) -> Units:
+    indices = draw['indices']
+    return Units(
+        data['images'][indices], data['labels'][indices], draw['is_padding_example']
+    )
+
+
+def _place_data(run: Run) -> dict[str, jax.Array]:
+    data = {'images': run.data.images, 'labels': run.data.labels}
+    return parallel.replicate(data, run.devices)
+
+
+class ClassifierPhase:
+    """Phase 1: `WINDOW` DP-SGD steps a call."""
+
+    name = 'classifier'
+
+    def __init__(self, run: Run, classifier: Classifier):
+        self._run, self._classifier = run, classifier
+        self._mechanism = classifier.mechanism
+        self.total_steps = self._mechanism.steps
+        self.images_per_step = self._mechanism.expected_batch_size
+        self._data = _place_data(run)
+        self._compiled = parallel.pmapped(self._window, run.devices, donate=(0,))
+
+    def init(self) -> ClassifierState:
+        key = public_key(self._run.keys.public('init classifier', 0))
+        return jax.device_get(jax.jit(self._classifier.init)(key))
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        return {'conv1': step}
+
+    def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
+        run, steps = self._run, range(step, step + WINDOW)
+        draws = _deal(run, [_draw(run, self._mechanism, t) for t in steps])
+        keys = np.stack([run.keys.noise('conv1', t) for t in steps])
+        state, metrics = self._compiled(
+            state, self._data, draws, run.on_every_device(keys)
+        )
+        return state, step + WINDOW, metrics
+
+    def _window(self, state: Any, data: Any, draws: Any, keys: Any) -> Any:
+        def body(state: Any, xs: Any) -> Any:
+            draw, key = xs
+            return self._classifier.step(state, _gather(data, draw), key)
+
+        return _repeat(self._run, body, state, (draws, keys))
+
+
+class _DiscriminatorPhase:
+    """What both kinds of phase 2 share."""
+
+    name = 'gan'
+    total_steps: int
+
+    def __init__(self, run: Run, gan: Gan, conv1: Any):
+        self._run, self._gan, self._conv1 = run, gan, conv1
+        self._turns, self._releases = gan.turns, gan.releases
+        self.images_per_step = gan.dpagg.expected_batch_size
+
+    def init(self) -> GanState:
+        key = public_key(self._run.keys.public('init gan', 0))
+        return jax.device_get(jax.jit(self._gan.init)(key, self._conv1))
+
+    def _turn(self, step: int) -> np.ndarray:
+        """[A] bool: whose turn it is at DPAGG step `step`; a public round-robin."""
+        number = self._gan.num_aggregates // self._turns
+        return np.arange(self._gan.num_aggregates) // number == step % self._turns
+
+    @functools.cached_property
+    def _eligible(self) -> list[Any]:
+        """Records of each turn's classes; private, like every index."""
+        if self._turns == 1:
+            return [None]
+        labels = np.asarray(self._run.data.labels)
+        return [
+            np.flatnonzero(np.isin(labels, np.flatnonzero(self._turn(t))))
+            for t in range(self._turns)
+        ]
+
+    def _keys(self, step: int) -> StepKeys:
+        noise = self._run.keys.noise
+        update = step // self._run.config.dpaf.asymmetry
+        return StepKeys(
+            real_noise=noise('dpagg', step),
+            fake_noise=noise('fake', step),
+            conv2_noise=noise('conv2', update),
+            public=self._run.keys.public('step', step),
+        )
+
+    def _conv2_draw(self, update: int) -> dict[str, np.ndarray]:
+        draws = _deal(self._run, [_draw(self._run, self._run.plan['conv2'], update)])
+        return {name: value[:, 0] for name, value in draws.items()}
+
+
+class GanPhase(_DiscriminatorPhase):
+    """Phase 2 on small batches: mu DPAGG steps and one conv2* update a call.
+
+    In Algorithm 1 conv2* precedes the generator where both fall on one step; here it
+    follows, so that the generator always meets the features of the latest aggregates.
+    """
+
+    def __init__(self, run: Run, gan: Gan, conv1: Any):
+        super().__init__(run, gan, conv1)
+        self.total_steps = self._releases
+        self._mu = run.config.dpaf.asymmetry
+        self._data = _place_data(run)
+        self._compiled: dict[Any, Callable] = {}
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        return {
+            'conv1': self._run.plan['conv1'].steps if 'conv1' in self._run.plan else 0,
+            'dpagg': step // self._turns,
+            'conv2': step // self._mu,
+        }
+
+    def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
+        run, steps = self._run, range(step, step + self._mu)
+        draws = [
+            _draw(run, self._gan.dpagg, t, self._eligible[t % self._turns])
+            for t in steps
+        ]
+        xs = {
+            'draw': _deal(run, draws),
+            'keys': jax.tree.map(
+                run.on_every_device,
+                jax.tree.map(lambda *k: np.stack(k), *[self._keys(t) for t in steps]),
+            ),
+            'turn': run.on_every_device(np.stack([self._turn(t) for t in steps])),
+        }
+        updates = tuple((t + 1) % run.config.dpaf.n_critic == 0 for t in steps)
+        conv2_draw = {}
+        if 'conv2' in run.plan and not self._gan.published:
+            conv2_draw = self._conv2_draw(step // self._mu)
+        args: tuple[Any, ...] = (state, self._data, xs, conv2_draw)
+        if not run.unrolls:
+            args += (run.on_every_device(np.array(updates)),)
+        state, metrics = self._fn(updates if run.unrolls else None)(*args)
+        return state, step + self._mu, metrics
+
+    def _fn(self, updates: tuple[bool, ...] | None) -> Callable:
+        """One program per pattern of generator steps where windows are unrolled."""
+        if updates not in self._compiled:
+            fn = functools.partial(self._window, static_updates=updates)
+            self._compiled[updates] = parallel.pmapped(
+                fn, self._run.devices, donate=(0,)
+            )
+        return self._compiled[updates]
+
+    def _window(
+        self,
+        state: GanState,
+        data: Any,
+        xs: Any,
+        conv2_draw: Any,
+        updates: jax.Array | None = None,
+        *,
+        static_updates: tuple[bool, ...] | None,
+    ) -> Any:
+        if static_updates is not None:
+            rows = []
+            for i, update in enumerate(static_updates):
+                x = jax.tree.map(lambda leaf, i=i: leaf[i], xs)
+                state, metrics = self._step(state, data, x)
+                if update:
+                    state, made = self._generator(state, x)
+                    metrics = metrics | made
+                rows.append(metrics)
+            metrics = _stack(rows)
+        else:
+            state, metrics = jax.lax.scan(
+                functools.partial(self._scanned, data), state, (xs, updates)
+            )
+        if 'conv2' in self._run.plan:
+            draw = conv2_draw
+            if self._gan.published:  # the latest batches once more, as printed
+                draw = jax.tree.map(lambda leaf: leaf[..., 0], xs['draw'])
+            keys = jax.tree.map(lambda leaf: leaf[-1], xs['keys'])
+            state = conv2_step(self._gan, state, _gather(data, draw), keys)
+        return state, _summary(metrics)
+
+    def _scanned(self, data: Any, state: GanState, xs: Any) -> Any:
+        x, update = xs
+        state, metrics = self._step(state, data, x)
+        shapes = jax.eval_shape(lambda s: self._generator(s, x)[1], state)
+        nothing = jax.tree.map(lambda s: jnp.full(s.shape, jnp.nan, s.dtype), shapes)
+        state, made = jax.lax.cond(
+            update, lambda s: self._generator(s, x), lambda s: (s, nothing), state
+        )
+        return state, metrics | made
+
+    def _step(self, state: GanState, data: Any, x: Any) -> Any:
+        """DPAGG in the forward pass, then conv3* and FC* on its output."""
+        sums = self._gan.query(state.params, _gather(data, x['draw']))
+        state = self._gan.release(state, sums, x['turn'], x['keys'].real_noise)
+        if not self._gan.trains_head:
+            return state, {}
+        return self._gan.head_step(state, x['turn'], x['keys'])
+
+    def _generator(self, state: GanState, x: Any) -> Any:
+        metrics: dict[str, jax.Array] = {}
+        for inner in range(self._run.config.dpaf.generator_steps):
+            state, metrics = generator_step(self._gan, state, x['keys'], inner)
+        return state, metrics
+
+
+class TablePhase(_DiscriminatorPhase):
+    """Phase 2 where DPAGG sees every image (q = 1): few releases, much post-processing.
+
+    A step is one generator step. Each release is followed by `generator_steps` of them
+    on the aggregates released so far; that costs no epsilon, however many they are.
+    """
+
+    def __init__(self, run: Run, gan: Gan, conv1: Any):
+        super().__init__(run, gan, conv1)
+        dpaf = run.config.dpaf
+        self._per_release = dpaf.generator_steps
+        self._length = math.gcd(self._per_release, GENERATOR_WINDOW)
+        self.total_steps = self._releases * self._per_release
+        self.images_per_step = dpaf.generator.batch_size
+        pmapped = functools.partial(parallel.pmapped, devices=run.devices)
+        self._accumulate = pmapped(self._add_chunk, donate=(0,))
+        self._release_fn = pmapped(gan.release, donate=(0,))
+        self._window_fn = pmapped(self._window, donate=(0,))
+        self._conv2_fn = pmapped(functools.partial(conv2_step, gan), donate=(0,))
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        releases = -(-step // self._per_release)
+        return {
+            'conv1': self._run.plan['conv1'].steps if 'conv1' in self._run.plan else 0,
+            'dpagg': -(-releases // self._turns),
+            'conv2': releases // self._run.config.dpaf.asymmetry,
+        }
+
+    def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
+        run, release = self._run, step // self._per_release
+        if step % self._per_release == 0:
+            state = self._release(state, release)
+        steps = range(step, step + self._length)
+        keys = jax.tree.map(
+            lambda *k: np.stack(k), *[self._tick_keys(t) for t in steps]
+        )
+        state, metrics = self._window_fn(state, jax.tree.map(run.on_every_device, keys))
+        step += self._length
+        done = step % self._per_release == 0
+        if (
+            done
+            and 'conv2' in run.plan
+            and (release + 1) % run.config.dpaf.asymmetry == 0
+        ):
+            draw = self._conv2_draw(release // run.config.dpaf.asymmetry)
+            data = {'images': run.data.images, 'labels': run.data.labels}
+            keys = jax.tree.map(run.on_every_device, self._keys(release))
+            state = self._conv2_fn(state, _gather(data, draw), keys)
+        return state, step, metrics
+
+    def _tick_keys(self, step: int) -> StepKeys:
+        """Keys of post-processing; DPAGG's and conv2*'s own are not among them."""
+        noise = self._run.keys.noise
+        fake, public = noise('fake tick', step), self._run.keys.public('tick', step)
+        return StepKeys(np.zeros_like(fake), fake, np.zeros_like(fake), public)
+
+    def _window(self, state: GanState, keys: StepKeys) -> Any:
+        def body(state: GanState, keys: StepKeys) -> Any:
+            metrics: dict[str, jax.Array] = {}
+            if self._gan.trains_head:
+                known = (state.releases > 0).astype(jnp.float32)
+                state, metrics = self._gan.head_step(state, known, keys)
+            state, made = generator_step(self._gan, state, keys)
+            return state, metrics | made
+
+        return _repeat(self._run, body, state, keys)
+
+    def _add_chunk(self, sums: jax.Array, params: Any, units: Units) -> jax.Array:
+        return sums + self._gan.query(params, units)
+
+    def _release(self, state: Any, release: int) -> Any:
+        """One pass over all records of this turn's classes, then noise, once."""
+        run, turn = self._run, self._turn(release)
+        table = np.zeros(state.latest.shape[1:], np.float32)
+        sums = parallel.replicate(table, run.devices)
+        size = CHUNK * len(run.devices)
+        images, labels = run.data.images, run.data.labels
+        for start in range(0, len(labels), size):
+            index = np.arange(start, start + size)
+            absent = index >= len(labels)
+            index = np.where(absent, 0, index)
+            if self._gan.class_pure:
+                absent = absent | ~turn[labels[index]]
+            chunk = Units(
+                images[index][:, None], labels[index][:, None], absent[:, None]
+            )
+            dealt = Units(*(parallel.deal(x, len(run.devices), 0, 0) for x in chunk))
+            sums = self._accumulate(sums, state.params, dealt)
+        key = run.keys.noise('dpagg', release)
+        return self._release_fn(
+            state, sums, run.on_every_device(turn), run.on_every_device(key)
+        )
+
+
+def _repeat(run: Run, body: Callable[..., Any], state: Any, xs: Any) -> Any:
+    """Steps over the leading axis of `xs`: unrolled or scanned; state and metrics."""
+    if not run.unrolls:
+        state, metrics = jax.lax.scan(body, state, xs)
+        return state, _summary(metrics)
+    rows = []
+    for i in range(len(jax.tree.leaves(xs)[0])):
+        state, row = body(state, jax.tree.map(lambda leaf, i=i: leaf[i], xs))
+        rows.append(row)
+    return state, _summary(_stack(rows))
+
+
+def _stack(rows: list[dict[str, jax.Array]]) -> dict[str, jax.Array]:
+    """Metrics by name over the steps that have them."""
+    names = sorted(set().union(*rows))
+    return {n: jnp.stack([row[n] for row in rows if n in row]) for n in names}
+
+
+def _summary(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Mean over a window of what its steps reported; steps without a value count not."""
+    return {name: jnp.nanmean(value) for name, value in metrics.items()}

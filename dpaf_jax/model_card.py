@@ -1,0 +1,101 @@
+"""The release's README: what the generator is, what it guarantees, what it does not."""
+
+from typing import Any
+
+from dpaf_jax.config import Config
+
+TEMPLATE = """\
+# Synthetic image generator ({method})
+
+Generates {size} x {size} images with {channels} channel(s) in {classes} classes, trained
+under differential privacy with dpaf_jax.
+
+![Synthetic samples, one row per class](samples.png)
+
+## Privacy
+
+**{headline}**
+
+- Guarantee: {guarantee}
+- Neighbours: {neighbors}.
+- delta = {delta:g} in total, of which {overflow:.2g} pays for draws that overflow.
+- N = {num_examples}, public.
+- By Renyi DP, a looser accountant: epsilon = {epsilon_rdp}.
+
+The unit of protection is one image with its label, not one person: somebody with k images
+in the training set is protected at about k times this epsilon. Every mechanism is listed
+in `privacy.json`, with the whole composition as dp-accounting events: anybody can rebuild
+`dp_event` and recompute epsilon at delta minus overflow_delta.
+{published}
+## Use
+
+    python -m dpaf_jax.sample --release=. --num=60000 --out=synthetic.npz
+
+needs neither data nor training code. `--out=folder/` writes PNG files by class.
+
+## Not covered
+
+Choosing settings by looking at results on real data, and figures measured on real test
+images, are not covered by epsilon. No checkpoint, seed or stop was chosen on real data.
+Samples may carry over biases of the training images, and need not be fit for any purpose.
+{accuracy}"""
+
+
+def model_card(
+    config: Config, privacy: dict[str, Any], accuracy: dict[str, Any] | None = None
+) -> str:
+    """The card as Markdown.
+
+    Args:
+        config: of the run.
+        privacy: the content of privacy.json.
+        accuracy: test-set figures, only where the test set is declared public.
+    """
+    claimed = privacy.get('claimed_epsilon')
+    return TEMPLATE.format(
+        method=config.method,
+        size=config.data.image_size,
+        channels=config.data.channels,
+        classes=config.data.num_classes,
+        headline=headline(privacy),
+        guarantee=privacy['guarantee'],
+        neighbors=privacy['neighbors'],
+        delta=privacy['delta'],
+        overflow=privacy['overflow_delta'],
+        num_examples=privacy['num_examples'],
+        epsilon_rdp=privacy['epsilon_rdp'],
+        published=f'\nThe method as published claims epsilon = {claimed}; the proof does not '
+        'hold for the algorithm.\n'
+        if claimed is not None
+        else '',
+        accuracy=_accuracy(accuracy),
+    )
+
+
+def headline(privacy: dict[str, Any]) -> str:
+    """One line that says what is guaranteed, or that nothing is."""
+    if privacy['guarantee'] == 'certified':
+        return (
+            f'epsilon = {privacy["epsilon"]} at delta = {privacy["delta"]:g}, certified'
+        )
+    if 'claimed_epsilon' in privacy:
+        return (
+            f'claimed epsilon = {privacy["claimed_epsilon"]}, certified epsilon: none'
+        )
+    return 'certified epsilon: none'
+
+
+def _accuracy(accuracy: dict[str, Any] | None) -> str:
+    if not accuracy:
+        return ''
+    rows = [
+        f'| {model} | {a["mean"]:.3f} | {a["std"]:.3f} | {len(a["values"])} |'
+        for model, a in accuracy.items()
+    ]
+    head = '\n## Accuracy on the public test set\n\n'
+    table = [
+        '| trained on synthetic | mean | std | seeds |',
+        '|---|---|---|---|',
+        *rows,
+    ]
+    return head + '\n'.join(table) + '\n'

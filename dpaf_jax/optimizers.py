@@ -1,0 +1,28 @@
+"""Optimisers by the name that a config gives."""
+
+import optax
+
+_MAKERS = {
+    'adam': lambda rate: optax.adam(rate, b1=0.5),  # DCGAN's momentum
+    'momentum': lambda rate: optax.sgd(rate, momentum=0.9),
+    'sgd': optax.sgd,
+}
+FINAL_SHARE = 0.02  # of the learning rate, at the end of a cosine schedule
+
+
+def make_optimizer(
+    name: str, learning_rate: float, cosine_steps: int = 0
+) -> optax.GradientTransformation:
+    """Returns the optax transformation for a name that the config has checked.
+
+    It works on one flat vector: a few kernels instead of a few for each leaf.
+
+    Args:
+        name: 'adam', 'momentum' or 'sgd'.
+        learning_rate: at the start.
+        cosine_steps: steps over which it falls to almost nothing; 0: it stays.
+    """
+    rate: float | optax.Schedule = learning_rate
+    if cosine_steps:
+        rate = optax.cosine_decay_schedule(learning_rate, cosine_steps, FINAL_SHARE)
+    return optax.flatten(_MAKERS[name](rate))

@@ -1,0 +1,105 @@
+"""Pictures of synthetic images: a grid with a row per class, as PNG.
+
+Nothing here may be given a real image: its pictures go into releases and reports.
+"""
+
+import base64
+import io
+import os
+import pathlib
+
+import numpy as np
+from PIL import Image
+
+GAP = 2  # pixels between tiles, see-through
+TILE = 56  # pixels: small images are enlarged to about this size
+
+
+def sample_grid(
+    images: np.ndarray,
+    labels: np.ndarray,
+    num_classes: int,
+    per_class: int = 8,
+    scale: int | None = None,
+) -> Image.Image:
+    """Lays out the first images of each class, one row per class.
+
+    The first ones as they come, not chosen ones: the picture is a fair sample.
+
+    Args:
+        images: [N, H, W, C] uint8, synthetic. C = 3 is colour; of any other number of
+            channels the first is shown in grey.
+        labels: [N] integers in [0, num_classes).
+        num_classes: rows.
+        per_class: columns; a place for which there is no image stays see-through.
+        scale: by which each pixel is repeated, at least 1; default: to about 56 pixels
+            a tile.
+
+    Returns:
+        RGBA picture; tile (row r, column k) has its upper left corner at
+        x = k * (W * scale + 2), y = r * (H * scale + 2).
+
+    Raises:
+        ValueError: `images` are not uint8 [N, H, W, C], or `scale` is below 1.
+    """
+    if images.ndim != 4 or images.dtype != np.uint8:
+        raise ValueError(
+            f'images are {images.dtype} {images.shape}, not uint8 [N,H,W,C]'
+        )
+    height, width = images.shape[1:3]
+    scale = max(1, round(TILE / max(height, width))) if scale is None else scale
+    if scale < 1:
+        raise ValueError(f'scale is {scale}, below 1')
+    step_y, step_x = height * scale + GAP, width * scale + GAP
+    canvas = np.zeros(
+        (num_classes * step_y - GAP, per_class * step_x - GAP, 4), np.uint8
+    )
+    for row in range(num_classes):
+        chosen = np.flatnonzero(labels == row)[:per_class]
+        for column, index in enumerate(chosen):
+            tile = _enlarged(images[index], scale)
+            y, x = row * step_y, column * step_x
+            canvas[y : y + height * scale, x : x + width * scale, :3] = tile
+            canvas[y : y + height * scale, x : x + width * scale, 3] = 255
+    return Image.fromarray(canvas)
+
+
+def save_png(image: Image.Image, path: str | os.PathLike[str]) -> None:
+    """Writes a PNG under a temporary name, then renames it: whole or not at all."""
+    write_atomically(pathlib.Path(path), _png_bytes(image))
+
+
+def png_data_uri(image: Image.Image) -> str:
+    """The picture as `data:image/png;base64,...`, for an HTML file of one piece."""
+    return 'data:image/png;base64,' + base64.b64encode(_png_bytes(image)).decode()
+
+
+def write_atomically(path: pathlib.Path, content: bytes) -> None:
+    """Writes a file that is never seen half done; makes its folder if need be.
+
+    Args:
+        path: replaced if it exists.
+        content: the whole file.
+
+    Raises:
+        OSError: it cannot be written; what was there before is untouched.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _enlarged(image: np.ndarray, scale: int) -> np.ndarray:
+    """[H, W, C] -> [H * scale, W * scale, 3 or 1]."""
+    shown = image if image.shape[-1] == 3 else image[..., :1]
+    return shown.repeat(scale, axis=0).repeat(scale, axis=1)
+
+
+def _png_bytes(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format='PNG', optimize=True)
+    return buffer.getvalue()

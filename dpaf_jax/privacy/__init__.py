@@ -1,0 +1,11 @@
+"""The privacy core: everything that a private example passes on its way out.
+
+plan.py         the frozen description of every mechanism, from which all else reads
+accounting.py   epsilon of a plan, and the noise that meets a budget
+published.py    the bound of the DPAF paper, for `as_published` runs only
+keys.py         where secret randomness comes from
+sampling.py     Poisson draws, padded to a public capacity
+clipping.py     per-example gradients, compressed, clipped, summed
+aggregation.py  SIN, bounded rows, DPAGG
+noise.py        the Gaussian
+"""

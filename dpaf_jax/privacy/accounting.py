@@ -1,0 +1,161 @@
+"""Epsilon of a composition, and the noise that meets a budget.
+
+dp-accounting does the arithmetic, always under zero-out neighbours
+(REPLACE_SPECIAL) and with its pessimistic PLD estimate, so that what is stated is
+an upper bound.
+"""
+
+import copy
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+
+import dp_accounting
+from dp_accounting import pld, rdp
+from scipy import optimize, stats
+
+from dpaf_jax.errors import UserError
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+
+NEIGHBORING = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+PLD_GRID = 1e-4  # 1e-3 is useless near epsilon 0.1, 1e-5 changes nothing we report
+MAX_NOISE_MULTIPLIER = 1e4
+# Fractional orders below 2 do not converge at high sampling rates and decide nothing.
+ORDERS = [*range(2, 65), *range(72, 257, 8), 320, 384, 512, 768, 1024, 2048]
+
+
+def pld_accountant() -> pld.PLDAccountant:
+    """A fresh accountant of the kind whose epsilon is the headline."""
+    return pld.PLDAccountant(NEIGHBORING, value_discretization_interval=PLD_GRID)
+
+
+def rdp_accountant() -> rdp.RdpAccountant:
+    """A fresh accountant for the second opinion."""
+    return rdp.RdpAccountant(ORDERS, NEIGHBORING)
+
+
+def epsilon_pld(event: dp_accounting.DpEvent, delta: float) -> float:
+    """Epsilon of `event` at `delta` by privacy loss distributions."""
+    return float(pld_accountant().compose(event).get_epsilon(delta))
+
+
+def epsilon_rdp(event: dp_accounting.DpEvent, delta: float) -> float:
+    """Epsilon of `event` at `delta` by Renyi DP."""
+    return float(rdp_accountant().compose(event).get_epsilon(delta))
+
+
+def round_up(epsilon: float) -> float:
+    """To four decimals, never below the value computed."""
+    return math.ceil(epsilon * 1e4) / 1e4
+
+
+def overflow_probability(num_examples: int, prob: float, capacity: int) -> float:
+    """P[Bin(N - 1, prob) >= capacity]: the others of one draw fill every slot.
+
+    While they do not, one record finds room and the padded draw is an exact Poisson
+    draw. The event depends on coins of the other records alone, so it has the same
+    probability on neighbouring data sets and is charged once, to delta.
+    """
+    return float(stats.binom.sf(capacity - 1, num_examples - 1, prob))
+
+
+def capacity_for(num_examples: int, prob: float, tail: float) -> int:
+    """The smallest capacity whose overflow probability is at most `tail`."""
+    if prob >= 1 or tail <= 0:
+        return num_examples
+    capacity = int(stats.binom.isf(tail, num_examples - 1, prob)) + 1
+    while overflow_probability(num_examples, prob, capacity) > tail:
+        capacity += 1
+    return min(capacity, num_examples)
+
+
+def fit_capacity(
+    mechanism: Mechanism, num_examples: int, overflow_delta: float
+) -> Mechanism:
+    """Chooses the capacity so that all draws together overflow with `overflow_delta`."""
+    prob = mechanism.sampling_prob / mechanism.num_groups
+    draws = mechanism.steps * mechanism.num_groups
+    capacity = capacity_for(num_examples, prob, overflow_delta / draws)
+    return dataclasses.replace(mechanism, capacity=capacity)
+
+
+def overflow_delta(mechanism: Mechanism, num_examples: int) -> float:
+    """The delta that a mechanism's capacity costs over the whole run."""
+    prob = mechanism.sampling_prob / mechanism.num_groups
+    once = overflow_probability(num_examples, prob, mechanism.capacity)
+    return mechanism.steps * mechanism.num_groups * once
+
+
+def calibrate(
+    mechanism: Mechanism, others: Sequence[Mechanism], epsilon: float, delta: float
+) -> Mechanism:
+    """Gives `mechanism` the least noise with which everything together meets epsilon.
+
+    Args:
+        mechanism: the one whose noise_multiplier is sought.
+        others: mechanisms composed with it whose noise is settled.
+        epsilon: target of the whole composition, above 0.
+        delta: at which the composition is read.
+
+    Returns:
+        `mechanism` with its noise_multiplier, rounded up to four significant digits.
+
+    Raises:
+        UserError: no noise meets the target, because the others exceed it.
+    """
+    fixed = dp_accounting.ComposedDpEvent([m.event() for m in others])
+
+    def excess(accountant: dp_accounting.PrivacyAccountant, log_sigma: float) -> float:
+        """Above 0 where too little noise: log of epsilon over its target."""
+        event = mechanism.event(math.exp(log_sigma))
+        spent = copy.deepcopy(accountant).compose(event).get_epsilon(delta)
+        return math.log(max(spent, 1e-9) / epsilon)
+
+    # Renyi DP is an upper bound and cheap: it brackets, PLD finishes.
+    by_rdp = functools.partial(excess, rdp_accountant().compose(fixed))
+    by_pld = functools.partial(excess, pld_accountant().compose(fixed))
+    low, high = math.log(0.05), math.log(MAX_NOISE_MULTIPLIER)
+    upper = optimize.brentq(by_rdp, low, high, xtol=1e-3) if by_rdp(high) < 0 else high
+    while by_pld(upper) > 0:
+        upper += 0.05
+        if upper > high:
+            raise UserError(
+                'config.privacy.budgets',
+                f'no noise on {mechanism.name} brings the total to epsilon {epsilon:g} '
+                f'at delta {delta:g}',
+                'Lower the fixed shares, the epochs or the batch sizes, or raise epsilon',
+            )
+    lower = upper - 0.3
+    while by_pld(lower) <= 0:
+        lower, upper = lower - 0.3, lower
+    root = optimize.brentq(by_pld, lower, upper, xtol=2e-4)
+    while by_pld(root) > 0:
+        root += 1e-4
+    sigma = _round_up_digits(math.exp(root))
+    return dataclasses.replace(mechanism, noise_multiplier=sigma)
+
+
+def _round_up_digits(sigma: float) -> float:
+    scale = 10 ** (math.floor(math.log10(sigma)) - 3)
+    return float(f'{math.ceil(sigma / scale) * scale:.4g}')
+
+
+def spent_so_far(plan: PrivacyPlan, steps: Mapping[str, int]) -> float | None:
+    """An upper bound on epsilon after some of the steps, for progress lines.
+
+    By Renyi DP, which is quick, and never above the plan's epsilon, which is what a
+    run that stops early must still state.
+
+    Args:
+        plan: of the whole run.
+        steps: how many steps of each mechanism have been done.
+    """
+    if plan.epsilon is None:
+        return None
+    accountant = rdp_accountant()
+    for mechanism in plan.mechanisms:
+        if done := min(steps.get(mechanism.name, 0), mechanism.steps):
+            accountant.compose(dataclasses.replace(mechanism, steps=done).event())
+    spent = accountant.get_epsilon(plan.delta - plan.overflow_delta)
+    return min(float(spent), plan.epsilon)

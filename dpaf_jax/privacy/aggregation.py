@@ -1,0 +1,76 @@
+"""SIN and DPAGG: the mechanism of DPAF's forward phase.
+
+Guarantee of `dpagg`: one record moves the pre-noise table by at most the row bound,
+because its row is clipped to that bound and enters one aggregate; the noise has
+standard deviation noise_multiplier x row bound; the divisor is public.
+Source: DPAF (conference version) section 3.2, equations 1 and 2.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from dpaf_jax import parallel
+from dpaf_jax.privacy.clipping import clip_vector
+from dpaf_jax.privacy.noise import add_gaussian
+
+ETA = 1e-5  # the published SIN divides by a standard deviation that may be 0
+
+
+def simplified_instance_norm(maps: jax.Array) -> jax.Array:
+    """Centres and scales every feature map; no learnt scale or centre.
+
+    Args:
+        maps: [..., p, p, m] float32, m maps of p x p.
+
+    Returns:
+        (x - mean) / sqrt(var + ETA) over each map: its l2 norm is at most p, so that of
+        all m maps is at most sqrt(m) * p.
+    """
+    mean = jnp.mean(maps, axis=(-3, -2), keepdims=True)
+    centred = maps - mean
+    variance = jnp.mean(jnp.square(centred), axis=(-3, -2), keepdims=True)
+    return centred * jax.lax.rsqrt(variance + ETA)
+
+
+def aggregate(
+    rows: jax.Array,
+    table_index: jax.Array,
+    is_padding_example: jax.Array,
+    num_aggregates: int,
+    row_bound: float,
+) -> jax.Array:
+    """This device's sum of bounded rows, by aggregate.
+
+    Args:
+        rows: [B, F] float32, one row per private example.
+        table_index: [B] int32 in [0, num_aggregates): the record's class for
+            class-pure batches, 0 for mixed ones.
+        is_padding_example: [B] bool.
+        num_aggregates: rows of the table.
+        row_bound: l2 norm to which each row is clipped; infinity for no clipping.
+
+    Returns:
+        [num_aggregates, F] float32. An index outside the table contributes nothing.
+    """
+    bounded = jax.vmap(lambda row: clip_vector(row, row_bound))(rows)
+    member = jax.nn.one_hot(table_index, num_aggregates, dtype=rows.dtype)
+    member = jnp.where(is_padding_example[:, None], 0.0, member)
+    return jnp.matmul(member.T, bounded, precision='highest')
+
+
+def dpagg(
+    sums: jax.Array, key_data: jax.Array, noise_std: float, expected_count: jax.Array
+) -> jax.Array:
+    """Releases an aggregate: sum over devices, noise, division by a public count.
+
+    Args:
+        sums: [num_aggregates, F], this device's `aggregate`.
+        key_data: [2] uint32 of this step and of this side (real or fake) alone.
+        noise_std: noise_multiplier x row bound.
+        expected_count: [num_aggregates, 1] public expected number of rows in each sum.
+
+    Returns:
+        [num_aggregates, F] float32: safe to reuse without further cost; computing it
+        again from private data with another key is another release.
+    """
+    return add_gaussian(parallel.total(sums), key_data, noise_std) / expected_count

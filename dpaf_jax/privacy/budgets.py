@@ -1,0 +1,213 @@
+"""From (epsilon1, rest, epsilon3) to a plan whose composition meets the target."""
+
+import dataclasses
+import logging
+import math
+from collections.abc import Sequence
+
+import dp_accounting
+
+from dpaf_jax.config import PrivacyConfig
+from dpaf_jax.errors import UserError
+from dpaf_jax.privacy import accounting, published
+from dpaf_jax.privacy.plan import CERTIFIED, Mechanism, PrivacyPlan
+
+FIELD = 'config.privacy.budgets'
+NO_NOISE = 'none (epsilon is infinite: no noise, no clipping)'
+
+
+def parse(
+    budgets: str, names: Sequence[str], epsilon: float
+) -> dict[str, float | None]:
+    """Reads a budget string such as '0.1,rest,0.1' or '20%,60%,20%'.
+
+    Args:
+        budgets: one entry per name: an absolute epsilon, a percentage of `epsilon`,
+            or 'rest' (at most once).
+        names: the method's mechanisms in the order of the entries.
+        epsilon: the total.
+
+    Returns:
+        Epsilon by name; None stands for the rest.
+
+    Raises:
+        UserError: for a malformed entry or shares that exceed the total.
+    """
+    entries = [entry.strip() for entry in budgets.split(',')]
+    if len(entries) != len(names):
+        raise UserError(
+            FIELD,
+            f'has {len(entries)} entries',
+            f'Give one for each of {", ".join(names)}',
+        )
+    shares = {n: _share(e, epsilon) for n, e in zip(names, entries, strict=True)}
+    given = sum(share for share in shares.values() if share is not None)
+    has_rest = list(shares.values()).count(None)
+    if has_rest > 1:
+        raise UserError(FIELD, f"is {budgets!r}, with two times 'rest'", 'Keep one')
+    if given > epsilon * (1 + 1e-9) or (has_rest and given >= epsilon):
+        raise UserError(
+            FIELD,
+            f'is {budgets!r}, which adds up to {given:g} of epsilon {epsilon:g}',
+            "Lower the shares (and leave something for 'rest')",
+        )
+    return shares
+
+
+def _share(entry: str, epsilon: float) -> float | None:
+    if entry == 'rest':
+        return None
+    try:
+        share = float(entry[:-1]) * epsilon / 100 if entry[-1:] == '%' else float(entry)
+    except ValueError:
+        share = math.nan
+    if not (share > 0 and math.isfinite(share)) and math.isfinite(epsilon):
+        raise UserError(FIELD, f'has the entry {entry!r}', "Use '0.1', '20%' or 'rest'")
+    return share
+
+
+def make_plan(
+    mechanisms: Sequence[Mechanism],
+    names: Sequence[str],
+    rest_order: Sequence[str],
+    privacy: PrivacyConfig,
+    num_examples: int,
+    published_reason: str,
+) -> PrivacyPlan:
+    """Settles capacity and noise of every mechanism.
+
+    Args:
+        mechanisms: those that the run uses, without noise; capacity still open.
+        names: all mechanisms that the method knows, in the order of the budgets.
+        rest_order: who takes what is left over, first present first: the budget of an
+            absent mechanism, and what composing saves against adding.
+        privacy: the guarantee asked for.
+        num_examples: N.
+        published_reason: why `as_published` certifies nothing, for its report.
+
+    Returns:
+        The plan; its epsilon never exceeds `privacy.epsilon`.
+
+    Raises:
+        UserError: the budgets cannot be met.
+    """
+    _warn_about_delta(privacy.delta, num_examples)
+    if math.isinf(privacy.epsilon):
+        return _plan(mechanisms, NO_NOISE, privacy.delta, num_examples)
+    shares = parse(privacy.budgets, names, privacy.epsilon)
+    shares = _with_rest(
+        shares, [m.name for m in mechanisms], rest_order, privacy.epsilon
+    )
+    if privacy.guarantee == 'as_published':
+        settled = published.calibrate(
+            mechanisms, shares, privacy.epsilon, privacy.delta
+        )
+        claimed = published.epsilon(settled, privacy.delta)
+        return _plan(
+            settled,
+            f'none (as published: {published_reason})',
+            privacy.delta,
+            num_examples,
+            claimed=accounting.round_up(claimed),
+        )
+    return _certified(mechanisms, shares, privacy, num_examples)
+
+
+def _certified(
+    mechanisms: Sequence[Mechanism],
+    shares: dict[str, float | None],
+    privacy: PrivacyConfig,
+    num_examples: int,
+) -> PrivacyPlan:
+    if not mechanisms:  # nothing private is ever looked at
+        return _plan([], CERTIFIED, privacy.delta, num_examples, epsilon=(0.0, 0.0))
+    tail = privacy.delta * privacy.overflow_fraction / len(mechanisms)
+    fitted = [accounting.fit_capacity(m, num_examples, tail) for m in mechanisms]
+    beta = sum(accounting.overflow_delta(m, num_examples) for m in fitted)
+    delta = privacy.delta - beta
+    settled = [
+        accounting.calibrate(m, (), share, delta)
+        for m in fitted
+        if (share := shares[m.name]) is not None
+    ]
+    for mechanism in fitted:
+        if shares[mechanism.name] is None:
+            last = accounting.calibrate(mechanism, settled, privacy.epsilon, delta)
+            settled.append(last)
+    order = [m.name for m in mechanisms]
+    settled.sort(key=lambda m: order.index(m.name))
+    plan = _plan(settled, CERTIFIED, privacy.delta, num_examples, overflow=beta)
+    epsilon = accounting.epsilon_pld(plan_event(plan), delta)
+    if epsilon > privacy.epsilon:
+        raise UserError(
+            FIELD,
+            f'compose to epsilon {epsilon:.4f}, above {privacy.epsilon:g}',
+            "Lower one share or make it 'rest'",
+        )
+    return dataclasses.replace(
+        plan,
+        epsilon=min(accounting.round_up(epsilon), privacy.epsilon),
+        epsilon_rdp=accounting.round_up(
+            accounting.epsilon_rdp(plan_event(plan), delta)
+        ),
+    )
+
+
+def plan_event(plan: PrivacyPlan) -> dp_accounting.DpEvent:
+    """The composition, before the plan has its epsilon."""
+    return dataclasses.replace(plan, epsilon=0.0).dp_event
+
+
+def _with_rest(
+    shares: dict[str, float | None],
+    present: Sequence[str],
+    rest_order: Sequence[str],
+    epsilon: float,
+) -> dict[str, float | None]:
+    """Keeps the shares of mechanisms that exist; one of them takes what is left.
+
+    Where the given shares are all of epsilon, or a share belongs to a mechanism that
+    this run does not have, the first of `rest_order` absorbs the difference: a run
+    spends what it was given.
+    """
+    kept = {name: shares[name] for name in present}
+    whole = all(v is not None for v in shares.values()) and math.isclose(
+        sum(v for v in shares.values() if v is not None), epsilon
+    )
+    absent = len(kept) < len(shares)
+    if kept and None not in kept.values() and (whole or absent):
+        kept[next(name for name in rest_order if name in kept)] = None
+    return kept
+
+
+def _plan(
+    mechanisms: Sequence[Mechanism],
+    guarantee: str,
+    delta: float,
+    num_examples: int,
+    *,
+    epsilon: tuple[float | None, float | None] = (None, None),
+    claimed: float | None = None,
+    overflow: float = 0.0,
+) -> PrivacyPlan:
+    return PrivacyPlan(
+        mechanisms=tuple(mechanisms),
+        guarantee=guarantee,
+        epsilon=epsilon[0],
+        epsilon_rdp=epsilon[1],
+        claimed_epsilon=claimed,
+        delta=delta,
+        overflow_delta=overflow,
+        num_examples=num_examples,
+    )
+
+
+def _warn_about_delta(delta: float, num_examples: int) -> None:
+    if delta >= 1 / num_examples:
+        logging.warning(
+            'config.privacy.delta = %g is not below 1 / num_examples = %.3g: a mechanism '
+            'that publishes one image in full at random would pass. Use %.0e or less.',
+            delta,
+            1 / num_examples,
+            0.1 / num_examples,
+        )

@@ -1,0 +1,188 @@
+"""The `PrivacyPlan`: what is released, how often, with how much noise, at which epsilon.
+
+Built from public information alone, before any image is read. The sampler, the
+clipper, the noise and the accountant read it; none of them takes loose numbers.
+"""
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import dp_accounting
+
+NEIGHBORS = (
+    'zero-out: one image with its label against an empty record, N fixed and public '
+    '(dp-accounting: REPLACE_SPECIAL)'
+)
+CERTIFIED = 'certified'
+
+
+@dataclasses.dataclass(frozen=True)
+class Mechanism:
+    """One Gaussian mechanism on Poisson samples, repeated.
+
+    Attributes:
+        name: what it trains or releases: 'conv1', 'conv2', 'dpagg', ...
+        kind: the query whose output is noised, for people.
+        sampling_prob: chance of one record to be in one draw, in (0, 1].
+        l2_sensitivity: largest change of the pre-noise sum when one record is
+            zeroed out, given that it was drawn.
+        steps: draws in which one record may take part (for class-pure batches, the
+            turns of one class: the worst case over classes).
+        expected_batch_size: public mean of a draw's size; the only normaliser.
+        capacity: slots of a padded draw, per unit group.
+        num_groups: groups that a draw is dealt to; 1 where there are none.
+        noise_multiplier: noise standard deviation over `l2_sensitivity`; 0 for a
+            run without privacy.
+    """
+
+    name: str
+    kind: str
+    sampling_prob: float
+    l2_sensitivity: float
+    steps: int
+    expected_batch_size: float
+    capacity: int
+    num_groups: int = 1
+    noise_multiplier: float = 0.0
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise added to each coordinate of the sum."""
+        return (
+            self.noise_multiplier * self.l2_sensitivity
+            if self.noise_multiplier
+            else 0.0
+        )
+
+    def event(self, noise_multiplier: float | None = None) -> dp_accounting.DpEvent:
+        """What this mechanism costs one record over the whole run."""
+        sigma = self.noise_multiplier if noise_multiplier is None else noise_multiplier
+        if sigma == 0:
+            return dp_accounting.NonPrivateDpEvent()
+        once: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(sigma)
+        if self.sampling_prob < 1:
+            once = dp_accounting.PoissonSampledDpEvent(self.sampling_prob, once)
+        return dp_accounting.SelfComposedDpEvent(once, self.steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivacyPlan:
+    """All mechanisms of a run and what they cost together.
+
+    Attributes:
+        mechanisms: every way by which a private example reaches an output.
+        guarantee: 'certified', or 'none (reason)'.
+        epsilon: of the composition, by PLD, rounded up; None where nothing holds.
+        epsilon_rdp: the same by Renyi DP.
+        claimed_epsilon: `as_published` only: what the paper's theorem says.
+        delta: the total, `overflow_delta` included.
+        overflow_delta: chance that some draw exceeds its capacity.
+        num_examples: N, public.
+    """
+
+    mechanisms: tuple[Mechanism, ...]
+    guarantee: str
+    epsilon: float | None
+    epsilon_rdp: float | None
+    claimed_epsilon: float | None
+    delta: float
+    overflow_delta: float
+    num_examples: int
+    neighbors: str = NEIGHBORS
+    accountant: str = 'PLD (dp-accounting, pessimistic, grid 1e-4)'
+
+    def __getitem__(self, name: str) -> Mechanism:
+        return next(m for m in self.mechanisms if m.name == name)
+
+    def __contains__(self, name: str) -> bool:
+        return any(m.name == name for m in self.mechanisms)
+
+    @property
+    def dp_event(self) -> dp_accounting.DpEvent:
+        """The whole composition for one record (worst class)."""
+        if self.guarantee.startswith('none') and self.epsilon is None:
+            return dp_accounting.NonPrivateDpEvent()
+        return dp_accounting.ComposedDpEvent([m.event() for m in self.mechanisms])
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of `plan.json` and `privacy.json`."""
+        fields = dataclasses.asdict(self)
+        if self.claimed_epsilon is None:
+            del fields['claimed_epsilon']
+        for mechanism in fields['mechanisms']:
+            if not math.isfinite(mechanism['l2_sensitivity']):
+                mechanism['l2_sensitivity'] = None
+        fields['dp_event'] = event_to_json(self.dp_event)
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> 'PrivacyPlan':
+        """The inverse of `to_json`; the event is rebuilt from the mechanisms."""
+        fields = {k: v for k, v in fields.items() if k != 'dp_event'}
+        fields['mechanisms'] = tuple(
+            Mechanism(**{**m, 'l2_sensitivity': _or_infinity(m['l2_sensitivity'])})
+            for m in fields['mechanisms']
+        )
+        return cls(**{'claimed_epsilon': None, **fields})
+
+
+def _or_infinity(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+def event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
+    """A dp-accounting event as nested objects: its class and its arguments by name."""
+    # vars() does not see attrs classes with slots; their fields are the arguments.
+    arguments = {
+        field: getattr(event, field) for field in event.to_named_tuple()._fields[2:]
+    }
+    return {'class': type(event).__name__} | {
+        name: _argument_to_json(value) for name, value in arguments.items()
+    }
+
+
+def _argument_to_json(value: Any) -> Any:
+    if isinstance(value, dp_accounting.DpEvent):
+        return event_to_json(value)
+    if isinstance(value, list | tuple):
+        return [_argument_to_json(v) for v in value]
+    return value
+
+
+def event_from_json(fields: dict[str, Any]) -> dp_accounting.DpEvent:
+    """Rebuilds an event from `event_to_json`'s output."""
+    cls = getattr(dp_accounting, fields['class'])
+    return cls(**{k: _argument_from_json(v) for k, v in fields.items() if k != 'class'})
+
+
+def _argument_from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return event_from_json(value)
+    if isinstance(value, list):
+        return [_argument_from_json(v) for v in value]
+    return value
+
+
+def describe(plan: PrivacyPlan) -> str:
+    """The plan as a table for a terminal."""
+    head = f'{"mechanism":<10} {"sigma":>8} {"q":>10} {"steps":>8} {"sensitivity":>12}'
+    rows = [
+        f'{m.name:<10} {m.noise_multiplier:>8.4g} {m.sampling_prob:>10.4g} '
+        f'{m.steps:>8} {m.l2_sensitivity:>12.5g}   {m.kind}'
+        for m in plan.mechanisms
+    ]
+    if plan.epsilon is not None:
+        total = f'epsilon {plan.epsilon} (PLD), {plan.epsilon_rdp} (RDP)'
+    elif plan.claimed_epsilon is not None:
+        total = f'claimed epsilon {plan.claimed_epsilon}, certified epsilon: none'
+    else:
+        total = 'epsilon: none'
+    total += f' at delta {plan.delta:g}, of which overflow {plan.overflow_delta:.2g}'
+    return '\n'.join([head, *rows, total, f'guarantee: {plan.guarantee}'])
+
+
+def dumps(plan: PrivacyPlan) -> str:
+    """`to_json` as text."""
+    return json.dumps(plan.to_json(), indent=2, allow_nan=False) + '\n'

@@ -1,0 +1,86 @@
+"""Poisson draws, padded to a fixed capacity, from coins that nobody else uses.
+
+Guarantee: in each draw every record takes part independently with probability
+`sampling_prob`; draws of different mechanisms and steps are independent. Should a draw
+exceed its capacity it is cut; the plan pays for that event out of delta
+(`accounting.overflow_probability`).
+"""
+
+import dataclasses
+
+import numpy as np
+
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import Mechanism
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """Which records take part in one step; private, never logged.
+
+    Attributes:
+        indices: [units, members] int32 into the data set; 0 where padded. A unit is
+            what is clipped: one record (members = 1) or a group.
+        is_padding_example: [units, members] bool.
+    """
+
+    indices: np.ndarray
+    is_padding_example: np.ndarray
+
+
+def poisson_draw(
+    mechanism: Mechanism, eligible: np.ndarray | int, keys: RunKeys, step: int
+) -> Draw:
+    """Draws the records of one step of `mechanism`.
+
+    Args:
+        mechanism: gives sampling_prob, capacity and num_groups.
+        eligible: the number of records, or the indices of those whose turn it is by a
+            public schedule over classes.
+        keys: of the run; the coins depend on the mechanism's name and the step alone.
+        step: 0-based.
+
+    Returns:
+        A `Draw` of capacity x 1, or of num_groups x capacity where the mechanism has
+        groups: every record that is drawn picks its group by its own coin.
+    """
+    coins = keys.coins(mechanism.name, step)
+    count = eligible if isinstance(eligible, int) else len(eligible)
+    # Independent coins of one bias are a binomial count and a uniform subset of it.
+    size = coins.binomial(count, mechanism.sampling_prob)
+    chosen = coins.choice(count, size=size, replace=False, shuffle=False)
+    if not isinstance(eligible, int):
+        chosen = eligible[chosen]
+    if mechanism.num_groups == 1:
+        return _pad([chosen], mechanism.capacity, by_unit=True)
+    group = coins.integers(mechanism.num_groups, size=size)
+    parts = [chosen[group == g] for g in range(mechanism.num_groups)]
+    return _pad(parts, mechanism.capacity, by_unit=False)
+
+
+def _pad(parts: list[np.ndarray], capacity: int, *, by_unit: bool) -> Draw:
+    indices = np.zeros((len(parts), capacity), np.int32)
+    is_padding = np.ones((len(parts), capacity), bool)
+    for row, part in enumerate(parts):
+        kept = part[:capacity]
+        indices[row, : len(kept)] = kept
+        is_padding[row, : len(kept)] = False
+    if by_unit:
+        return Draw(indices.T, is_padding.T)
+    return Draw(indices, is_padding)
+
+
+def shuffled_batches(
+    num_examples: int, batch_size: int, name: str, keys: RunKeys, step: int
+) -> Draw:
+    """The `step`-th batch of shuffled epochs: what the papers run, not certified.
+
+    Returns:
+        A `Draw` of batch_size x 1 without padding; an epoch's last, odd batch is left
+        out, as usual.
+    """
+    per_epoch = num_examples // batch_size
+    order = keys.coins(f'{name}/epoch', step // per_epoch).permutation(num_examples)
+    start = (step % per_epoch) * batch_size
+    indices = order[start : start + batch_size].astype(np.int32)[:, None]
+    return Draw(indices, np.zeros(indices.shape, bool))

@@ -1,0 +1,175 @@
+"""The release: what may be handed to anybody. It cannot reach data or training code.
+
+A folder with the generator's parameters, the public config, privacy.json, a model card
+and a picture of samples. No discriminator, optimiser, key, path, count or real image.
+"""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from dpaf_jax import pictures
+from dpaf_jax.config import Config, from_public_dict, public_dict
+from dpaf_jax.errors import UserError
+from dpaf_jax.model_card import model_card
+from dpaf_jax.networks import make_generator, to_uint8
+from dpaf_jax.privacy.plan import PrivacyPlan
+
+BATCH = 500  # images generated in one call
+GENERATOR, CONFIG = 'generator.safetensors', 'config.json'
+PRIVACY, CARD, PICTURE = 'privacy.json', 'README.md', 'samples.png'
+FILES = (GENERATOR, CONFIG, PRIVACY, CARD, PICTURE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """A trained generator with its public config and its privacy statement.
+
+    Attributes:
+        config: without any path of the owner's machine.
+        privacy: the content of privacy.json.
+        params: of the generator.
+    """
+
+    config: Config
+    privacy: dict[str, Any]
+    params: Any
+
+    def generate(
+        self, labels: np.ndarray, seed: int | None = None
+    ) -> Iterator[np.ndarray]:
+        """Yields images for the labels, in batches, in order.
+
+        Args:
+            labels: [n] int.
+            seed: of the latent draws; None takes one from the operating system. Samples
+                are post-processing: their seed protects nothing.
+
+        Yields:
+            [at most BATCH, H, W, C] uint8.
+        """
+        if seed is None:
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
+        generator = make_generator(self.config)
+        z_dim = self.config.networks.z_dim
+
+        @jax.jit
+        def batch(params: Any, key: jax.Array, labels: jax.Array) -> jax.Array:
+            z = jax.random.normal(key, (BATCH, z_dim))
+            return to_uint8(generator.apply(params, z, labels))
+
+        for start in range(0, len(labels), BATCH):
+            part = np.zeros(BATCH, np.int32)
+            part[: len(labels[start : start + BATCH])] = labels[start : start + BATCH]
+            key = jax.random.fold_in(jax.random.key(seed), start)
+            yield np.asarray(batch(self.params, key, part))[: len(labels) - start]
+
+    def sample(
+        self, num: int, seed: int | None = None, prior: tuple[float, ...] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A labelled synthetic data set in memory.
+
+        Args:
+            num: how many images.
+            seed: see `generate`.
+            prior: class probabilities; None takes the config's public prior.
+
+        Returns:
+            ([num, H, W, C] uint8, [num] int32).
+        """
+        labels = balanced_labels(num, prior or self.config.data.prior)
+        return np.concatenate(list(self.generate(labels, seed))), labels
+
+
+def balanced_labels(num: int, prior: tuple[float, ...]) -> np.ndarray:
+    """[num] int32 labels whose counts follow `prior` as closely as whole numbers can.
+
+    Classes are interleaved, so that any stretch of the data set is about balanced.
+    """
+    shares = np.asarray(prior) / np.sum(prior)
+    counts = np.floor(shares * num).astype(int)
+    # The largest remainders get what rounding down has left.
+    order = np.argsort(counts - shares * num, kind='stable')
+    counts[order[: num - counts.sum()]] += 1
+    position = np.concatenate([(np.arange(n) + 0.5) / max(n, 1) for n in counts])
+    labels = np.repeat(np.arange(len(counts)), counts)
+    return labels[np.argsort(position, kind='stable')].astype(np.int32)
+
+
+def write_release(
+    directory: pathlib.Path, config: Config, plan: PrivacyPlan, params: Any
+) -> Release:
+    """Writes the folder whole: under a temporary name first, then renamed."""
+    fields = public_dict(config)
+    release = Release(from_public_dict(fields), plan.to_json(), params)
+    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(params)):
+        raise FloatingPointError('the generator has diverged: a smaller learning rate')
+    staging = directory.with_name(directory.name + '.unfinished')
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    flat = flax.traverse_util.flatten_dict(params, sep='/')
+    host = {name: np.ascontiguousarray(value) for name, value in flat.items()}
+    safetensors.numpy.save_file(host, staging / GENERATOR)
+    _write_json(staging / CONFIG, fields)
+    _write_json(staging / PRIVACY, release.privacy)
+    num_classes = config.data.num_classes
+    images, labels = release.sample(8 * num_classes)
+    pictures.save_png(
+        pictures.sample_grid(images, labels, num_classes), staging / PICTURE
+    )
+    (staging / CARD).write_text(model_card(config, release.privacy), encoding='utf-8')
+    staging.rename(directory)
+    return release
+
+
+def _write_json(path: pathlib.Path, fields: dict[str, Any]) -> None:
+    path.write_text(
+        json.dumps(fields, indent=2, allow_nan=False) + '\n', encoding='utf-8'
+    )
+
+
+def load_release(directory: pathlib.Path) -> Release:
+    """Reads a release folder.
+
+    Raises:
+        UserError: a file is missing, damaged, or does not fit the others.
+    """
+    for name in (GENERATOR, CONFIG, PRIVACY):
+        if not (directory / name).is_file():
+            raise UserError(
+                str(directory / name),
+                'is missing',
+                'Give the folder of a whole release',
+            )
+    try:
+        config = from_public_dict(json.loads((directory / CONFIG).read_text()))
+        privacy = json.loads((directory / PRIVACY).read_text())
+        flat = safetensors.numpy.load_file(directory / GENERATOR)
+    except (ValueError, safetensors.SafetensorError) as error:
+        problem = f'is damaged ({str(error).splitlines()[0][:100]})'
+        raise UserError(str(directory), problem, 'Copy the release again') from error
+    params = flax.traverse_util.unflatten_dict(flat, sep='/')
+    _check_shapes(directory, config, params)
+    return Release(config, privacy, params)
+
+
+def _check_shapes(directory: pathlib.Path, config: Config, params: Any) -> None:
+    generator = make_generator(config)
+    z, labels = jnp.zeros((1, config.networks.z_dim)), jnp.zeros(1, jnp.int32)
+    expected = jax.eval_shape(generator.init, jax.random.key(0), z, labels)
+    if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
+        raise UserError(
+            str(directory / GENERATOR),
+            f'does not fit {CONFIG} beside it',
+            'Copy the release again; both files belong together',
+        )

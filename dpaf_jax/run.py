@@ -1,0 +1,148 @@
+"""One run: its folder, its keys, its devices, and the loop that every phase shares."""
+
+import dataclasses
+import pathlib
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from dpaf_jax import parallel
+from dpaf_jax.checkpoint import Checkpoints
+from dpaf_jax.config import Config
+from dpaf_jax.data import Dataset
+from dpaf_jax.privacy.accounting import spent_so_far
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.progress import History, Progress, TensorBoard
+
+
+class Interrupted(Exception):
+    """The run was asked to stop and has saved what it had."""
+
+
+class StopRequest:
+    """Notices SIGTERM and SIGINT; the loop asks between windows."""
+
+    def __init__(self) -> None:
+        self.signal_name: str | None = None
+
+    def listen(self) -> None:
+        """Takes the signals over; only possible in the main thread."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, _: Any) -> None:
+        # A second Ctrl-C means it; a second SIGTERM is what schedulers send anyway.
+        if number == signal.SIGINT and self.signal_name == 'SIGINT':
+            raise KeyboardInterrupt
+        self.signal_name = self.signal_name or signal.Signals(number).name
+
+
+class Phase(Protocol):
+    """A part of training with a state of its own.
+
+    Attributes:
+        name: of its checkpoints and log lines.
+        total_steps: when it is done.
+        images_per_step: expected, public; for the rate that people see.
+    """
+
+    name: str
+    total_steps: int
+    images_per_step: float
+
+    def init(self) -> Any:
+        """The state at step 0, as host arrays."""
+
+    def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
+        """Advances a replicated state; returns it, the step reached, and metrics."""
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        """Steps of each mechanism done when this phase has reached `step`."""
+
+
+@dataclasses.dataclass
+class Run:
+    """Everything that a method needs besides its config."""
+
+    workdir: pathlib.Path
+    config: Config
+    plan: PrivacyPlan
+    data: Dataset
+    keys: RunKeys
+    devices: Sequence[jax.Device]
+    stop: StopRequest = dataclasses.field(default_factory=StopRequest)
+    on_step: Callable[[str, int], None] = lambda phase, step: None
+
+    def train(self, phase: Phase) -> Any:
+        """Runs a phase to its end, from its newest checkpoint if it has one.
+
+        Returns:
+            The final state as host arrays; the same as an uninterrupted run's.
+
+        Raises:
+            Interrupted: after SIGTERM or SIGINT, with everything saved.
+            FloatingPointError: a loss is NaN.
+        """
+        settings = self.config.run
+        checkpoints = Checkpoints(
+            self.workdir / 'checkpoints' / phase.name, settings.keep_checkpoints
+        )
+        history, board = History(self.workdir), TensorBoard(self.workdir)
+        state = phase.init()
+        step = 0
+        if restored := checkpoints.restore(state):
+            state, step = restored
+        history.truncate(phase.name, step)
+        progress = Progress(
+            phase.name,
+            phase.total_steps,
+            phase.images_per_step,
+            planned_epsilon=self.plan.epsilon,
+            epsilon_at=lambda at: spent_so_far(self.plan, phase.charged(at)),
+            writer=board,
+            history=history,
+            start_step=step,
+        )
+        placed = parallel.replicate(state, self.devices)
+        saved_at, ahead = time.monotonic(), None
+        while step < phase.total_steps:
+            placed, step, metrics = phase.window(placed, step)
+            # One window ahead of the device, not more: a stop is noticed soon.
+            jax.block_until_ready(ahead)
+            ahead = parallel.first(metrics)
+            progress.update(step, ahead)
+            self.on_step(phase.name, step)
+            due = time.monotonic() - saved_at > settings.checkpoint_seconds
+            if due or self.stop.signal_name:
+                checkpoints.save(step, parallel.unreplicate(placed))
+                saved_at = time.monotonic()
+            if self.stop.signal_name and step < phase.total_steps:
+                checkpoints.close()
+                raise Interrupted(
+                    f'{self.stop.signal_name}: stopped at {phase.name} step {step} of '
+                    f'{phase.total_steps} and saved. Run the same command to go on.'
+                )
+        final = parallel.unreplicate(placed)
+        checkpoints.save(step, final)
+        checkpoints.close()
+        progress.close()
+        board.close()
+        return final
+
+    def on_every_device(self, value: np.ndarray) -> np.ndarray:
+        """A host array with a device axis in front, equal for all."""
+        return np.broadcast_to(value, (len(self.devices), *np.shape(value)))
+
+    @property
+    def unrolls(self) -> bool:
+        """Whether windows are unrolled instead of scanned.
+
+        XLA's CPU convolutions are 5-12 times slower inside a loop or a conditional;
+        elsewhere a scan compiles faster.
+        """
+        return self.devices[0].platform == 'cpu'

@@ -1,0 +1,66 @@
+"""Draws a synthetic data set from a release: python -m dpaf_jax.sample --help."""
+
+import pathlib
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+from absl import app, flags
+
+from dpaf_jax.errors import UserError
+from dpaf_jax.export import write_folder, write_npz
+from dpaf_jax.release import Release, balanced_labels, load_release
+
+_RELEASE = flags.DEFINE_string('release', None, 'Folder of the release.', required=True)
+_NUM = flags.DEFINE_integer('num', 60000, 'How many images.', lower_bound=1)
+_OUT = flags.DEFINE_string(
+    'out',
+    None,
+    'A .npz file (images uint8 [N, H, W, C], labels int32 [N]), or a folder that gets '
+    'train/<label>/<index>.png: torchvision (ImageFolder on train/), Hugging Face datasets '
+    '("imagefolder") and TFDS (folder_dataset.ImageFolder) read it.',
+    required=True,
+)
+_SEED = flags.DEFINE_integer('seed', None, 'Of the latent draws; default: a new one.')
+_PRIOR = flags.DEFINE_list(
+    'prior', None, "Class probabilities such as 0.5,0.5; default: the release's own."
+)
+
+
+def main(argv: Sequence[str]) -> None:
+    """The command."""
+    if len(argv) > 1:
+        raise app.UsageError(f'unknown argument {argv[1]!r}: flags start with --')
+    try:
+        release = load_release(pathlib.Path(_RELEASE.value))
+        labels = balanced_labels(_NUM.value, _prior(release))
+        out = pathlib.Path(_OUT.value)
+        if out.suffix == '.npz':
+            images = np.concatenate(list(release.generate(labels, _SEED.value)))
+            write_npz(out, images, labels)
+        else:
+            write_folder(out, release, labels, _SEED.value)
+    except (UserError, OSError) as error:
+        sys.exit(f'error: {error}')
+    print(f'{_NUM.value} synthetic images in {_OUT.value}')
+
+
+def _prior(release: Release) -> tuple[float, ...]:
+    if _PRIOR.value is None:
+        return release.config.data.prior
+    try:
+        prior = tuple(float(p) for p in _PRIOR.value)
+    except ValueError:
+        prior = ()
+    num_classes = release.config.data.num_classes
+    if len(prior) != num_classes or min(prior) < 0 or abs(sum(prior) - 1) > 1e-6:
+        raise UserError(
+            '--prior',
+            f'is {",".join(_PRIOR.value)}',
+            f'Give {num_classes} numbers from 0 that sum to 1',
+        )
+    return prior
+
+
+if __name__ == '__main__':
+    app.run(main)

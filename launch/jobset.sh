@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Submits launch/jobset.yaml with an image and the run's arguments.
+#
+#   launch/jobset.sh --image=registry.example/dpaf:0.1 \
+#     --config=configs/mnist.py --workdir=/runs/mnist [--config.x=y ...]
+#   launch/jobset.sh --dry-run ...    prints the manifest and checks the config (plan)
+#
+# Follow it with: kubectl logs --follow --selector=jobset.sigs.k8s.io/jobset-name=dpaf
+set -euo pipefail
+here=$(dirname "$0")
+
+dry_run=0 image='' arguments=()
+for argument in "$@"; do
+  case $argument in
+    --dry-run) dry_run=1 ;;
+    --image=*) image=${argument#*=} ;;
+    *) arguments+=("$argument") ;;
+  esac
+done
+if [[ -z $image || " ${arguments[*]-} " != *' --workdir='* ]]; then
+  echo "usage: $0 [--dry-run] --image=IMAGE --config=FILE --workdir=/runs/NAME ..." >&2
+  exit 2
+fi
+
+quote() { local s=${1//\\/\\\\}; printf '"%s"' "${s//\"/\\\"}"; }
+list=''
+for argument in "${arguments[@]}"; do list+="${list:+, }$(quote "$argument")"; done
+manifest=$(<"$here/jobset.yaml")
+manifest=${manifest/'"@IMAGE@"'/"$(quote "$image")"}
+manifest=${manifest/'"@ARGUMENTS@"'/"$list"}
+
+if ((dry_run)); then
+  printf '%s\n' "$manifest"
+  # /runs is a folder of the cluster: here the plan goes to a folder for the moment.
+  scratch=$(mktemp -d)
+  trap 'rm -rf "$scratch"' EXIT
+  JAX_PLATFORMS=cpu "$here/supervise.sh" --dry-run \
+    "${arguments[@]/#--workdir=*/--workdir=$scratch/plan}"
+else
+  kubectl apply --filename=- <<<"$manifest"
+fi

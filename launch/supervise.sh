@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Runs dpaf_jax.main, keeps a log, and starts it again when a signal ended it (143: a
+# pre-emption, and the run has saved itself; 137: it was killed). The same workdir makes
+# it resume. An error of the run itself (status below 128) is final: it would recur.
+#
+#   launch/supervise.sh --config=configs/mnist.py --workdir=runs/mnist [--config.x=y ...]
+#   launch/supervise.sh --dry-run ...    prints the command and checks the config (plan)
+#
+# A TERM, INT or HUP to this script goes to the run as one TERM: it saves and stops for
+# good. From the environment: PYTHON (default: .venv/bin/python where there is one),
+# DPAF_LOG (default: <workdir>.log; empty: none), MAX_RESTARTS, RESTART_SECONDS.
+set -uo pipefail
+
+dry_run=0 config='' workdir='' arguments=()
+for argument in "$@"; do
+  case $argument in
+    --dry-run) dry_run=1; continue ;;
+    --config=*) config=${argument#*=} ;;
+    --workdir=*) workdir=${argument#*=} ;;
+  esac
+  arguments+=("$argument")
+done
+if [[ -z $config || -z $workdir ]]; then
+  echo "usage: $0 [--dry-run] --config=FILE --workdir=DIR [--config.FIELD=VALUE ...]" >&2
+  exit 2
+fi
+
+python=${PYTHON:-}
+if [[ -z $python ]]; then
+  if [[ -x .venv/bin/python ]]; then python=.venv/bin/python; else python=python3; fi
+fi
+command=("$python" -m dpaf_jax.main "${arguments[@]}")
+
+if ((dry_run)); then
+  printf 'would run:'
+  printf ' %q' "${command[@]}"
+  printf '\n'
+  exec "${command[@]}" --stage=plan
+fi
+
+log=${DPAF_LOG-${workdir%/}.log}
+if [[ -n $log ]]; then
+  mkdir -p "$(dirname "$log")" && touch "$log" || exit 1
+  # A TERM to all our processes must not end tee before the run has saved.
+  exec > >(trap '' TERM INT HUP && exec tee -a "$log") 2>&1
+fi
+say() { echo "$(date -u +%FT%TZ) launch: $*"; }
+
+child='' stopping=0
+stop() {
+  if ((!stopping)) && [[ -n $child ]]; then kill -TERM "$child" 2>/dev/null; fi
+  stopping=1
+}
+trap stop TERM INT HUP
+
+for ((restarts = 0; ; restarts++)); do
+  say "start on $HOSTNAME: ${command[*]}"
+  "${command[@]}" &
+  child=$!
+  if ((stopping)); then kill -TERM "$child" 2>/dev/null; fi
+  wait "$child"
+  status=$?
+  while kill -0 "$child" 2>/dev/null; do # a signal to this script ends a wait early
+    wait "$child"
+    status=$?
+  done
+  child=''
+  say "the run ended with status $status"
+  if ((status <= 128 || restarts >= ${MAX_RESTARTS:-20})); then exit "$status"; fi
+  if ((!stopping)); then
+    sleep "${RESTART_SECONDS:-10}" &
+    wait $! # ends early when a signal comes
+  fi
+  if ((stopping)); then exit "$status"; fi
+done

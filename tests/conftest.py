@@ -1,0 +1,35 @@
+"""What must be set before JAX is imported, and where real data are."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+NUM_DEVICES = 8
+CACHE = Path(__file__).parent.parent / '.pytest_cache' / 'jax'
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Gives this process, and those that tests start, eight CPU devices and a cache."""
+    flags = os.environ.get('XLA_FLAGS', '')
+    if 'xla_force_host_platform_device_count' not in flags:
+        flags += f' --xla_force_host_platform_device_count={NUM_DEVICES}'
+        os.environ['XLA_FLAGS'] = flags.strip()
+    if 'gpu' not in config.getoption('markexpr').replace('not gpu', ''):
+        os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+    # What is compiled once is read back by later runs and by the other workers.
+    os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(CACHE))
+    os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.2')
+    if 'PYTEST_XDIST_WORKER' in os.environ:  # the workers share the cores already
+        os.environ.setdefault('OMP_NUM_THREADS', '1')
+
+
+@pytest.fixture(scope='session')
+def data_dir() -> Path:
+    """The folder of real data sets; tests that want it are skipped without it."""
+    folder = os.environ.get('DPAF_DATA')
+    if not folder:
+        pytest.skip('DPAF_DATA names no folder with real data sets')
+    if not Path(folder).is_dir():
+        pytest.skip(f'DPAF_DATA={folder} is not a folder')
+    return Path(folder).resolve()

@@ -1,0 +1,194 @@
+"""Contracts of the downstream evaluation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from dpaf_jax import evaluate
+from dpaf_jax.config import EvaluationConfig
+
+
+def toy(num: int, side: int = 12, channels: int = 1, seed: int = 0):
+    """Three classes, each bright in its own corner, on noise."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, num)
+    images = rng.integers(0, 120, (num, side, side, channels), dtype=np.uint8)
+    half = side // 2
+    for k, (y, x) in enumerate(((0, 0), (0, half), (half, 0))):
+        images[labels == k, y : y + half, x : x + half] += 100
+    return images, labels
+
+
+def settings(seeds: int = 1, epochs: int = 4, batch_size: int = 16) -> EvaluationConfig:
+    return EvaluationConfig(
+        seeds=seeds, epochs=epochs, batch_size=batch_size, train_on_real=False
+    )
+
+
+@pytest.fixture(scope='module')
+def learned():
+    """A whole evaluation with progress, shared by the tests that only look at it."""
+    seen = []
+    result = evaluate.evaluate(
+        *toy(400),
+        *toy(90, seed=1),
+        3,
+        settings(seeds=2),
+        on_progress=lambda step, metrics: seen.append((step, metrics)),
+    )
+    return result, seen
+
+
+def test_both_models_learn_a_separable_set(learned):
+    for name in ('cnn', 'logistic_regression'):
+        values = learned[0][name]['values']
+        assert len(values) == 2
+        assert min(values) > 0.9, name
+
+
+def test_labels_without_information_stay_at_chance():
+    images, labels = toy(400)
+    shuffled = np.random.default_rng(2).permutation(labels)
+    result = evaluate.evaluate(
+        images, shuffled, *toy(90, seed=1), 3, settings(epochs=1)
+    )
+    for name in result:
+        assert result[name]['mean'] < 0.6, name
+
+
+def test_summary_uses_the_sample_standard_deviation():
+    assert evaluate.summary([0.5, 0.7]) == {
+        'mean': pytest.approx(0.6),
+        'std': pytest.approx(0.02**0.5),
+        'values': [0.5, 0.7],
+    }
+    assert evaluate.summary([0.5])['std'] == 0.0
+
+
+def test_progress_counts_the_steps_of_all_seeds(learned):
+    _, seen = learned
+    steps = [step for step, _ in seen]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == evaluate.total_steps(400, settings(seeds=2)) == 2 * 4 * 25
+    assert set(seen[0][1]) == {'loss'}
+
+
+def test_the_value_is_the_last_epochs_and_not_the_best(monkeypatch):
+    """With parameters that get worse, the accuracy is that of the last ones."""
+    rates = iter(range(100))
+    tested = []
+
+    def fake_train(*args, **kwargs):
+        return next(rates)
+
+    def fake_accuracy(model, params, *rest):
+        tested.append(params)
+        return 1.0 / (1 + params)
+
+    monkeypatch.setattr(evaluate, 'train', fake_train)
+    monkeypatch.setattr(evaluate, 'accuracy', fake_accuracy)
+    result = evaluate.evaluate(*toy(20), *toy(20), 3, settings(seeds=3))
+    assert tested == list(range(6))  # once a run, after it: nothing to choose from
+    assert result['logistic_regression']['values'] == [1.0, 1 / 2, 1 / 3]
+
+
+def test_runs_are_repeatable_and_seeds_differ():
+    model = evaluate.LogisticRegression(3)
+    window = evaluate.train_window(model)
+    images, labels = (jnp.asarray(a) for a in toy(64))
+
+    def run(seed):
+        return evaluate.train(
+            model,
+            window,
+            images,
+            labels.astype(jnp.int32),
+            settings(epochs=1),
+            [seed, 0],
+        )
+
+    first, again, other = run(0), run(0), run(1)
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    assert not np.array_equal(first['Dense_0']['kernel'], other['Dense_0']['kernel'])
+
+
+@pytest.mark.parametrize('side,channels', [(4, 1), (9, 2), (16, 1), (28, 3)])
+def test_cnn_takes_small_odd_and_coloured_images(side, channels):
+    model = evaluate.Cnn(5)
+    x = jnp.zeros((2, side, side, channels))
+    logits = jax.eval_shape(
+        lambda key: model.init_with_output(key, x, False)[0], jax.random.key(0)
+    )
+    assert logits.shape == (2, 5)
+
+
+def test_max_pool_is_flaxs_and_so_is_its_gradient():
+    x = jax.random.normal(jax.random.key(0), (2, 7, 6, 3))
+
+    def ours(x):
+        return (evaluate.max_pool(x) ** 2).sum()
+
+    def flaxs(x):
+        return (nn.max_pool(x, (2, 2), (2, 2)) ** 2).sum()
+
+    np.testing.assert_allclose(ours(x), flaxs(x), rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(ours)(x), jax.grad(flaxs)(x), rtol=1e-6)
+
+
+class Dropping(nn.Module):
+    """As little as needs what the CNN needs: weights and the rng of dropout."""
+
+    @nn.compact
+    def __call__(self, images, train):
+        x = nn.Dropout(0.5, deterministic=not train)(images.reshape(len(images), -1))
+        return nn.Dense(3)(x)
+
+
+def test_a_scanned_window_equals_an_unrolled_one(monkeypatch):
+    model = Dropping()
+    images, labels = (jnp.asarray(a) for a in toy(32))
+    indices = jnp.arange(24).reshape(3, 8)
+    ends = []
+    for on_cpu in (True, False):
+        monkeypatch.setattr(evaluate, '_on_cpu', lambda on_cpu=on_cpu: on_cpu)
+        state = evaluate.init_state(model, images.shape[1:], jax.random.key(0))
+        ends.append(
+            evaluate.train_window(model)(
+                state, images, labels.astype(jnp.int32), indices, jax.random.key(1)
+            )
+        )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *ends)
+    losses = ends[0][1]
+    assert losses.shape == (3,)
+
+
+def test_accuracy_counts_the_last_partial_batch():
+    model = evaluate.LogisticRegression(2)
+    kernel = jnp.array([[-1.0, 1.0]])
+    params = {'Dense_0': {'kernel': kernel, 'bias': jnp.array([0.5, 0.0])}}
+    images = np.array([0, 255, 0, 255, 255], np.uint8).reshape(5, 1, 1, 1)
+    labels = np.array([0, 1, 1, 1, 0])
+    assert evaluate.accuracy(model, params, images, labels, 2) == 3 / 5
+
+
+@pytest.mark.parametrize(
+    'change,message',
+    [
+        (lambda a: {**a, 'train_images': a['train_images'] / 255.0}, 'uint8'),
+        (lambda a: {**a, 'test_images': a['test_images'][:, :8]}, 'to test on'),
+        (lambda a: {**a, 'train_labels': a['train_labels'][:-1]}, 'labels of shape'),
+        (lambda a: {**a, 'test_labels': a['test_labels'] + 1}, '3 classes'),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(change, message):
+    images, labels = toy(12)
+    arguments = {
+        'train_images': images,
+        'train_labels': labels,
+        'test_images': images,
+        'test_labels': labels,
+    }
+    with pytest.raises(ValueError, match=message):
+        evaluate.evaluate(**change(arguments), num_classes=3, config=settings())
