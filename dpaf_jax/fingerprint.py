@@ -35,7 +35,10 @@ def _flatten(fields: Any, path: str) -> dict[str, Any]:
 
 
 def components(
-    config: Config, manifest: Manifest, devices: Sequence[jax.Device]
+    config: Config,
+    manifest: Manifest,
+    devices: Sequence[jax.Device],
+    entropy: bytes,
 ) -> dict[str, Any]:
     """Everything that a resumed run must find unchanged.
 
@@ -44,6 +47,7 @@ def components(
     return {
         **{f'config.{name}': value for name, value in trained_with(config).items()},
         'data checksum': manifest.checksum,
+        'entropy hash': hashlib.sha256(entropy).hexdigest(),
         'dpaf_jax code': code_hash(),
         **{name: importlib.metadata.version(name) for name in LIBRARIES},
         'backend': devices[0].platform,

@@ -144,10 +144,12 @@ class Gan:
         head = net.head.init(keys[2], net.conv2.apply(conv2, maps1))
         labels = jnp.zeros(1, jnp.int32)
         generator = net.generator.init(keys[3], jnp.zeros((1, net.z_dim)), labels)
-        fourier = init_fourier(keys[4], image.size if 'fourier' in self.rows else 1)
+        params = {'conv1': conv1, 'conv2': conv2, 'head': head}
+        if 'fourier' in self.rows:
+            params['fourier'] = init_fourier(keys[4], image)
         table = jnp.zeros((self.num_aggregates, self.rows.size))
         return GanState(
-            params={'conv1': conv1, 'conv2': conv2, 'head': head, 'fourier': fourier},
+            params=params,
             generator=generator,
             average=generator,
             conv2_optimizer=self.optimizer('conv2').init(conv2),

@@ -141,10 +141,13 @@ class Pipeline:
     def _plan(self) -> PrivacyPlan:
         """Plans from public numbers alone: no image, no accelerator."""
         fields = fingerprint.trained_with(self.config)
+        fixed = self._entropy is not None
         if self.workdir.plan.exists() and read_json(self.workdir.config) == fields:
-            return PrivacyPlan.from_json(read_json(self.workdir.plan))
+            plan = PrivacyPlan.from_json(read_json(self.workdir.plan))
+            if fixed == (plan.guarantee == FIXED_ENTROPY):
+                return plan
         plan = self.method.plan(self.config, self._num_examples())
-        if self._entropy is not None:
+        if fixed:
             plan = dataclasses.replace(plan, guarantee=FIXED_ENTROPY)
         self.workdir.plan.unlink(missing_ok=True)
         write_json(self.workdir.config, fields)
@@ -204,8 +207,11 @@ class Pipeline:
         return self.method.train(run)
 
     def _keys(self, manifest: Manifest, devices: list[Any]) -> RunKeys:
-        parts = fingerprint.components(self.config, manifest, devices)
         before = read_json(self.workdir.fingerprint)
+        if before and self._entropy is None:
+            self._refuse_lost_entropy()
+        entropy = self._entropy or read_or_create_entropy(self.workdir.entropy)
+        parts = fingerprint.components(self.config, manifest, devices, entropy)
         if before and (changed := fingerprint.changes(before, parts)):
             raise UserError(
                 '--workdir',
@@ -216,10 +222,16 @@ class Pipeline:
         if not before:
             write_json(self.workdir.fingerprint, parts)
             os.chmod(self.workdir.fingerprint, 0o600)
-        if self._entropy is not None:
-            return RunKeys(self._entropy, fingerprint.digest(parts), fixed=True)
-        entropy = read_or_create_entropy(self.workdir.entropy)
         return RunKeys(entropy, fingerprint.digest(parts))
+
+    def _refuse_lost_entropy(self) -> None:
+        # With new keys, steps since the last save would be released twice, paid once.
+        if not self.workdir.entropy.exists():
+            raise UserError(
+                str(self.workdir.entropy),
+                'is missing, although training has begun here',
+                'Restore it to resume, or give a new workdir: it spends epsilon anew',
+            )
 
     def _release(self) -> Release:
         """Writes the release folder from the finished training, then deletes the keys."""

@@ -14,6 +14,7 @@ from dpaf_jax.privacy.aggregation import simplified_instance_norm
 
 TAPS = ('count', 'pixels', 'fourier', 'conv1', 'conv2')
 FOURIER_COLUMNS = 1024
+FOURIER_SIDE = 32  # larger images are reduced to this: the weights would be huge
 # Length scale of the Fourier features per unit of sqrt(pixels): images of one class are
 # about this far apart, so the features tell them apart but do not single them out.
 FOURIER_SCALE = 0.2
@@ -145,7 +146,7 @@ def features(
 
     Args:
         networks: the modules.
-        params: as for `sin_maps`, and 'fourier'.
+        params: as for `sin_maps`, and 'fourier' if that is tapped.
         images: [B, H, W, C] float32 in [-1, 1].
         labels: [B] int32.
 
@@ -153,18 +154,18 @@ def features(
         {tap: [B, *shape]}. Unused taps cost nothing: the compiler drops them.
     """
     maps1, maps2 = sin_maps(networks, params, images, labels)
-    light = ((images + 1) / 2).reshape(len(images), -1)  # so that black adds nothing
-    fourier = params['fourier']
-    waves = jnp.cos(
-        light[:, : len(fourier['weights'])] @ fourier['weights'] + fourier['phases']
-    )
-    return {
+    light = (images + 1) / 2  # so that black adds nothing
+    taps = {
         'count': jnp.ones((len(images), 1), jnp.float32),
-        'pixels': _unit(light).reshape(images.shape),
-        'fourier': _unit(waves),
+        'pixels': _unit(light.reshape(len(images), -1)).reshape(images.shape),
         'conv1': maps1,
         'conv2': maps2,
     }
+    if fourier := params.get('fourier'):
+        small = _reduced(light).reshape(len(images), -1)
+        waves = jnp.cos(small @ fourier['weights'] + fourier['phases'])
+        taps['fourier'] = _unit(waves)
+    return taps
 
 
 def _unit(vectors: jax.Array) -> jax.Array:
@@ -173,13 +174,24 @@ def _unit(vectors: jax.Array) -> jax.Array:
     return vectors * jax.lax.rsqrt(square + 1e-6)
 
 
-def init_fourier(key: jax.Array, pixels: int) -> dict[str, jax.Array]:
+def _reduced(images: jax.Array) -> jax.Array:
+    """Means over squares, so that the side is at most FOURIER_SIDE."""
+    batch, side, _, channels = images.shape
+    factor = -(-side // FOURIER_SIDE)
+    short = side // factor
+    cut = images[:, : short * factor, : short * factor]
+    squares = cut.reshape(batch, short, factor, short, factor, channels)
+    return jnp.mean(squares, axis=(2, 4))
+
+
+def init_fourier(key: jax.Array, image: jax.Array) -> dict[str, jax.Array]:
     """Random Fourier features of an image (Rahimi and Recht 2007): never trained.
 
     Args:
         key: public coins.
-        pixels: H * W * C.
+        image: [1, H, W, C]; gives the shape.
     """
+    pixels = _reduced(image).size
     key_weights, key_phases = jax.random.split(key)
     weights = jax.random.normal(key_weights, (pixels, FOURIER_COLUMNS))
     phases = jax.random.uniform(key_phases, (FOURIER_COLUMNS,), maxval=2 * math.pi)

@@ -26,12 +26,10 @@ class RunKeys:
     Args:
         entropy: at least 8 secret bytes.
         fingerprint: hexadecimal hash of everything that shapes the run.
-        fixed: True if the caller chose the entropy: then nothing is certified.
     """
 
     entropy: bytes = dataclasses.field(repr=False)
     fingerprint: str
-    fixed: bool = False
 
     def __post_init__(self) -> None:
         if len(self.entropy) < 8:
