@@ -123,10 +123,11 @@ class TensorBoard:
         for name, value in values.items():
             self._writer.add_scalar(f'{phase}/{name}', value, step)
 
-    def image(self, name: str, step: int, image: Image.Image) -> None:
+    def picture(self, picture: Image.Image | None, step: int) -> None:
         """Adds a picture of synthetic images, such as a `pictures.sample_grid`."""
-        pixels = np.asarray(image.convert('RGBA'))
-        self._writer.add_image(name, pixels, step, dataformats='HWC')
+        if picture is not None:
+            pixels = np.asarray(picture.convert('RGBA'))
+            self._writer.add_image('samples', pixels, step, dataformats='HWC')
 
     def close(self) -> None:
         self._writer.close()

@@ -119,7 +119,8 @@ def write_release(
     staging.mkdir(parents=True)
     flat = flax.traverse_util.flatten_dict(params, sep='/')
     host = {name: np.ascontiguousarray(value) for name, value in flat.items()}
-    safetensors.numpy.save_file(host, staging / GENERATOR)
+    # Not save_file: it makes the file unreadable for everybody else.
+    (staging / GENERATOR).write_bytes(safetensors.numpy.save(host))
     _write_json(staging / CONFIG, fields)
     _write_json(staging / PRIVACY, release.privacy)
     num_classes = config.data.num_classes

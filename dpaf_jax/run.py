@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
+from PIL import Image
 
 from dpaf_jax import parallel
 from dpaf_jax.checkpoint import Checkpoints
@@ -63,6 +64,9 @@ class Phase(Protocol):
 
     def charged(self, step: int) -> Mapping[str, int]:
         """Steps of each mechanism done when this phase has reached `step`."""
+
+    def picture(self, state: Any) -> Image.Image | None:
+        """Synthetic samples of a host state; None where the phase has no generator."""
 
 
 @dataclasses.dataclass
@@ -119,7 +123,9 @@ class Run:
             self.on_step(phase.name, step)
             due = time.monotonic() - saved_at > settings.checkpoint_seconds
             if due or self.stop.signal_name:
-                checkpoints.save(step, parallel.unreplicate(placed))
+                host = parallel.unreplicate(placed)
+                checkpoints.save(step, host)
+                board.picture(phase.picture(host), step)
                 saved_at = time.monotonic()
             if self.stop.signal_name and step < phase.total_steps:
                 checkpoints.close()
@@ -129,6 +135,7 @@ class Run:
                 )
         final = parallel.unreplicate(placed)
         checkpoints.save(step, final)
+        board.picture(phase.picture(final), step)
         checkpoints.close()
         progress.close()
         board.close()

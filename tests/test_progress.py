@@ -287,7 +287,7 @@ def test_curves_and_pictures_reach_tensorboard(tmp_path):
     board = TensorBoard(tmp_path)
     progress, _, _ = watched(total=2, writer=board)
     progress.update(2, {'loss_head': 0.25, 'loss_match': math.nan})
-    board.image('samples', 2, Image.new('RGBA', (5, 4), (9, 8, 7, 255)))
+    board.picture(Image.new('RGBA', (5, 4), (9, 8, 7, 255)), 2)
     board.close()
     (events,) = (tmp_path / 'tensorboard').iterdir()
     content = events.read_bytes()

@@ -1,7 +1,7 @@
 """DPAF's phases: which records, keys and turns go into which compiled window.
 
 A window is a whole number of steps in one compiled call: scanned on accelerators,
-unrolled on CPU. The host draws the coins; images stay on the device.
+unrolled on CPU. The host draws the coins; images stay on the device where they fit.
 """
 
 import functools
@@ -12,12 +12,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from PIL import Image
 
 from dpaf_jax import parallel
 from dpaf_jax.classifier import Classifier, ClassifierState, Units
 from dpaf_jax.conv2_update import conv2_step
+from dpaf_jax.feed import Feed, gather
 from dpaf_jax.gan import Gan, GanState, StepKeys
 from dpaf_jax.generator_update import generator_step
+from dpaf_jax.networks import to_uint8
+from dpaf_jax.pictures import sample_grid
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
@@ -26,7 +30,6 @@ from dpaf_jax.run import Run
 WINDOW = 8  # classifier steps in one compiled call
 GENERATOR_WINDOW = 10  # at most so many generator steps in one compiled call
 CHUNK = 1024  # images per device and call when DPAGG reads the whole data set
-FILL = {'indices': 0, 'is_padding_example': True}
 
 
 def _draw(run: Run, mechanism: Mechanism, step: int, eligible: Any = None) -> Draw:
@@ -40,28 +43,6 @@ def _draw(run: Run, mechanism: Mechanism, step: int, eligible: Any = None) -> Dr
     return poisson_draw(mechanism, eligible, run.keys, step)
 
 
-def _deal(run: Run, draws: list[Draw]) -> dict[str, np.ndarray]:
-    """Stacks draws [W, U, M] and deals their units to the devices: [D, W, U / D, M]."""
-    return {
-        field: parallel.deal(
-            np.stack([getattr(d, field) for d in draws]), len(run.devices), 1, fill
-        )
-        for field, fill in FILL.items()
-    }
-
-
-def _gather(data: Mapping[str, Any], draw: Mapping[str, Any]) -> Units:
-    indices = draw['indices']
-    return Units(
-        data['images'][indices], data['labels'][indices], draw['is_padding_example']
-    )
-
-
-def _place_data(run: Run) -> dict[str, jax.Array]:
-    data = {'images': run.data.images, 'labels': run.data.labels}
-    return parallel.replicate(data, run.devices)
-
-
 class ClassifierPhase:
     """Phase 1: `WINDOW` DP-SGD steps a call."""
 
@@ -72,7 +53,7 @@ class ClassifierPhase:
         self._mechanism = classifier.mechanism
         self.total_steps = self._mechanism.steps
         self.images_per_step = self._mechanism.expected_batch_size
-        self._data = _place_data(run)
+        self._feed = Feed(run)
         self._compiled = parallel.pmapped(self._window, run.devices, donate=(0,))
 
     def init(self) -> ClassifierState:
@@ -82,19 +63,22 @@ class ClassifierPhase:
     def charged(self, step: int) -> Mapping[str, int]:
         return {'conv1': step}
 
+    def picture(self, state: Any) -> None:
+        return None
+
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run, steps = self._run, range(step, step + WINDOW)
-        draws = _deal(run, [_draw(run, self._mechanism, t) for t in steps])
+        draws = self._feed.deal([_draw(run, self._mechanism, t) for t in steps])
         keys = np.stack([run.keys.noise('conv1', t) for t in steps])
         state, metrics = self._compiled(
-            state, self._data, draws, run.on_every_device(keys)
+            state, self._feed.data, draws, run.on_every_device(keys)
         )
         return state, step + WINDOW, metrics
 
     def _window(self, state: Any, data: Any, draws: Any, keys: Any) -> Any:
         def body(state: Any, xs: Any) -> Any:
             draw, key = xs
-            return self._classifier.step(state, _gather(data, draw), key)
+            return self._classifier.step(state, gather(data, draw), key)
 
         return _repeat(self._run, body, state, (draws, keys))
 
@@ -113,6 +97,18 @@ class _DiscriminatorPhase:
     def init(self) -> GanState:
         key = public_key(self._run.keys.public('init gan', 0))
         return jax.device_get(jax.jit(self._gan.init)(key, self._conv1))
+
+    def picture(self, state: GanState) -> Image.Image:
+        k, per_class = self._run.config.data.num_classes, 8
+        labels = np.repeat(np.arange(k), per_class)
+        key = public_key(self._run.keys.public('picture', 0))
+        z = jax.random.normal(key, (len(labels), self._gan.networks.z_dim))
+        made = jax.jit(self._gan.networks.generator.apply)(state.average, z, labels)
+        return sample_grid(np.asarray(to_uint8(made)), labels, k, per_class)
+
+    @functools.cached_property
+    def _feed(self) -> Feed:
+        return Feed(self._run)
 
     def _turn(self, step: int) -> np.ndarray:
         """[A] bool: whose turn it is at DPAGG step `step`; a public round-robin."""
@@ -141,8 +137,7 @@ class _DiscriminatorPhase:
         )
 
     def _conv2_draw(self, update: int) -> dict[str, np.ndarray]:
-        draws = _deal(self._run, [_draw(self._run, self._run.plan['conv2'], update)])
-        return {name: value[:, 0] for name, value in draws.items()}
+        return self._feed.deal_one(_draw(self._run, self._run.plan['conv2'], update))
 
 
 class GanPhase(_DiscriminatorPhase):
@@ -156,7 +151,6 @@ class GanPhase(_DiscriminatorPhase):
         super().__init__(run, gan, conv1)
         self.total_steps = self._releases
         self._mu = run.config.dpaf.asymmetry
-        self._data = _place_data(run)
         self._compiled: dict[Any, Callable] = {}
 
     def charged(self, step: int) -> Mapping[str, int]:
@@ -173,7 +167,7 @@ class GanPhase(_DiscriminatorPhase):
             for t in steps
         ]
         xs = {
-            'draw': _deal(run, draws),
+            'draw': self._feed.deal(draws),
             'keys': jax.tree.map(
                 run.on_every_device,
                 jax.tree.map(lambda *k: np.stack(k), *[self._keys(t) for t in steps]),
@@ -184,7 +178,7 @@ class GanPhase(_DiscriminatorPhase):
         conv2_draw = {}
         if 'conv2' in run.plan and not self._gan.published:
             conv2_draw = self._conv2_draw(step // self._mu)
-        args: tuple[Any, ...] = (state, self._data, xs, conv2_draw)
+        args: tuple[Any, ...] = (state, self._feed.data, xs, conv2_draw)
         if not run.unrolls:
             args += (run.on_every_device(np.array(updates)),)
         state, metrics = self._fn(updates if run.unrolls else None)(*args)
@@ -226,9 +220,9 @@ class GanPhase(_DiscriminatorPhase):
         if 'conv2' in self._run.plan:
             draw = conv2_draw
             if self._gan.published:  # the latest batches once more, as printed
-                draw = jax.tree.map(lambda leaf: leaf[..., 0], xs['draw'])
+                draw = jax.tree.map(lambda leaf: leaf[:, :, 0], xs['draw'])
             keys = jax.tree.map(lambda leaf: leaf[-1], xs['keys'])
-            state = conv2_step(self._gan, state, _gather(data, draw), keys)
+            state = conv2_step(self._gan, state, gather(data, draw), keys)
         return state, _summary(metrics)
 
     def _scanned(self, data: Any, state: GanState, xs: Any) -> Any:
@@ -243,7 +237,7 @@ class GanPhase(_DiscriminatorPhase):
 
     def _step(self, state: GanState, data: Any, x: Any) -> Any:
         """DPAGG in the forward pass, then conv3* and FC* on its output."""
-        sums = self._gan.query(state.params, _gather(data, x['draw']))
+        sums = self._gan.query(state.params, gather(data, x['draw']))
         state = self._gan.release(state, sums, x['turn'], x['keys'].real_noise)
         if not self._gan.trains_head:
             return state, {}
@@ -274,7 +268,7 @@ class TablePhase(_DiscriminatorPhase):
         self._accumulate = pmapped(self._add_chunk, donate=(0,))
         self._release_fn = pmapped(gan.release, donate=(0,))
         self._window_fn = pmapped(self._window, donate=(0,))
-        self._conv2_fn = pmapped(functools.partial(conv2_step, gan), donate=(0,))
+        self._conv2_fn = pmapped(self._update_conv2, donate=(0,))
 
     def charged(self, step: int) -> Mapping[str, int]:
         releases = -(-step // self._per_release)
@@ -301,9 +295,8 @@ class TablePhase(_DiscriminatorPhase):
             and (release + 1) % run.config.dpaf.asymmetry == 0
         ):
             draw = self._conv2_draw(release // run.config.dpaf.asymmetry)
-            data = {'images': run.data.images, 'labels': run.data.labels}
             keys = jax.tree.map(run.on_every_device, self._keys(release))
-            state = self._conv2_fn(state, _gather(data, draw), keys)
+            state = self._conv2_fn(state, self._feed.data, draw, keys)
         return state, step, metrics
 
     def _tick_keys(self, step: int) -> StepKeys:
@@ -322,6 +315,9 @@ class TablePhase(_DiscriminatorPhase):
             return state, metrics | made
 
         return _repeat(self._run, body, state, keys)
+
+    def _update_conv2(self, state: GanState, data: Any, draw: Any, keys: Any) -> Any:
+        return conv2_step(self._gan, state, gather(data, draw), keys)
 
     def _add_chunk(self, sums: jax.Array, params: Any, units: Units) -> jax.Array:
         return sums + self._gan.query(params, units)

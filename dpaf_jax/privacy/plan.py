@@ -109,6 +109,7 @@ class PrivacyPlan:
     def to_json(self) -> dict[str, Any]:
         """The content of `plan.json` and `privacy.json`."""
         fields = dataclasses.asdict(self)
+        fields['mechanisms'] = list(fields.pop('mechanisms'))  # people read them last
         if self.claimed_epsilon is None:
             del fields['claimed_epsilon']
         for mechanism in fields['mechanisms']:

@@ -1,0 +1,87 @@
+"""From draws to images on the devices.
+
+The data set lies whole on every device where it fits: then only indices travel. Where
+it does not, the images of a window are gathered on the host and sent with it, while the
+device still computes the window before. Either way the same records reach the same step.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from dpaf_jax import parallel
+from dpaf_jax.classifier import Units
+from dpaf_jax.privacy.sampling import Draw
+from dpaf_jax.run import Run
+
+FILL = {'indices': 0, 'is_padding_example': True}
+SHARE = 0.4  # of a device's memory that the images may take
+
+
+class Feed:
+    """Deals draws to devices and finds their images.
+
+    Args:
+        run: its data and devices.
+
+    Attributes:
+        data: what a compiled step gets besides the draws; empty where images are sent.
+    """
+
+    def __init__(self, run: Run):
+        self._run = run
+        self.data: dict[str, jax.Array] = {}
+        if run.data.images.nbytes <= SHARE * _memory(run.devices):
+            host = {'images': run.data.images, 'labels': run.data.labels}
+            self.data = parallel.replicate(host, run.devices)
+
+    def deal(self, draws: list[Draw]) -> dict[str, np.ndarray]:
+        """Stacks draws [W, U, M] and deals their units to the devices: [D, W, U / D, M].
+
+        Args:
+            draws: one per step of a window, all of one shape.
+
+        Returns:
+            'indices' and 'is_padding_example'; also 'images' and 'labels' where the data
+            do not lie on the devices.
+        """
+        number = len(self._run.devices)
+        dealt = {
+            field: parallel.deal(
+                np.stack([getattr(draw, field) for draw in draws]), number, 1, fill
+            )
+            for field, fill in FILL.items()
+        }
+        if not self.data:
+            dealt['images'] = self._run.data.images[dealt['indices']]
+            dealt['labels'] = self._run.data.labels[dealt['indices']]
+        return dealt
+
+    def deal_one(self, draw: Draw) -> dict[str, np.ndarray]:
+        """As `deal`, for a single step: [D, U / D, M]."""
+        return {name: value[:, 0] for name, value in self.deal([draw]).items()}
+
+
+def gather(data: Mapping[str, Any], draw: Mapping[str, Any]) -> Units:
+    """The units of a draw, inside a compiled step.
+
+    Args:
+        data: a feed's.
+        draw: one device's part of what the feed has dealt.
+    """
+    source = draw
+    if data:
+        source = {name: value[draw['indices']] for name, value in data.items()}
+    return Units(source['images'], source['labels'], draw['is_padding_example'])
+
+
+def _memory(devices: Any) -> float:
+    """Bytes on one device; virtual CPU devices share what the machine has."""
+    stats = devices[0].memory_stats() or {}
+    if 'bytes_limit' in stats:
+        return float(stats['bytes_limit'])
+    machine = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+    return machine / len(devices)

@@ -1,0 +1,143 @@
+"""The smallest runs that still have every part: shared by the tests of the package."""
+
+import dataclasses
+import pathlib
+from typing import Any
+from unittest import mock
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from configs import default
+from dpaf_jax.classifier import Units
+from dpaf_jax.config import Config, from_config_dict
+from dpaf_jax.data import Dataset, Manifest
+from dpaf_jax.data.manifest import Settings
+from dpaf_jax.methods import dpaf
+from dpaf_jax.privacy import accounting
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.run import Run
+
+NUM_EXAMPLES = 40
+ENTROPY = bytes(range(32))
+
+
+def config_dict(**fields: Any) -> ConfigDict:
+    """Three classes of 8 x 8 images, networks of a few maps, epochs of a few steps.
+
+    Args:
+        fields: replacements, '.' written as '__': dpaf__conv2__gradient='group'.
+    """
+    config = default.get_config()
+    config.data.image_size = 8
+    config.data.num_classes = 3
+    config.networks.layers = 'C1-C1-x'
+    config.networks.update(
+        {'width': 2, 'max_width': 3, 'fc_width': 3, 'generator_width': 2, 'z_dim': 3}
+    )
+    dpaf_ = config.dpaf
+    dpaf_.batch_size, dpaf_.asymmetry, dpaf_.n_critic = 4, 2, 2
+    dpaf_.epochs = 0.2
+    dpaf_.classifier.batch_size, dpaf_.classifier.num_groups = 8, 4
+    dpaf_.classifier.epochs = 0.5
+    dpaf_.conv2.batch_size, dpaf_.conv2.num_groups = 8, 4
+    dpaf_.generator.batch_size = 6
+    config.run.devices = 1
+    config.samples.num = 12
+    config.evaluation.seeds = config.evaluation.epochs = 1
+    config.update_from_flattened_dict(
+        {name.replace('__', '.'): value for name, value in fields.items()}
+    )
+    return config
+
+
+def config(**fields: Any) -> Config:
+    """`config_dict` as typed objects."""
+    return from_config_dict(config_dict(**fields))
+
+
+ONE_SHOT = {
+    'networks__label_injection': 'none',
+    'dpaf__batches': 'class_pure',
+    'dpaf__batch_size': 0,
+    'dpaf__epochs': 1.0,
+    'dpaf__n_critic': 1,
+    'dpaf__generator_steps': 4,
+    'dpaf__taps': 'count,pixels,conv1,conv2',
+    'dpaf__classifier__private': 'none',
+    'dpaf__conv2__gradient': 'none',
+    'dpaf__generator__loss_single': 0.0,
+    'dpaf__generator__loss_match': 1.0,
+}
+
+
+def plan(config: Config, noise_multiplier: float = 1.0) -> PrivacyPlan:
+    """The plan of a config with a given noise, without the accountant's seconds.
+
+    Every other number is the method's own. For the real one: `dpaf.plan(config, 40)`.
+    """
+
+    def settle(mechanism: Any, *_: Any) -> Any:
+        return dataclasses.replace(mechanism, noise_multiplier=noise_multiplier)
+
+    fast = {
+        'calibrate': settle,
+        'epsilon_pld': lambda event, delta: 1.0,
+        'epsilon_rdp': lambda event, delta: 2.0,
+    }
+    with mock.patch.multiple(accounting, **fast):
+        return dpaf.plan(config, NUM_EXAMPLES)
+
+
+def dataset(config: Config, num_examples: int = NUM_EXAMPLES, seed: int = 0) -> Dataset:
+    """Random pixels, all of one grey for a tenth of the images; labels in turn."""
+    coins = np.random.default_rng(seed)
+    data = config.data
+    shape = (num_examples, data.image_size, data.image_size, data.channels)
+    images = coins.integers(256, size=shape, dtype=np.uint8)
+    images[::10] = images[::10, :1, :1]
+    labels = np.arange(num_examples, dtype=np.int32) % data.num_classes
+    manifest = Manifest(
+        source=data.source,
+        image_size=data.image_size,
+        channels=data.channels,
+        num_classes=data.num_classes,
+        class_names=tuple(map(str, range(data.num_classes))),
+        num_examples=num_examples,
+        num_test=num_examples,
+        checksum='0' * 64,
+        settings=Settings.of(data),
+    )
+    return Dataset(images, labels, images.copy(), labels.copy(), manifest)
+
+
+def keys(entropy: bytes = ENTROPY, fingerprint: str = 'f' * 64) -> RunKeys:
+    """Keys of a fixed entropy."""
+    return RunKeys(entropy, fingerprint)
+
+
+def run(
+    workdir: pathlib.Path, config: Config, devices: int = 1, sigma: float = 1.0
+) -> Run:
+    """A run on the first devices, with `plan`'s noise, over `dataset`."""
+    return Run(
+        workdir=workdir,
+        config=config,
+        plan=plan(config, sigma),
+        data=dataset(config),
+        keys=keys(),
+        devices=jax.local_devices()[:devices],
+    )
+
+
+def units(
+    images: np.ndarray, labels: np.ndarray, is_padding: np.ndarray | None = None
+) -> Units:
+    """Singletons [U, 1, ...], or groups where arrays have a member axis already."""
+    if labels.ndim == 1:
+        images, labels = images[:, None], labels[:, None]
+    if is_padding is None:
+        is_padding = np.zeros(labels.shape, bool)
+    return Units(images, labels, is_padding.reshape(labels.shape))
