@@ -29,6 +29,7 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.rows import RowLayout, features, init_fourier
 
 Params = dict[str, Any]
+Use = jax.Array | int
 Metrics = dict[str, jax.Array]
 
 
@@ -230,10 +231,18 @@ class Gan:
         return jax.random.categorical(key, logits, shape=(number,))
 
     def fake_aggregate(
-        self, state: GanState, generator: Params, keys: StepKeys
+        self, state: GanState, generator: Params, keys: StepKeys, use: Use = 0
     ) -> jax.Array:
-        """[A, F]: fakes through the same features, counts and noise law as reals."""
-        key = jax.random.fold_in(public_key(keys.public), 0)
+        """[A, F]: fakes through the same features, counts and noise law as reals.
+
+        Args:
+            state: gives the features.
+            generator: parameters that make the fakes.
+            keys: of the step.
+            use: number of this use of the step's keys; each has its own coins.
+        """
+        key = jax.random.fold_in(public_key(keys.public), use)
+        key_noise = jax.random.fold_in(jax.random.wrap_key_data(keys.fake_noise), use)
         key_z, key_label, key_count = jax.random.split(key, 3)
         expected = self.fakes_per_aggregate
         slots = expected + 4 * math.ceil(math.sqrt(expected))
@@ -254,7 +263,8 @@ class Gan:
         )
         mean = parallel.total(sums) / expected
         zeros = jnp.zeros_like(mean)
-        noise = add_gaussian(zeros, keys.fake_noise, self.dpagg.noise_std)
+        key_data = jax.random.key_data(key_noise)
+        noise = add_gaussian(zeros, key_data, self.dpagg.noise_std)
         return mean + noise / self.expected_counts
 
     # --- discriminator ----------------------------------------------------------

@@ -29,7 +29,7 @@ def generator_step(
         if weights.loss_single:
             parts['loss_single'] = _single_loss(gan, state, generator, key)
         if weights.loss_aggregate:
-            fake = gan.fake_aggregate(state, generator, keys)
+            fake = gan.fake_aggregate(state, generator, keys, use=3 + inner)
             logits = gan.logits(state.params['head'], fake)
             parts['loss_aggregate'] = losses.binary_cross_entropy(logits, True)
         if weights.loss_match:

@@ -9,6 +9,7 @@ its result in the workdir; one that is done is not done again.
 import dataclasses
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from dpaf_jax.export import write_npz
 from dpaf_jax.model_card import model_card
 from dpaf_jax.privacy.keys import RunKeys, read_or_create_entropy
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.progress import History
+from dpaf_jax.progress import History, Progress
 from dpaf_jax.release import CARD, Release, load_release, write_release
 from dpaf_jax.run import Run, StopRequest
 from dpaf_jax.workdir import Workdir, read_json, write_json
@@ -96,6 +97,7 @@ class Pipeline:
             raise UserError(
                 '--stage', f'is {stage!r}', f'Choose all or {", ".join(STAGES)}'
             )
+        self._stop.check(stage)
         with self.workdir.locked():
             self._refuse_other_config()
             with self.workdir.timed(stage):
@@ -263,7 +265,19 @@ class Pipeline:
             train = synthetic['images'], synthetic['labels']
         test = np.asarray(data.test_images), np.asarray(data.test_labels)
         k, settings = self.config.data.num_classes, self.config.evaluation
-        accuracy = {'synthetic': evaluate.evaluate(*train, *test, k, settings)}
+        progress = Progress(
+            'evaluate',
+            evaluate.total_steps(len(train[1]), settings),
+            settings.batch_size,
+        )
+
+        def on_progress(step: int, metrics: Mapping[str, Any]) -> None:
+            self._stop.check('evaluate')
+            progress.update(step, metrics)
+
+        made = evaluate.evaluate(*train, *test, k, settings, on_progress=on_progress)
+        progress.close()
+        accuracy = {'synthetic': made}
         if settings.train_on_real:
             real = np.asarray(data.images), np.asarray(data.labels)
             ceiling = evaluate.evaluate(*real, *test, k, settings)

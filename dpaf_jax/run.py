@@ -36,6 +36,13 @@ class StopRequest:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
 
+    def check(self, where: str) -> None:
+        """Raises Interrupted if a signal has come; for work that saves nothing."""
+        if self.signal_name:
+            raise Interrupted(
+                f'{self.signal_name}: stopped in {where}. Run the same command to go on.'
+            )
+
     def _note(self, number: int, _: Any) -> None:
         # A second Ctrl-C means it; a second SIGTERM is what schedulers send anyway.
         if number == signal.SIGINT and self.signal_name == 'SIGINT':

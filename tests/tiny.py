@@ -14,6 +14,7 @@ from dpaf_jax.classifier import Units
 from dpaf_jax.config import Config, from_config_dict
 from dpaf_jax.data import Dataset, Manifest
 from dpaf_jax.data.manifest import Settings
+from dpaf_jax.gan import Gan
 from dpaf_jax.methods import dpaf
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.keys import RunKeys
@@ -130,6 +131,33 @@ def run(
         keys=keys(),
         devices=jax.local_devices()[:devices],
     )
+
+
+def state(part: Any, seed: int = 0, scale: float = 1.0) -> Any:
+    """A state of a `Classifier` or `Gan` with random parameters, compiling nothing.
+
+    Args:
+        part: whose `init` gives the shapes.
+        seed: of the parameters.
+        scale: their standard deviation.
+    """
+    coins = np.random.default_rng(seed)
+
+    def normal(leaf: Any) -> np.ndarray:
+        return (scale * coins.normal(size=leaf.shape)).astype(np.float32)
+
+    def zeros(leaf: Any) -> np.ndarray:
+        return np.zeros(leaf.shape, leaf.dtype)
+
+    more = (None,) if isinstance(part, Gan) else ()
+    shapes = jax.eval_shape(lambda key: part.init(key, *more), jax.random.key(0))
+    made = jax.tree.map(zeros, shapes)
+    made = made._replace(params=jax.tree.map(normal, dict(shapes.params)))
+    if isinstance(part, Gan):
+        generator = jax.tree.map(normal, shapes.generator)
+        latest = coins.normal(size=shapes.latest.shape).astype(np.float32)
+        made = made._replace(generator=generator, average=generator, latest=latest)
+    return made
 
 
 def units(

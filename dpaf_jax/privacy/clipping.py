@@ -29,7 +29,8 @@ def clip_vector(vector: jax.Array, l2_clip_norm: float) -> jax.Array:
     """
     finite = jnp.all(jnp.isfinite(vector))
     safe = jnp.where(finite, vector, 0.0)
-    largest = jnp.max(jnp.abs(safe))
+    # The result does not depend on this scale, so no gradient needs to pass through it.
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(safe)))
     unit = safe / jnp.where(largest > 0, largest, 1.0)
     # Squares of `unit` sum to at least 1 unless all are 0, where sqrt has no gradient.
     norm = jnp.sqrt(jnp.maximum(jnp.sum(jnp.square(unit)), 1.0))

@@ -1,0 +1,155 @@
+"""Contracts of the Gaussian: its size, its law, its independence, its keys."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from scipy import special, stats
+
+from dpaf_jax import parallel
+from dpaf_jax.classifier import Classifier
+from dpaf_jax.networks import make_networks
+from dpaf_jax.privacy import noise
+from dpaf_jax.privacy.noise import add_gaussian
+
+DOUBT = 1e-4  # chance that the right noise is refused; the keys are fixed, so it is not
+TREE = {'a': np.zeros((100, 70), np.float32), 'b': np.full(3000, 5.0, np.float32)}
+SIGMA = 0.7
+
+
+def accepts(values, sigma):
+    """Whether a chi-square test believes that `values` have this standard deviation."""
+    total = np.sum(np.square(np.asarray(values, np.float64).ravel() / sigma))
+    low, high = stats.chi2.ppf([DOUBT / 2, 1 - DOUBT / 2], np.size(values))
+    return low < total < high
+
+
+def added(step=0, sigma=SIGMA, purpose='conv1'):
+    noisy = jax.jit(add_gaussian, static_argnums=2)(
+        TREE, tiny.keys().noise(purpose, step), sigma
+    )
+    return {name: np.asarray(noisy[name]) - TREE[name] for name in TREE}
+
+
+@pytest.mark.parametrize('sigma', [1e-3, 0.7, 250.0])
+def test_noise_has_the_standard_deviation_asked_for(sigma):
+    for leaf in added(sigma=sigma).values():
+        assert accepts(leaf, sigma)
+        assert not accepts(leaf, 2 / 3 * sigma)
+        assert not accepts(leaf, 3 / 2 * sigma)
+
+
+def test_noise_is_normal_and_centred():
+    values = np.concatenate([leaf.ravel() for leaf in added().values()])
+    assert abs(values.mean()) < 4 * SIGMA / np.sqrt(values.size)
+    assert stats.kstest(values / SIGMA, 'norm').pvalue > DOUBT
+
+
+def test_zero_noise_adds_nothing():
+    noisy = add_gaussian(TREE, tiny.keys().noise('conv1', 0), 0.0)
+    assert all(np.array_equal(noisy[name], TREE[name]) for name in TREE)
+
+
+def correlation(a, b):
+    return abs(np.corrcoef(np.ravel(a), np.ravel(b))[0, 1])
+
+
+def test_coordinates_are_independent_within_and_across_leaves():
+    leaves = added()
+    a, b = leaves['a'].ravel(), leaves['b']
+    assert correlation(a[: len(b)], b) < 4 / np.sqrt(len(b))
+    assert correlation(a[1:], a[:-1]) < 4 / np.sqrt(len(a))
+    columns = np.corrcoef(leaves['a'].T) - np.eye(70)
+    assert np.max(np.abs(columns)) < 6 / np.sqrt(100)
+    assert len(np.unique(a)) > 0.99 * len(a)
+
+
+def test_the_same_key_repeats_the_same_bits():
+    first, second = added(), added()
+    assert all(np.array_equal(first[name], second[name]) for name in TREE)
+
+
+@pytest.mark.parametrize('other', [{'step': 1}, {'purpose': 'conv2'}])
+def test_different_keys_give_uncorrelated_noise(other):
+    first, second = added(), added(**other)
+    for name in TREE:
+        assert correlation(first[name], second[name]) < 4 / np.sqrt(TREE[name].size)
+
+
+def test_every_device_adds_the_same_bits_once():
+    devices = jax.local_devices()
+    assert len(devices) == 8
+    fn = parallel.pmapped(
+        lambda x, key: add_gaussian(parallel.total(x), key, SIGMA), devices
+    )
+    key = tiny.keys().noise('conv1', 0)
+    zeros = np.zeros((8, 4000), np.float32)
+    noisy = np.asarray(fn(zeros, np.broadcast_to(key, (8, 2))))
+    assert all(np.array_equal(noisy[0], copy) for copy in noisy[1:])
+    assert accepts(noisy[0], SIGMA)  # and not sqrt(8) times as much
+    alone = parallel.pmapped(lambda x, key: add_gaussian(x, key, SIGMA), devices[:1])
+    np.testing.assert_allclose(alone(zeros[:1], key[None])[0], noisy[0], rtol=1e-6)
+
+
+def test_noise_reaches_beyond_what_one_float32_normal_can(monkeypatch):
+    # What jax.random.normal makes of the largest uniform below 1.
+    extreme = np.sqrt(2) * special.erfinv(
+        float(np.nextafter(np.float32(1), np.float32(0)))
+    )
+    assert extreme < 5.5
+    tail = 2 * stats.norm.sf(extreme)
+    assert tail > 1e-8  # times the coordinates and steps of a run: above delta
+
+    monkeypatch.setattr(
+        jax.random, 'normal', lambda key, shape, dtype: jnp.full(shape, extreme, dtype)
+    )
+    reach = float(noise.gaussian(jax.random.key(0), (1,))[0])
+    assert reach > 1.9 * extreme
+
+
+def test_float32_draws_do_pass_the_reach_of_a_single_one():
+    # Three of the four draws at 3.3 or more give 5; one draw in 2^23 gives 5.2 or more.
+    parts = np.array([3.3, 3.3, 3.3, 1.5])
+    assert parts.sum() / np.sqrt(noise.DRAWS) > 5.42
+
+
+# --- the noise that a step adds is the plan's -----------------------------------------
+
+
+def classifier_noise(**fields):
+    """What one DP-SGD step on an empty draw does to the parameters, times its divisor."""
+    config = tiny.config(
+        dpaf__classifier__optimizer='sgd', dpaf__classifier__learning_rate=1.0, **fields
+    )
+    plan = tiny.plan(config, 1.3)
+    classifier = Classifier(make_networks(config), config, plan)
+    m = plan['conv1']
+    shape = (m.num_groups, m.capacity) if m.num_groups > 1 else (m.capacity, 1)
+    empty = tiny.units(
+        np.zeros((*shape, 8, 8, 1), np.uint8),
+        np.zeros(shape, np.int32),
+        np.ones(shape, bool),
+    )
+    devices = jax.local_devices()[:1]
+    state = tiny.state(classifier)
+    step = parallel.pmapped(classifier.step, devices)
+    after, _ = step(
+        *parallel.replicate((state, empty, tiny.keys().noise('conv1', 0)), devices)
+    )
+    trained = {name: state.params[name] for name in classifier.trained}
+    divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
+    moved = jax.tree.map(lambda a, b: (a[0] - b) * divisor, dict(after.params), trained)
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(moved)])
+
+
+@pytest.mark.parametrize(
+    ('unit', 'clip', 'expected'), [('singleton', 0.1, 0.13), ('group', 1.0, 2.6)]
+)
+def test_a_classifier_step_adds_noise_of_the_plans_sensitivity(unit, clip, expected):
+    values = classifier_noise(
+        dpaf__classifier__unit=unit, dpaf__classifier__l2_clip_norm=clip
+    )
+    assert accepts(values, expected)
+    assert not accepts(values, 2 / 3 * expected)
+    assert not accepts(values, 3 / 2 * expected)

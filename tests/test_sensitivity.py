@@ -1,0 +1,256 @@
+"""One record moves each pre-noise sum by at most the plan's sensitivity; 1, 8 devices.
+
+Zero-out neighbours: a record's slot becomes padding. Parameters are scaled up until
+clips bind, and images are chosen for extreme contrasts.
+"""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from dpaf_jax import parallel
+from dpaf_jax.classifier import Classifier
+from dpaf_jax.conv2_update import conv2_query
+from dpaf_jax.gan import Gan
+from dpaf_jax.networks import make_networks
+from dpaf_jax.rows import make_row_layout
+
+UNITS, MEMBERS = 8, 3
+SCALES = (0.3, 3.0, 1e3)  # of the parameters
+DEVICES = [1, 8]
+
+
+def adversarial_images(shape, size=8):
+    """Black, white, stripes, one bright pixel, noise, and one step of grey, in turn."""
+    coins = np.random.default_rng(3)
+    grid = np.indices((size, size)).sum(axis=0)[..., None]
+    kinds = [
+        np.zeros((size, size, 1)),
+        np.full((size, size, 1), 255),
+        255 * (grid % 2),
+        255 * (grid == 3),
+        coins.integers(256, size=(size, size, 1)),
+        127 + (grid > size),
+        255 * (grid // 4 % 2),
+    ]
+    order = [kinds[i % len(kinds)] for i in range(math.prod(shape))]
+    return np.array(order, np.uint8).reshape(*shape, size, size, 1)
+
+
+def make_units(grouped):
+    shape = (UNITS, MEMBERS) if grouped else (UNITS, 1)
+    labels = np.arange(math.prod(shape), dtype=np.int32).reshape(shape) % 3
+    is_padding = np.zeros(shape, bool)
+    if grouped:
+        is_padding[0, 1:] = True  # a group of one, which leaving out empties
+    return tiny.units(adversarial_images(shape), labels, is_padding)
+
+
+def unclipped(plan):
+    """The plan of a mechanism that forgot to clip."""
+    free = [dataclasses.replace(m, l2_sensitivity=math.inf) for m in plan.mechanisms]
+    return dataclasses.replace(plan, mechanisms=tuple(free))
+
+
+def deal(units, number):
+    return type(units)(*(np.stack(np.split(x, number)) for x in units))
+
+
+def summed(query, number, state, units):
+    """The sum over devices as one float64 vector."""
+    devices = jax.local_devices()[:number]
+    made = query(parallel.replicate(state, devices), deal(units, number))
+    leaves = jax.tree.leaves(parallel.unreplicate(made))
+    return np.concatenate([np.ravel(leaf) for leaf in leaves]).astype(np.float64)
+
+
+def moves(query, number, states, units):
+    """How far leaving one record out moves the sum: for each state, each record."""
+    far = []
+    for state in states:
+        whole = summed(query, number, state, units)
+        for where in np.argwhere(~units.is_padding_example):
+            is_padding = units.is_padding_example.copy()
+            is_padding[tuple(where)] = True
+            rest = units._replace(is_padding_example=is_padding)
+            far.append(np.linalg.norm(whole - summed(query, number, state, rest)))
+    return np.array(far)
+
+
+def check(query, number, states, units, sensitivity, power=0.9):
+    """Bounded by the sensitivity, and the test would see a mechanism that is not."""
+    far = moves(query, number, states, units)
+    # The sum itself is rounded to float32: about one unit in 2^22 of its norm.
+    assert far.max() <= sensitivity * (1 + 1e-5)
+    assert far.max() > power * sensitivity
+
+
+# --- phase 1 --------------------------------------------------------------------------
+
+
+def classifier_case(number, *, free=False, **fields):
+    """(query over devices, states, plan's sensitivity)."""
+    config = tiny.config(**fields)
+    plan = tiny.plan(config)
+    classifier = Classifier(
+        make_networks(config), config, unclipped(plan) if free else plan
+    )
+    query = parallel.pmapped(classifier.query, jax.local_devices()[:number])
+    states = [tiny.state(classifier, i, scale).params for i, scale in enumerate(SCALES)]
+    return query, states, plan['conv1'].l2_sensitivity
+
+
+@pytest.mark.parametrize(('private', 'number'), [('all', 1), ('all', 8), ('conv1', 8)])
+def test_one_record_moves_the_classifiers_sum_by_at_most_c(private, number):
+    query, states, sensitivity = classifier_case(
+        number, dpaf__classifier__private=private, dpaf__classifier__l2_clip_norm=0.02
+    )
+    assert sensitivity == 0.02
+    check(query, number, states, make_units(grouped=False), sensitivity)
+
+
+@pytest.mark.parametrize(('private', 'number'), [('all', 1), ('all', 8), ('conv1', 8)])
+def test_one_record_moves_the_classifiers_groups_by_at_most_2c(private, number):
+    query, states, sensitivity = classifier_case(
+        number,
+        dpaf__classifier__private=private,
+        dpaf__classifier__unit='group',
+        dpaf__classifier__l2_clip_norm=0.02,
+    )
+    assert sensitivity == 0.04
+    # More than C is reached: a group whose gradient turns round counts twice.
+    check(query, number, states, make_units(grouped=True), sensitivity, power=0.55)
+
+
+def test_a_classifier_that_does_not_clip_is_found_out():
+    query, states, sensitivity = classifier_case(
+        1, free=True, dpaf__classifier__l2_clip_norm=0.02
+    )
+    assert moves(query, 1, states, make_units(False)).max() > 2 * sensitivity
+
+
+def test_the_published_classifier_exceeds_the_sensitivity_it_claims():
+    query, states, sensitivity = classifier_case(
+        1, privacy__guarantee='as_published', dpaf__classifier__l2_clip_norm=0.02
+    )
+    assert sensitivity == 0.02
+    assert moves(query, 1, states, make_units(False)).max() > 2 * sensitivity
+
+
+# --- phase 2: DPAGG -------------------------------------------------------------------
+
+
+def gan_case(number, *, free=False, **fields):
+    config = tiny.config(**fields)
+    plan = tiny.plan(config)
+    layout = make_row_layout(config)
+    used = unclipped(plan) if free else plan
+    gan = Gan(make_networks(config), layout, config, used, number)
+    states = [tiny.state(gan, i, scale) for i, scale in enumerate(SCALES)]
+    return gan, states, plan
+
+
+def table_query(gan, number):
+    return parallel.pmapped(
+        lambda params, units: parallel.total(gan.query(params, units)),
+        jax.local_devices()[:number],
+    )
+
+
+@pytest.mark.parametrize('number', DEVICES)
+@pytest.mark.parametrize(
+    ('taps', 'batches', 'injection'),
+    [
+        ('conv2', 'mixed', 'first_layer'),
+        ('count,pixels,conv1,conv2', 'class_pure', 'input'),
+    ],
+)
+def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
+    taps, batches, injection, number
+):
+    gan, states, plan = gan_case(
+        number,
+        dpaf__taps=taps,
+        dpaf__batches=batches,
+        networks__label_injection=injection,
+    )
+    sensitivity = plan['dpagg'].l2_sensitivity
+    assert sensitivity == (1.0 if ',' in taps else math.sqrt(3) * 2)
+    params = [state.params for state in states]
+    check(table_query(gan, number), number, params, make_units(False), sensitivity)
+
+
+@pytest.mark.parametrize('number', DEVICES)
+def test_rows_that_are_not_finite_stay_out_of_the_table(number):
+    gan, states, plan = gan_case(number)
+    units, query = make_units(False), table_query(gan, number)
+    params = jax.tree.map(lambda leaf: np.full_like(leaf, 3e38), states[0].params)
+    assert not np.any(summed(query, number, params, units))
+
+
+def test_dpagg_on_maps_without_sin_is_found_out(monkeypatch):
+    monkeypatch.setattr('dpaf_jax.rows.simplified_instance_norm', lambda maps: maps)
+    gan, states, plan = gan_case(1, free=True)
+    params = [state.params for state in states]
+    far = moves(table_query(gan, 1), 1, params, make_units(False))
+    assert far.max() > 2 * plan['dpagg'].l2_sensitivity
+
+
+def test_the_clip_bounds_rows_even_where_sin_does_not(monkeypatch):
+    monkeypatch.setattr('dpaf_jax.rows.simplified_instance_norm', lambda maps: maps)
+    gan, states, plan = gan_case(1)
+    params = [state.params for state in states]
+    check(
+        table_query(gan, 1), 1, params, make_units(False), plan['dpagg'].l2_sensitivity
+    )
+
+
+# --- phase 2: conv2* ------------------------------------------------------------------
+
+
+def conv2_case(number, *, free=False, **fields):
+    gan, states, plan = gan_case(
+        number, free=free, dpaf__conv2__l2_clip_norm=0.02, **fields
+    )
+    query = parallel.pmapped(
+        functools.partial(conv2_query, gan), jax.local_devices()[:number]
+    )
+    return query, states, plan['conv2'].l2_sensitivity
+
+
+@pytest.mark.parametrize('number', DEVICES)
+@pytest.mark.parametrize(
+    ('gradient', 'batches'),
+    [('singleton', 'mixed'), ('cotangent', 'mixed'), ('cotangent', 'class_pure')],
+)
+def test_one_record_moves_conv2s_sum_by_at_most_c(gradient, batches, number):
+    query, states, sensitivity = conv2_case(
+        number, dpaf__conv2__gradient=gradient, dpaf__batches=batches
+    )
+    assert sensitivity == 0.02
+    check(query, number, states, make_units(False), sensitivity)
+
+
+@pytest.mark.parametrize('number', DEVICES)
+def test_one_record_moves_conv2s_groups_by_at_most_2c(number):
+    query, states, sensitivity = conv2_case(number, dpaf__conv2__gradient='group')
+    assert sensitivity == 0.04
+    check(query, number, states, make_units(True), sensitivity, power=0.55)
+
+
+def test_a_conv2_that_does_not_clip_is_found_out():
+    query, states, sensitivity = conv2_case(1, free=True)
+    assert moves(query, 1, states, make_units(False)).max() > 2 * sensitivity
+
+
+def test_the_published_conv2_exceeds_the_sensitivity_it_claims():
+    query, states, sensitivity = conv2_case(1, privacy__guarantee='as_published')
+    units = make_units(False)
+    # The two latest batches of DPAGG, [mu, B, ...].
+    latest = type(units)(*(x.reshape(2, 4, *x.shape[2:]) for x in units))
+    assert moves(query, 1, states, latest).max() > 2 * sensitivity

@@ -1,0 +1,194 @@
+"""Runs small enough for a test: fake data in each layout, configs shrunk to fit it."""
+
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+from PIL import Image
+
+ROOT = pathlib.Path(__file__).parent.parent
+ENTROPY = bytes(range(200, 232))
+PER_CLASS = 12
+
+
+def fake_images(
+    number: int, side: int, channels: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Images whose upper half is as bright as the parity of their index says."""
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 120, (number, side, side, channels), np.uint8)
+    images[1::2, : side // 2] += 120
+    return images, np.arange(number)
+
+
+def write_npz(
+    path: pathlib.Path, *, side: int = 8, num_classes: int = 2, seed: int = 0
+) -> str:
+    """A training and a test split; returns the config's source."""
+    arrays = {}
+    for i, split in enumerate(('train', 'test')):
+        number = num_classes * (PER_CLASS if split == 'train' else 4)
+        images, index = fake_images(number, side, 1, seed + i)
+        arrays |= {f'{split}_x': images[..., 0], f'{split}_y': index % num_classes}
+    np.savez(path, **arrays)
+    return f'npz:{path}'
+
+
+def write_folder(path: pathlib.Path, *, side: int = 8, num_classes: int = 2) -> str:
+    """Class sub-folders of PNG files."""
+    images, index = fake_images(PER_CLASS * num_classes, side, 1)
+    for image, i in zip(images, index, strict=True):
+        _save(path / f'class{i % num_classes}' / f'{i:03d}.png', image)
+    return f'folder:{path}'
+
+
+def write_celeba(path: pathlib.Path, *, side: int = 64) -> str:
+    """img_align_celeba/ and its attributes: Male, and exactly one hair colour."""
+    images, index = fake_images(3 * PER_CLASS, side, 3)
+    columns = ('Black_Hair', 'Blond_Hair', 'Brown_Hair', 'Male')
+    lines = [str(len(images)), ' '.join(columns)]
+    for image, i in zip(images, index, strict=True):
+        name = f'{i + 1:06d}.jpg'
+        _save(path / 'img_align_celeba' / name, image)
+        flags = (i % 3 == 0, i % 3 == 1, i % 3 == 2, i % 2 == 1)
+        lines.append(' '.join([name, *('1' if flag else '-1' for flag in flags)]))
+    (path / 'list_attr_celeba.txt').write_text('\n'.join(lines) + '\n')
+    return f'celeba:{path}'
+
+
+def write_ffhq(path: pathlib.Path, *, side: int = 128) -> tuple[str, str]:
+    """Numbered pictures and one JSON of features; returns source and annotations."""
+    images, index = fake_images(2 * PER_CLASS, side, 3)
+    records = {}
+    for image, i in zip(images, index, strict=True):
+        _save(path / 'images' / f'{i:05d}.png', image)
+        gender = ('female', 'male')[i % 2]
+        records[f'{i:05d}'] = [{'faceAttributes': {'gender': gender}}]
+    annotations = path / 'features.json'
+    annotations.write_text(json.dumps(records))
+    return f'ffhq:{path / "images"}', str(annotations)
+
+
+def _save(path: pathlib.Path, image: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(path)
+
+
+def load_config(name: str, argument: str = '') -> ConfigDict:
+    """A config of the repository, as `--config=configs/<name>.py:<argument>` gives it."""
+    module = importlib.import_module(f'configs.{name}')
+    return module.get_config(argument) if argument else module.get_config()
+
+
+def shrink(config: ConfigDict, source: str, **changes: Any) -> ConfigDict:
+    """The same kind of run with thin networks, two steps and forty samples.
+
+    Args:
+        config: changed in place.
+        source: of a few images.
+        **changes: further fields, with '__' for the dot: privacy__epsilon=1.0.
+    """
+    small = {
+        'data.source': source,
+        'data.num_examples': 0,
+        'data.test_fraction': 0.3,
+        'networks.width': 2,
+        'networks.generator_width': 2,
+        'networks.fc_width': 4,
+        'networks.z_dim': 4,
+        'dpaf.asymmetry': 2,
+        'dpaf.n_critic': 1,
+        'dpaf.generator_steps': 1,
+        'dpaf.generator.batch_size': 4,
+        'dpaf.classifier.batch_size': 4,
+        'dpaf.classifier.epochs': 0.01,
+        'dpaf.conv2.batch_size': 4,
+        'samples.num': 40,
+        'evaluation.seeds': 1,
+        'evaluation.epochs': 1,
+        'evaluation.batch_size': 20,
+        'run.devices': 1,
+    }
+    if config.dpaf.batch_size:
+        small |= {'dpaf.batch_size': 2, 'dpaf.epochs': 0.05}
+    else:
+        small |= {'dpaf.generator_steps': 2}
+    changes = {name.replace('__', '.'): value for name, value in changes.items()}
+    config.update_from_flattened_dict(small | changes)
+    return config
+
+
+def one_shot(source: str, **changes: Any) -> ConfigDict:
+    """8 x 8 images in two classes; DPAGG once per class over all of them."""
+    return shrink(load_config('digits'), source, **_eight(changes))
+
+
+def canonical(source: str, **changes: Any) -> ConfigDict:
+    """8 x 8 images in two classes; both phases on small mixed batches."""
+    layers = {'networks__layers': 'C1-C1-x'}
+    return shrink(
+        load_config('digits', 'canonical'), source, **_eight(layers | changes)
+    )
+
+
+def _eight(changes: dict[str, Any]) -> dict[str, Any]:
+    return {'data__image_size': 8, 'data__num_classes': 2} | changes
+
+
+def flags_of(config: ConfigDict, base: ConfigDict) -> list[str]:
+    """The command line that turns `base` into `config`."""
+
+    def flat(fields: dict[str, Any], path: str = '--config') -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in fields.items():
+            where = f'{path}.{name}'
+            found |= flat(value, where) if isinstance(value, dict) else {where: value}
+        return found
+
+    now, before = flat(config.to_dict()), flat(base.to_dict())
+    return [f'{name}={now[name]}' for name in now if now[name] != before[name]]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """For a process: this repository's code, one CPU device, nothing else changed."""
+    flags = '--xla_force_host_platform_device_count=1'
+    return os.environ | {'PYTHONPATH': str(ROOT), 'XLA_FLAGS': flags} | changes
+
+
+def run_main(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """`python -m dpaf_jax.main <args>` as a user runs it."""
+    return run_module('dpaf_jax.main', *args, **options)
+
+
+def run_module(
+    module: str, *args: str, cwd: pathlib.Path = ROOT, timeout: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """`python -m <module> <args>`, waited for."""
+    return subprocess.run(
+        [sys.executable, '-m', module, *args],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment(),
+        timeout=timeout,
+        check=False,
+    )
+
+
+def run_code(code: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """`python -c <code> <args>`, waited for."""
+    return subprocess.run(
+        [sys.executable, '-c', textwrap.dedent(code), *args],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=300,
+        check=False,
+    )
