@@ -12,11 +12,10 @@ CLASSES = {'gender': 2, 'hair': 3}  # female, male; black, blond, brown
 
 
 def get_config(argument: str = 'gender') -> ConfigDict:
-    """Returns the CelebA config for 'gender' or 'hair', with ',canonical' if wanted."""
-    attribute, _, variant = argument.partition(',')
-    if attribute not in CLASSES:
-        raise ValueError(f"argument is {argument!r}. Choose 'gender' or 'hair'.")
-    variant = variant or 'one_shot'
+    """Returns the CelebA config: 'gender' or 'hair', 'canonical', or both with a comma."""
+    words = argument.split(',')
+    attribute = next((word for word in words if word in CLASSES), 'gender')
+    variant = next((word for word in words if word not in CLASSES), 'one_shot')
     config = variants.choose(default.get_config(), variant)
     config.data.source = 'celeba:celeba'
     config.data.attribute = attribute

@@ -9,6 +9,7 @@ import logging
 import pathlib
 from typing import Any, TypeVar
 
+import numpy as np
 import orbax.checkpoint as ocp
 
 from dpaf_jax.errors import UserError
@@ -22,11 +23,13 @@ class Checkpoints:
     Args:
         directory: of this phase; created when first saved to.
         keep: how many checkpoints to keep.
+        fingerprint: of the run, hexadecimal; only its own checkpoints are restored.
     """
 
-    def __init__(self, directory: pathlib.Path, keep: int):
+    def __init__(self, directory: pathlib.Path, keep: int, fingerprint: str):
         logging.getLogger('absl').setLevel(logging.WARNING)
         self._directory = directory.absolute()
+        self._owner = np.frombuffer(bytes.fromhex(fingerprint), np.uint8)
         self._manager = ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
@@ -47,7 +50,8 @@ class Checkpoints:
         if step == self.latest_step():
             return
         try:
-            self._manager.save(step, args=ocp.args.StandardSave(state))
+            content = {'run': self._owner, 'state': state}
+            self._manager.save(step, args=ocp.args.StandardSave(content))
             self._manager.wait_until_finished()
         except OSError as error:
             raise UserError(
@@ -68,16 +72,24 @@ class Checkpoints:
         step = self.latest_step()
         if step is None:
             return None
+        expected = {'run': np.zeros_like(self._owner), 'state': like}
         try:
-            state = self._manager.restore(step, args=ocp.args.StandardRestore(like))
+            content = self._manager.restore(
+                step, args=ocp.args.StandardRestore(expected)
+            )
         except Exception as error:
-            raise UserError(
-                f'{self._directory}/{step}',
-                f'the checkpoint is damaged or of another run ({_first_line(error)})',
-                'Delete this folder to resume from the one before it, if there is one; '
-                'the steps since then are computed again with the same keys and bits',
-            ) from error
-        return state, step
+            raise self._unusable(step, f'is damaged ({_first_line(error)})') from error
+        if not np.array_equal(content['run'], self._owner):
+            raise self._unusable(step, 'belongs to another run')
+        return content['state'], step
+
+    def _unusable(self, step: int, problem: str) -> UserError:
+        return UserError(
+            f'{self._directory}/{step}',
+            f'this checkpoint {problem}',
+            'Delete this folder to resume from the one before it, if there is one; '
+            'the steps since then are computed again with the same keys and bits',
+        )
 
     def close(self) -> None:
         """Releases the manager's threads."""

@@ -2,6 +2,7 @@
 
 import pathlib
 import shutil
+import zipfile
 
 import numpy as np
 from PIL import Image
@@ -17,6 +18,17 @@ def write_npz(path: pathlib.Path, images: np.ndarray, labels: np.ndarray) -> Non
     with open(temporary, 'wb') as file:
         np.savez(file, images=images, labels=labels)
     temporary.rename(path)
+
+
+def read_npz(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+    """What `write_npz` wrote: images and labels; UserError if it is damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return arrays['images'], arrays['labels']
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(
+            str(path), 'is damaged', 'Delete it: it is drawn anew from the release'
+        ) from error
 
 
 def write_folder(

@@ -12,6 +12,7 @@ import jax
 
 from dpaf_jax.config import Config, to_dict
 from dpaf_jax.data import Manifest
+from dpaf_jax.privacy.plan import PrivacyPlan
 
 SECTIONS = ('method', 'data', 'privacy', 'networks')
 LIBRARIES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'dp-accounting')
@@ -36,6 +37,7 @@ def _flatten(fields: Any, path: str) -> dict[str, Any]:
 
 def components(
     config: Config,
+    plan: PrivacyPlan,
     manifest: Manifest,
     devices: Sequence[jax.Device],
     entropy: bytes,
@@ -46,6 +48,7 @@ def components(
     """
     return {
         **{f'config.{name}': value for name, value in trained_with(config).items()},
+        'plan': digest(plan.to_json()),
         'data checksum': manifest.checksum,
         'entropy hash': hashlib.sha256(entropy).hexdigest(),
         'dpaf_jax code': code_hash(),
@@ -67,7 +70,7 @@ def code_hash() -> str:
 
 
 def digest(parts: Mapping[str, Any]) -> str:
-    """The fingerprint itself."""
+    """The fingerprint itself: SHA-256 of named parts, whatever their order."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -8,6 +8,7 @@ resumes an interrupted run, or says that it is done.
 """
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ def main(argv: Sequence[str]) -> None:
         os.environ['JAX_PLATFORMS'] = 'cpu'
     _keep_compiled_programs()
     # Imported late, so that --help and a mistyped flag answer at once.
-    from dpaf_jax.pipeline import STAGES, Pipeline
+    from dpaf_jax.pipeline import Pipeline
     from dpaf_jax.privacy.plan import describe
     from dpaf_jax.run import Interrupted, StopRequest
 
@@ -55,12 +56,16 @@ def main(argv: Sequence[str]) -> None:
         if _STAGE.value == 'all' and pipeline.is_done():
             print(f'{workdir}: done already; see {pipeline.workdir.release}')
             return
-        for stage in STAGES if _STAGE.value == 'all' else (_STAGE.value,):
+        whole = _STAGE.value == 'all'
+        for stage in pipeline.stages() if whole else (_STAGE.value,):
             result = pipeline.run(stage)
             if stage == 'plan':
                 print(describe(result))
-    except UserError as error:
+    except (UserError, FloatingPointError) as error:
         _fail(str(error))
+    except OSError as error:
+        # What was there before is whole: files appear under their names when complete.
+        _fail(f'{error.filename or workdir}: {error.strerror or error}')
     except Interrupted as notice:
         print(notice, file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
@@ -81,17 +86,47 @@ def _fail(message: str) -> NoReturn:
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
-    """Absl's parser, with config mistakes as one line instead of a traceback."""
-    for argument in argv:
-        if argument.startswith('--config='):
-            # A config imports its siblings as `configs.<name>`, from wherever it is run.
-            path = argument.removeprefix('--config=').partition(':')[0]
-            sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(path))))
+    """Absl's parser, but every mistake is one message that names the flag."""
+    _make_importable(argv)
     try:
-        return app.parse_flags_with_usage(list(argv))
-    except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
-        logging.debug('%s', traceback.format_exc())
-        _fail(f'--config: {str(error).strip() or type(error).__name__}')
+        rest: list[str] = flags.FLAGS(list(argv))
+        if _CONFIG.value is not None:
+            _ = _CONFIG.value.method  # a file that cannot be read is noticed only here
+        return rest
+    except flags.Error as error:
+        _fail_at(argv, error)
+    except Exception as error:  # a config file is a program: anything may happen
+        _fail_at(argv, error)
+
+
+def _make_importable(argv: Sequence[str]) -> None:
+    """A config imports its siblings as `configs.<name>`, from wherever it is run."""
+    package = os.path.dirname(os.path.abspath(__file__))
+    sys.path.append(os.path.dirname(package))
+    for argument, following in zip(argv, [*argv[1:], ''], strict=True):
+        name, has_value, value = argument.lstrip('-').partition('=')
+        if name == 'config':
+            path = (value if has_value else following).partition(':')[0]
+            sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(path))))
+
+
+def _fail_at(argv: Sequence[str], error: Exception) -> NoReturn:
+    logging.debug('%s', traceback.format_exc())
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    unknown = re.match(r"\W*'(\w+)\W", str(error))
+    if unknown and isinstance(error, LookupError | AttributeError):
+        for flag in (argument.partition('=')[0] for argument in argv):
+            if flag.startswith('--config.') and unknown[1] in flag.split('.'):
+                _fail(f'{flag}: no such field. configs/default.py lists them all.')
+    if isinstance(error, OSError):
+        lines = ['--config:', lines[-1].rpartition('failure to load: ')[-1]]
+    elif not isinstance(error, flags.Error):
+        lines[:0] = [f'--config: {type(error).__name__}:']
+    elif any(line.startswith('Traceback') for line in lines):
+        # A config's own complaint, which absl wraps into a traceback: its last line.
+        lines = [lines[0].replace('Error whilst parsing config file:', ''), lines[-1]]
+    text = ' '.join(' '.join(lines).split()).rstrip('.')
+    _fail(f'{text}. See python -m dpaf_jax.main --help')
 
 
 def run() -> None:

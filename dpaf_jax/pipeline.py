@@ -7,6 +7,7 @@ its result in the workdir; one that is done is not done again.
 """
 
 import dataclasses
+import hashlib
 import os
 import pathlib
 from collections.abc import Mapping
@@ -20,16 +21,17 @@ from dpaf_jax import evaluate, fingerprint, methods, parallel, pictures, report
 from dpaf_jax.config import Config, from_config_dict, public_dict
 from dpaf_jax.data import Dataset, Manifest, load, prepare, read_manifest
 from dpaf_jax.errors import UserError
-from dpaf_jax.export import write_npz
+from dpaf_jax.export import read_npz, write_npz
 from dpaf_jax.model_card import model_card
 from dpaf_jax.privacy.keys import RunKeys, read_or_create_entropy
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.progress import History, Progress
 from dpaf_jax.release import CARD, Release, load_release, write_release
 from dpaf_jax.run import Run, StopRequest
-from dpaf_jax.workdir import Workdir, read_json, write_json
+from dpaf_jax.workdir import Workdir, json_text, read_json, write_json, write_text
 
 STAGES = ('prepare', 'plan', 'train', 'release', 'samples', 'evaluate', 'report')
+SHAPES_RESULTS = ('samples', 'evaluation', 'release')  # sections read after the release
 FIXED_ENTROPY = 'none (fixed entropy)'
 
 
@@ -57,7 +59,7 @@ def synthesize(
         UserError: for anything that the caller can mend.
     """
     pipeline = Pipeline(config, workdir, entropy=entropy)
-    for stage in STAGES:
+    for stage in pipeline.stages():
         pipeline.run(stage)
     return Result(
         load_release(pipeline.workdir.release), read_json(pipeline.workdir.report)
@@ -87,6 +89,16 @@ class Pipeline:
         self._entropy = entropy
         self._stop = stop or StopRequest()
 
+    def stages(self) -> tuple[str, ...]:
+        """All stages in order.
+
+        With a public N the plan comes first: settings that cannot be met stop the run
+        before it has decoded an image.
+        """
+        prepare, plan, *rest = STAGES
+        first = (plan, prepare) if self.config.data.num_examples else (prepare, plan)
+        return (*first, *rest)
+
     def run(self, stage: str) -> Any:
         """Runs one stage by name, holding the workdir's lock; returns its result.
 
@@ -104,11 +116,9 @@ class Pipeline:
                 return getattr(self, f'_{stage}')()
 
     def _refuse_other_config(self) -> None:
-        """A workdir belongs to the config that it was planned with."""
-        now, before = (
-            fingerprint.trained_with(self.config),
-            read_json(self.workdir.config),
-        )
+        """A workdir belongs to the config that it was trained with."""
+        now = fingerprint.trained_with(self.config)
+        before = (read_json(self.workdir.config) or {}).get('config')
         if before is None:
             return
         started = self.workdir.fingerprint.exists() or self.workdir.release.exists()
@@ -122,7 +132,16 @@ class Pipeline:
     def is_done(self) -> bool:
         """Whether a whole run has been finished here with this config."""
         self._refuse_other_config()
-        return self.workdir.report.exists() and not self.workdir.entropy.exists()
+        evaluated = read_json(self.workdir.evaluation) or {}
+        return (
+            self.workdir.report.exists()
+            and not self.workdir.entropy.exists()
+            and evaluated.get('config') == self._asked_of_results()
+        )
+
+    def _asked_of_results(self) -> dict[str, Any]:
+        fields = public_dict(self.config)
+        return {name: fields[name] for name in SHAPES_RESULTS}
 
     # --- stages -----------------------------------------------------------------
 
@@ -142,19 +161,34 @@ class Pipeline:
 
     def _plan(self) -> PrivacyPlan:
         """Plans from public numbers alone: no image, no accelerator."""
+        if self.workdir.release.exists():
+            return PrivacyPlan.from_json(load_release(self.workdir.release).privacy)
         fields = fingerprint.trained_with(self.config)
         fixed = self._entropy is not None
-        if self.workdir.plan.exists() and read_json(self.workdir.config) == fields:
-            plan = PrivacyPlan.from_json(read_json(self.workdir.plan))
-            if fixed == (plan.guarantee == FIXED_ENTROPY):
-                return plan
+        plan = self._plan_of(fields)
+        if plan and fixed == (plan.guarantee == FIXED_ENTROPY):
+            return plan
         plan = self.method.plan(self.config, self._num_examples())
         if fixed:
             plan = dataclasses.replace(plan, guarantee=FIXED_ENTROPY)
         self.workdir.plan.unlink(missing_ok=True)
-        write_json(self.workdir.config, fields)
+        checksum = _checksum(json_text(plan.to_json()).encode())
+        write_json(self.workdir.config, {'config': fields, 'plan': checksum})
         write_json(self.workdir.plan, plan.to_json())
         return plan
+
+    def _plan_of(self, fields: dict[str, Any]) -> PrivacyPlan | None:
+        """The plan that was made here for this config, if there is one."""
+        made = read_json(self.workdir.config) or {}
+        if not self.workdir.plan.exists() or made.get('config') != fields:
+            return None
+        if _checksum(self.workdir.plan.read_bytes()) != made['plan']:
+            raise UserError(
+                str(self.workdir.plan),
+                'is not as it was written',
+                'Delete it and run the plan stage: it makes the same plan again',
+            )
+        return PrivacyPlan.from_json(read_json(self.workdir.plan))
 
     def _num_examples(self) -> int:
         if self.config.data.num_examples:
@@ -202,18 +236,20 @@ class Pipeline:
             config=self.config,
             plan=plan,
             data=data,
-            keys=self._keys(data.manifest, devices),
+            keys=self._keys(plan, data.manifest, devices),
             devices=devices,
             stop=self._stop,
         )
         return self.method.train(run)
 
-    def _keys(self, manifest: Manifest, devices: list[Any]) -> RunKeys:
+    def _keys(
+        self, plan: PrivacyPlan, manifest: Manifest, devices: list[Any]
+    ) -> RunKeys:
         before = read_json(self.workdir.fingerprint)
         if before and self._entropy is None:
             self._refuse_lost_entropy()
         entropy = self._entropy or read_or_create_entropy(self.workdir.entropy)
-        parts = fingerprint.components(self.config, manifest, devices, entropy)
+        parts = fingerprint.components(self.config, plan, manifest, devices, entropy)
         if before and (changed := fingerprint.changes(before, parts)):
             raise UserError(
                 '--workdir',
@@ -246,23 +282,26 @@ class Pipeline:
     def _samples(self) -> pathlib.Path:
         """Draws the synthetic data set from the release."""
         self._require(self.workdir.release, 'release')
-        if not self.workdir.samples.exists():
-            images, labels = load_release(self.workdir.release).sample(
-                self.config.samples.num
-            )
+        number = self.config.samples.num
+        if self._num_samples() != number:
+            images, labels = load_release(self.workdir.release).sample(number)
             write_npz(self.workdir.samples, images, labels)
         return self.workdir.samples
+
+    def _num_samples(self) -> int:
+        if not self.workdir.samples.exists():
+            return 0
+        return len(read_npz(self.workdir.samples)[1])
 
     def _evaluate(self) -> dict[str, Any]:
         """Trains on synthetic, tests on real: not covered by epsilon."""
         self._require(self.workdir.samples, 'samples')
-        asked = public_dict(self.config)['evaluation']
+        asked = self._asked_of_results()
         before = read_json(self.workdir.evaluation)
         if before and before['config'] == asked:
             return before['accuracy']
         data = load(self.config.data, self._data_directory)
-        with np.load(self.workdir.samples) as synthetic:
-            train = synthetic['images'], synthetic['labels']
+        train = read_npz(self.workdir.samples)
         test = np.asarray(data.test_images), np.asarray(data.test_labels)
         k, settings = self.config.data.num_classes, self.config.evaluation
         progress = Progress(
@@ -282,12 +321,11 @@ class Pipeline:
             real = np.asarray(data.images), np.asarray(data.labels)
             ceiling = evaluate.evaluate(*real, *test, k, settings)
             write_json(self.workdir.nonprivate / 'evaluation.json', {'real': ceiling})
+        public = self.config.release.test_set_is_public
+        privacy = load_release(self.workdir.release).privacy
+        card = model_card(self.config, privacy, made if public else None)
+        write_text(self.workdir.release / CARD, card)
         write_json(self.workdir.evaluation, {'config': asked, 'accuracy': accuracy})
-        if self.config.release.test_set_is_public:
-            card = model_card(
-                self.config, self._plan().to_json(), accuracy['synthetic']
-            )
-            (self.workdir.release / CARD).write_text(card, encoding='utf-8')
         return accuracy
 
     def _report(self) -> dict[str, Any]:
@@ -295,18 +333,19 @@ class Pipeline:
         self._require(self.workdir.release, 'release')
         grid = None
         if self.workdir.samples.exists():
-            with np.load(self.workdir.samples) as synthetic:
-                images, labels = synthetic['images'], synthetic['labels']
+            images, labels = read_npz(self.workdir.samples)
             grid = pictures.sample_grid(images, labels, self.config.data.num_classes)
         return report.write_report(
             self.workdir.root,
             config=public_dict(self.config),
-            privacy=self._plan().to_json(),
-            accuracy=(read_json(self.workdir.evaluation) or {'accuracy': {}})[
-                'accuracy'
-            ],
+            privacy=load_release(self.workdir.release).privacy,
+            accuracy=(read_json(self.workdir.evaluation) or {}).get('accuracy', {}),
             history=History(self.workdir.root).rows(),
             wall_seconds=self.workdir.wall_seconds(),
             sample_grid=grid,
             environment=report.environment(),
         )
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

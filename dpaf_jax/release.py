@@ -8,8 +8,8 @@ import dataclasses
 import json
 import pathlib
 import shutil
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import flax
 import jax
@@ -25,6 +25,7 @@ from dpaf_jax.model_card import model_card
 from dpaf_jax.networks import make_generator, to_uint8
 from dpaf_jax.privacy.plan import PrivacyPlan
 
+T = TypeVar('T')
 BATCH = 500  # images generated in one call
 GENERATOR, CONFIG = 'generator.safetensors', 'config.json'
 PRIVACY, CARD, PICTURE = 'privacy.json', 'README.md', 'samples.png'
@@ -152,16 +153,27 @@ def load_release(directory: pathlib.Path) -> Release:
                 'is missing',
                 'Give the folder of a whole release',
             )
-    try:
-        config = from_public_dict(json.loads((directory / CONFIG).read_text()))
-        privacy = json.loads((directory / PRIVACY).read_text())
-        flat = safetensors.numpy.load_file(directory / GENERATOR)
-    except (ValueError, safetensors.SafetensorError) as error:
-        problem = f'is damaged ({str(error).splitlines()[0][:100]})'
-        raise UserError(str(directory), problem, 'Copy the release again') from error
+    config = from_public_dict(_read(directory / CONFIG, _read_object))
+    privacy = _read(directory / PRIVACY, _read_object)
+    flat = _read(directory / GENERATOR, safetensors.numpy.load_file)
     params = flax.traverse_util.unflatten_dict(flat, sep='/')
     _check_shapes(directory, config, params)
     return Release(config, privacy, params)
+
+
+def _read(path: pathlib.Path, reader: Callable[[pathlib.Path], T]) -> T:
+    try:
+        return reader(path)
+    except (ValueError, safetensors.SafetensorError) as error:
+        problem = f'is damaged ({str(error).splitlines()[0][:100]})'
+        raise UserError(str(path), problem, 'Copy the release again') from error
+
+
+def _read_object(path: pathlib.Path) -> dict[str, Any]:
+    content = json.loads(path.read_text(encoding='utf-8'))
+    if not isinstance(content, dict):
+        raise ValueError('not a JSON object')
+    return content
 
 
 def _check_shapes(directory: pathlib.Path, config: Config, params: Any) -> None:

@@ -1,10 +1,11 @@
 """One run: its folder, its keys, its devices, and the loop that every phase shares."""
 
+import contextlib
 import dataclasses
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -26,10 +27,15 @@ class Interrupted(Exception):
 
 
 class StopRequest:
-    """Notices SIGTERM and SIGINT; the loop asks between windows."""
+    """Notices SIGTERM and SIGINT.
+
+    The training loop asks between windows, and saves. Everything else leaves its result
+    whole or not at all, so there a signal ends the run at once.
+    """
 
     def __init__(self) -> None:
         self.signal_name: str | None = None
+        self._where, self._deferred = 'the start', False
 
     def listen(self) -> None:
         """Takes the signals over; only possible in the main thread."""
@@ -38,16 +44,28 @@ class StopRequest:
 
     def check(self, where: str) -> None:
         """Raises Interrupted if a signal has come; for work that saves nothing."""
+        self._where = where
         if self.signal_name:
             raise Interrupted(
                 f'{self.signal_name}: stopped in {where}. Run the same command to go on.'
             )
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Inside, a signal raises nothing: who works there asks for `signal_name`."""
+        self._deferred = True
+        try:
+            yield
+        finally:
+            self._deferred = False
 
     def _note(self, number: int, _: Any) -> None:
         # A second Ctrl-C means it; a second SIGTERM is what schedulers send anyway.
         if number == signal.SIGINT and self.signal_name == 'SIGINT':
             raise KeyboardInterrupt
         self.signal_name = self.signal_name or signal.Signals(number).name
+        if not self._deferred:
+            self.check(self._where)
 
 
 class Phase(Protocol):
@@ -99,15 +117,24 @@ class Run:
             Interrupted: after SIGTERM or SIGINT, with everything saved.
             FloatingPointError: a loss is NaN.
         """
-        settings = self.config.run
         checkpoints = Checkpoints(
-            self.workdir / 'checkpoints' / phase.name, settings.keep_checkpoints
+            self.workdir / 'checkpoints' / phase.name,
+            self.config.run.keep_checkpoints,
+            self.keys.fingerprint,
         )
+        with self.stop.deferred(), contextlib.closing(checkpoints):
+            start = phase.init()
+            state, step = checkpoints.restore(start) or (start, 0)
+            if step < phase.total_steps:
+                state = self._train(phase, checkpoints, state, step)
+        self.stop.check(phase.name)
+        return state
+
+    def _train(
+        self, phase: Phase, checkpoints: Checkpoints, state: Any, step: int
+    ) -> Any:
+        settings = self.config.run
         history, board = History(self.workdir), TensorBoard(self.workdir)
-        state = phase.init()
-        step = 0
-        if restored := checkpoints.restore(state):
-            state, step = restored
         history.truncate(phase.name, step)
         progress = Progress(
             phase.name,
@@ -135,7 +162,7 @@ class Run:
                 board.picture(phase.picture(host), step)
                 saved_at = time.monotonic()
             if self.stop.signal_name and step < phase.total_steps:
-                checkpoints.close()
+                board.close()
                 raise Interrupted(
                     f'{self.stop.signal_name}: stopped at {phase.name} step {step} of '
                     f'{phase.total_steps} and saved. Run the same command to go on.'
@@ -143,7 +170,6 @@ class Run:
         final = parallel.unreplicate(placed)
         checkpoints.save(step, final)
         board.picture(phase.picture(final), step)
-        checkpoints.close()
         progress.close()
         board.close()
         return final

@@ -11,6 +11,8 @@ from dpaf_jax.errors import UserError
 from dpaf_jax.export import write_folder, write_npz
 from dpaf_jax.release import Release, balanced_labels, load_release
 
+EXIT_BAD_INPUT = 2
+
 _RELEASE = flags.DEFINE_string('release', None, 'Folder of the release.', required=True)
 _NUM = flags.DEFINE_integer('num', 60000, 'How many images.', lower_bound=1)
 _OUT = flags.DEFINE_string(
@@ -41,7 +43,8 @@ def main(argv: Sequence[str]) -> None:
         else:
             write_folder(out, release, labels, _SEED.value)
     except (UserError, OSError) as error:
-        sys.exit(f'error: {error}')
+        print(f'error: {error}', file=sys.stderr)
+        sys.exit(EXIT_BAD_INPUT)
     print(f'{_NUM.value} synthetic images in {_OUT.value}')
 
 

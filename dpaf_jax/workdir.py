@@ -94,10 +94,20 @@ class Workdir:
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:
-    """Writes JSON under a temporary name, then renames it."""
+    """Writes JSON: whole, or not at all."""
+    write_text(path, json_text(content))
+
+
+def json_text(content: Any) -> str:
+    """What `write_json` writes."""
+    return json.dumps(content, indent=2) + '\n'
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Writes a text under a temporary name, then renames it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + '.unfinished')
-    temporary.write_text(json.dumps(content, indent=2) + '\n', encoding='utf-8')
+    temporary.write_text(text, encoding='utf-8')
     temporary.rename(path)
 
 

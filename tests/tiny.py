@@ -16,7 +16,7 @@ from dpaf_jax.data import Dataset, Manifest
 from dpaf_jax.data.manifest import Settings
 from dpaf_jax.gan import Gan
 from dpaf_jax.methods import dpaf
-from dpaf_jax.privacy import accounting
+from dpaf_jax.privacy import accounting, published
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.run import Run
@@ -88,7 +88,14 @@ def plan(config: Config, noise_multiplier: float = 1.0) -> PrivacyPlan:
         'epsilon_pld': lambda event, delta: 1.0,
         'epsilon_rdp': lambda event, delta: 2.0,
     }
-    with mock.patch.multiple(accounting, **fast):
+    claimed = {
+        'calibrate': lambda mechanisms, *_: [settle(m) for m in mechanisms],
+        'epsilon': lambda mechanisms, delta: 3.0,
+    }
+    with (
+        mock.patch.multiple(accounting, **fast),
+        mock.patch.multiple(published, **claimed),
+    ):
         return dpaf.plan(config, NUM_EXAMPLES)
 
 

@@ -72,18 +72,19 @@ def _clip_bound(config: Config, l2_clip_norm: float, grouped: bool) -> float:
 def _conv1(config: Config, num_examples: int) -> Mechanism | None:
     c = config.dpaf.classifier
     published = config.privacy.guarantee == 'as_published'
-    if c.private == 'none' and not published:
+    if not _trains(config)[0]:
         return None
     grouped = c.unit == 'group' and not published
-    prob = c.batch_size / num_examples
+    size = config.dpaf.batch_size if published else c.batch_size
+    prob = size / num_examples
     return Mechanism(
         name='conv1',
         kind=f'sum of clipped gradients, one per {c.unit if grouped else "singleton"}',
         sampling_prob=prob,
         l2_sensitivity=_clip_bound(config, c.l2_clip_norm, grouped),
         steps=_whole_windows(c.epochs / prob, WINDOW),
-        expected_batch_size=float(c.batch_size),
-        capacity=c.batch_size,
+        expected_batch_size=float(size),
+        capacity=size,
         num_groups=c.num_groups if grouped else 1,
     )
 
@@ -124,7 +125,7 @@ def dpagg_steps(config: Config, dpagg: Mechanism) -> int:
 def _conv2(config: Config, num_examples: int) -> Mechanism | None:
     c, dpaf = config.dpaf.conv2, config.dpaf
     published = config.privacy.guarantee == 'as_published'
-    if c.gradient == 'none' and not published:
+    if not _trains(config)[1]:
         return None
     grouped = c.gradient == 'group' and not published
     size = dpaf.asymmetry * dpaf.batch_size if published else c.batch_size
@@ -149,12 +150,13 @@ def _check(config: Config, num_examples: int) -> None:
     dpaf, k = config.dpaf, config.data.num_classes
     make_row_layout(config)
     aggregates = k if dpaf.batches == 'class_pure' else 1
-    for field, size in (
-        ('batch_size', dpaf.batch_size * aggregates),
-        ('classifier.batch_size', dpaf.classifier.batch_size),
-        ('conv2.batch_size', dpaf.conv2.batch_size),
+    trains_conv1, trains_conv2 = _trains(config)
+    for field, size, used in (
+        ('batch_size', dpaf.batch_size * aggregates, True),
+        ('classifier.batch_size', dpaf.classifier.batch_size, trains_conv1),
+        ('conv2.batch_size', dpaf.conv2.batch_size, trains_conv2),
     ):
-        if size > num_examples:
+        if used and size > num_examples:
             raise UserError(
                 f'config.dpaf.{field}',
                 f'asks for {size} images a step of only {num_examples}',
@@ -171,6 +173,7 @@ def _check(config: Config, num_examples: int) -> None:
     )
     _check_groups('conv2', dpaf.conv2.gradient == 'group', dpaf.conv2.num_groups)
     _check_losses(config)
+    _check_schedule(config, num_examples)
     if config.privacy.guarantee == 'as_published' and (
         dpaf.batches != 'mixed' or not dpaf.batch_size
     ):
@@ -181,6 +184,13 @@ def _check(config: Config, num_examples: int) -> None:
         )
 
 
+def _trains(config: Config) -> tuple[bool, bool]:
+    """Whether conv1 and conv2* learn from private images."""
+    published = config.privacy.guarantee == 'as_published'
+    conv1 = config.dpaf.classifier.private != 'none' or published
+    return conv1, config.dpaf.conv2.gradient != 'none' or published
+
+
 def _check_groups(part: str, used: bool, number: int) -> None:
     if used and number < 2:
         raise UserError(
@@ -188,9 +198,27 @@ def _check_groups(part: str, used: bool, number: int) -> None:
         )
 
 
+def _check_schedule(config: Config, num_examples: int) -> None:
+    dpaf, dpagg = config.dpaf, _dpagg(config, num_examples)
+    if dpagg.sampling_prob == 1 and dpaf.n_critic != 1:
+        raise UserError(
+            'config.dpaf.n_critic',
+            f'is {dpaf.n_critic}, but DPAGG sees every image at once',
+            'Set it to 1: each release is followed by generator_steps steps',
+        )
+    steps = dpagg_steps(config, dpagg)
+    if _trains(config)[1] and steps < dpaf.asymmetry:
+        raise UserError(
+            'config.dpaf.conv2.gradient',
+            f'is {dpaf.conv2.gradient!r}, but conv2* is updated every {dpaf.asymmetry} '
+            f'DPAGG steps and there are {steps}',
+            "Set it to 'none', lower asymmetry, or raise epochs",
+        )
+
+
 def _check_losses(config: Config) -> None:
     generator, rows = config.dpaf.generator, make_row_layout(config)
-    needs_conv2 = generator.adversarial or config.dpaf.conv2.gradient != 'none'
+    needs_conv2 = generator.adversarial or _trains(config)[1]
     if needs_conv2 and 'conv2' not in rows:
         raise UserError(
             'config.dpaf.taps',

@@ -156,7 +156,7 @@ class GanPhase(_DiscriminatorPhase):
     def charged(self, step: int) -> Mapping[str, int]:
         return {
             'conv1': self._run.plan['conv1'].steps if 'conv1' in self._run.plan else 0,
-            'dpagg': step // self._turns,
+            'dpagg': -(-step // self._turns),
             'conv2': step // self._mu,
         }
 

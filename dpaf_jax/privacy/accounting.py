@@ -20,7 +20,7 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 
 NEIGHBORING = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
 PLD_GRID = 1e-4  # 1e-3 is useless near epsilon 0.1, 1e-5 changes nothing we report
-MAX_NOISE_MULTIPLIER = 1e4
+MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 0.05, 1e4
 # Fractional orders below 2 do not converge at high sampling rates and decide nothing.
 ORDERS = [*range(2, 65), *range(72, 257, 8), 320, 384, 512, 768, 1024, 2048]
 
@@ -115,7 +115,13 @@ def calibrate(
     # Renyi DP is an upper bound and cheap: it brackets, PLD finishes.
     by_rdp = functools.partial(excess, rdp_accountant().compose(fixed))
     by_pld = functools.partial(excess, pld_accountant().compose(fixed))
-    low, high = math.log(0.05), math.log(MAX_NOISE_MULTIPLIER)
+    low, high = math.log(MIN_NOISE_MULTIPLIER), math.log(MAX_NOISE_MULTIPLIER)
+    if by_rdp(low) <= 0:
+        raise UserError(
+            'config.privacy.epsilon',
+            f'leaves {epsilon:g} to {mechanism.name}, which hardly any noise would spend',
+            'Use at most about 100, or inf for a run without privacy',
+        )
     upper = optimize.brentq(by_rdp, low, high, xtol=1e-3) if by_rdp(high) < 0 else high
     while by_pld(upper) > 0:
         upper += 0.05

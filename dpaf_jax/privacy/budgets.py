@@ -14,10 +14,14 @@ from dpaf_jax.privacy.plan import CERTIFIED, Mechanism, PrivacyPlan
 
 FIELD = 'config.privacy.budgets'
 NO_NOISE = 'none (epsilon is infinite: no noise, no clipping)'
+NO_NOISE_OVERFLOW = 1e-6  # chance that such a run cuts a draw
 
 
 def parse(
-    budgets: str, names: Sequence[str], epsilon: float
+    budgets: str,
+    names: Sequence[str],
+    epsilon: float,
+    present: Sequence[str] | None = None,
 ) -> dict[str, float | None]:
     """Reads a budget string such as '0.1,rest,0.1' or '20%,60%,20%'.
 
@@ -26,6 +30,7 @@ def parse(
             or 'rest' (at most once).
         names: the method's mechanisms in the order of the entries.
         epsilon: the total.
+        present: those that the run has; the others' entries are not added up.
 
     Returns:
         Epsilon by name; None stands for the rest.
@@ -41,11 +46,12 @@ def parse(
             f'Give one for each of {", ".join(names)}',
         )
     shares = {n: _share(e, epsilon) for n, e in zip(names, entries, strict=True)}
-    given = sum(share for share in shares.values() if share is not None)
-    has_rest = list(shares.values()).count(None)
-    if has_rest > 1:
+    used = [shares[n] for n in (names if present is None else present)]
+    given = sum(share for share in used if share is not None)
+    if list(shares.values()).count(None) > 1:
         raise UserError(FIELD, f"is {budgets!r}, with two times 'rest'", 'Keep one')
-    if given > epsilon * (1 + 1e-9) or (has_rest and given >= epsilon):
+    too_much = given > epsilon * (1 + 1e-9) or (None in used and given >= epsilon)
+    if too_much and len(used) > 1:  # a lone mechanism takes everything
         raise UserError(
             FIELD,
             f'is {budgets!r}, which adds up to {given:g} of epsilon {epsilon:g}',
@@ -93,11 +99,12 @@ def make_plan(
     """
     _warn_about_delta(privacy.delta, num_examples)
     if math.isinf(privacy.epsilon):
+        if privacy.guarantee == 'certified':  # draws are padded: leave them room
+            mechanisms = _fit(mechanisms, NO_NOISE_OVERFLOW, num_examples)
         return _plan(mechanisms, NO_NOISE, privacy.delta, num_examples)
-    shares = parse(privacy.budgets, names, privacy.epsilon)
-    shares = _with_rest(
-        shares, [m.name for m in mechanisms], rest_order, privacy.epsilon
-    )
+    present = [m.name for m in mechanisms]
+    shares = parse(privacy.budgets, names, privacy.epsilon, present)
+    shares = _with_rest(shares, present, rest_order, privacy.epsilon)
     if privacy.guarantee == 'as_published':
         settled = published.calibrate(
             mechanisms, shares, privacy.epsilon, privacy.delta
@@ -121,8 +128,8 @@ def _certified(
 ) -> PrivacyPlan:
     if not mechanisms:  # nothing private is ever looked at
         return _plan([], CERTIFIED, privacy.delta, num_examples, epsilon=(0.0, 0.0))
-    tail = privacy.delta * privacy.overflow_fraction / len(mechanisms)
-    fitted = [accounting.fit_capacity(m, num_examples, tail) for m in mechanisms]
+    tail = privacy.delta * privacy.overflow_fraction
+    fitted = _fit(mechanisms, tail, num_examples)
     beta = sum(accounting.overflow_delta(m, num_examples) for m in fitted)
     delta = privacy.delta - beta
     settled = [
@@ -151,6 +158,13 @@ def _certified(
             accounting.epsilon_rdp(plan_event(plan), delta)
         ),
     )
+
+
+def _fit(
+    mechanisms: Sequence[Mechanism], overflow: float, num_examples: int
+) -> list[Mechanism]:
+    each = overflow / max(1, len(mechanisms))
+    return [accounting.fit_capacity(m, num_examples, each) for m in mechanisms]
 
 
 def plan_event(plan: PrivacyPlan) -> dp_accounting.DpEvent:
