@@ -83,7 +83,9 @@ def test_a_mechanism_is_a_composition_of_subsampled_gaussians():
         neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_SPECIAL
     )
     default_orders = by_rdp.compose(expected).get_epsilon(DELTA)
-    assert accounting.epsilon_rdp(event, DELTA) == pytest.approx(default_orders, rel=0.02)
+    assert accounting.epsilon_rdp(event, DELTA) == pytest.approx(
+        default_orders, rel=0.02
+    )
 
 
 def test_the_event_does_not_depend_on_sensitivity():

@@ -158,7 +158,9 @@ def test_an_infinite_epsilon_asks_for_no_noise(calls):
     assert all(m.noise_multiplier == 0 for m in plan.mechanisms)
 
 
-@pytest.mark.parametrize(('delta', 'warned'), [(1 / 40, True), (0.5, True), (0.02, False)])
+@pytest.mark.parametrize(
+    ('delta', 'warned'), [(1 / 40, True), (0.5, True), (0.02, False)]
+)
 def test_a_delta_of_one_over_n_or_more_is_explained(delta, warned, calls, caplog):
     privacy = tiny.config(privacy__delta=delta).privacy
     with caplog.at_level(logging.WARNING):

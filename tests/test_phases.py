@@ -284,7 +284,8 @@ def schedule(monkeypatch, **fields):
 
 
 @pytest.mark.parametrize(
-    'mode', ['canonical', 'turns, groups, three losses', 'all classes at once, cotangent']
+    'mode',
+    ['canonical', 'turns, groups, three losses', 'all classes at once, cotangent'],
 )
 def test_every_draw_of_the_plan_is_made_once(mode, monkeypatch):
     run, gan, asked = schedule(monkeypatch, **MODES[mode])

@@ -1,15 +1,26 @@
 """Runs small enough for a test: fake data in each layout, configs shrunk to fit it."""
 
+import atexit
+import contextlib
+import functools
 import importlib
+import io
 import json
 import os
 import pathlib
+import shutil
+import signal
+import stat
 import subprocess
 import sys
-import textwrap
-from typing import Any
+import tempfile
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
+from absl import flags
+from absl.testing import flagsaver
 from ml_collections import ConfigDict
 from PIL import Image
 
@@ -156,39 +167,160 @@ def flags_of(config: ConfigDict, base: ConfigDict) -> list[str]:
     return [f'{name}={now[name]}' for name in now if now[name] != before[name]]
 
 
-def environment(**changes: str) -> dict[str, str]:
-    """For a process: this repository's code, one CPU device, nothing else changed."""
-    flags = '--xla_force_host_platform_device_count=1'
-    return os.environ | {'PYTHONPATH': str(ROOT), 'XLA_FLAGS': flags} | changes
+class Outcome(NamedTuple):
+    """What a command left: its exit status and what it wrote."""
+
+    code: int
+    out: str
+    err: str
 
 
-def run_main(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """`python -m dpaf_jax.main <args>` as a user runs it."""
-    return run_module('dpaf_jax.main', *args, **options)
+def call_main(*args: str) -> Outcome:
+    """`python -m dpaf_jax.main <args>` inside this process: as a user sees it, quickly.
+
+    Flags, signal handlers, environment and import path are as before afterwards.
+    """
+    from dpaf_jax import main
+
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    saved = flagsaver.save_flag_values(flags.FLAGS)
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with (
+            mock.patch.object(sys, 'argv', ['dpaf_jax.main', *args]),
+            mock.patch.object(sys, 'path', [*sys.path]),
+            mock.patch.dict(os.environ),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            try:
+                main.run()
+            except SystemExit as exit_:
+                code = exit_.code or 0
+    finally:
+        flagsaver.restore_flag_values(saved, flags.FLAGS)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return Outcome(code, out.getvalue(), err.getvalue())
 
 
-def run_module(
-    module: str, *args: str, cwd: pathlib.Path = ROOT, timeout: float = 300
+def run_python(
+    *args: str, cwd: pathlib.Path = ROOT, timeout: float = 300
 ) -> subprocess.CompletedProcess[str]:
-    """`python -m <module> <args>`, waited for."""
+    """`python <args>` in a process of its own, waited for.
+
+    Its devices are this process's, so that what is compiled here is read there.
+    """
     return subprocess.run(
-        [sys.executable, '-m', module, *args],
+        [sys.executable, *args],
         capture_output=True,
         text=True,
         cwd=cwd,
-        env=environment(),
+        env=os.environ | {'PYTHONPATH': str(ROOT)},
         timeout=timeout,
         check=False,
     )
 
 
-def run_code(code: str, *args: str) -> subprocess.CompletedProcess[str]:
-    """`python -c <code> <args>`, waited for."""
-    return subprocess.run(
-        [sys.executable, '-c', textwrap.dedent(code), *args],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=300,
-        check=False,
+def accounting_grid(grid: float = 1e-2) -> Any:
+    """A context in which epsilon is found quickly, and a little too high."""
+    from dpaf_jax.privacy import accounting
+
+    return mock.patch.object(accounting, 'PLD_GRID', grid)
+
+
+class Finished(NamedTuple):
+    """A run that is done.
+
+    Attributes:
+        workdir: of the run.
+        config: of the run.
+        entropy: that it drew from the operating system, as long as it was there.
+        private_modes: of private/ and private/entropy while training.
+    """
+
+    workdir: pathlib.Path
+    config: ConfigDict
+    entropy: bytes
+    private_modes: tuple[int, int]
+
+
+def _folder() -> pathlib.Path:
+    """A folder that goes when this process does."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix='dpaf_jax-tests-'))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@functools.cache
+def finished(kind: str) -> Finished:
+    """A whole run of `one_shot` or `canonical`, made once a process: change nothing."""
+    from dpaf_jax.pipeline import Pipeline
+
+    folder = _folder()
+    config = {'one_shot': one_shot, 'canonical': canonical}[kind](
+        write_npz(folder / 'images.npz'), evaluation__train_on_real=kind == 'one_shot'
     )
+    pipeline = Pipeline(config, folder / 'run')
+    private = folder / 'run' / 'private'
+    with accounting_grid():
+        for stage in ('prepare', 'plan', 'train'):
+            pipeline.run(stage)
+        entropy = (private / 'entropy').read_bytes()
+        modes = (mode(private), mode(private / 'entropy'))
+        for stage in ('release', 'samples', 'evaluate', 'report'):
+            pipeline.run(stage)
+    return Finished(folder / 'run', config, entropy, modes)
+
+
+def mode(path: pathlib.Path) -> int:
+    """Who may do what with a file, such as 0o600."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@functools.cache
+def _begun() -> tuple[pathlib.Path, ConfigDict]:
+    from dpaf_jax.pipeline import Pipeline
+    from dpaf_jax.run import Interrupted, StopRequest
+
+    folder = _folder()
+    config = one_shot(write_npz(folder / 'images.npz'), dpaf__generator_steps=4)
+    stop = StopRequest()
+    pipeline = Pipeline(config, folder / 'run', stop=stop)
+    with accounting_grid(), stop_at(stop, 'gan', 1), contextlib.suppress(Interrupted):
+        for stage in ('prepare', 'plan', 'train'):
+            pipeline.run(stage)
+    assert not pipeline.workdir.release.exists() and pipeline.workdir.entropy.exists()
+    return folder / 'run', config
+
+
+def begun(target: pathlib.Path) -> ConfigDict:
+    """Copies a run that was stopped in training; returns its config."""
+    source, config = _begun()
+    shutil.copytree(source, target)
+    return config.copy_and_resolve_references()
+
+
+def contents(folder: pathlib.Path) -> dict[pathlib.Path, bytes]:
+    """Every file of a run and what is in it, but for the lock and the stages' times."""
+    return {
+        path: path.read_bytes()
+        for path in folder.rglob('*')
+        if path.is_file() and path.name not in ('lock', 'stages.json')
+    }
+
+
+@contextlib.contextmanager
+def stop_at(stop: Any, phase: str, step: int) -> Iterator[None]:
+    """A SIGTERM when `phase` has done `step` steps, as far as the loop can tell."""
+    from dpaf_jax.progress import Progress
+
+    update = Progress.update
+
+    def note(self: Progress, at: int, metrics: Any) -> None:
+        update(self, at, metrics)
+        if self._phase == phase and at >= step:
+            stop.signal_name = 'SIGTERM'
+
+    with mock.patch.object(Progress, 'update', note):
+        yield

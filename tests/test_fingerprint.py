@@ -1,0 +1,208 @@
+"""What shapes a run, by name: the same names and values, the same bits."""
+
+import dataclasses
+
+import jax
+import pytest
+import tiny
+import tiny_runs
+
+from dpaf_jax import fingerprint
+from dpaf_jax.errors import UserError
+from dpaf_jax.pipeline import Pipeline
+
+RESUMABLE = ('run', 'samples', 'evaluation', 'release')  # sections that may change
+BY_STAGE = ('prepare', 'plan', 'train', 'release')
+
+
+def parts(base=None, **changes):
+    base = base or tiny.config()
+    given = {
+        'config': base,
+        'plan': tiny.plan(base),
+        'manifest': tiny.dataset(base).manifest,
+        'devices': jax.local_devices()[:2],
+        'entropy': tiny.ENTROPY,
+    }
+    return fingerprint.components(**(given | changes))
+
+
+def leaves(group, path=''):
+    for field in dataclasses.fields(group):
+        value = getattr(group, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from leaves(value, f'{path}{field.name}.')
+        else:
+            yield f'{path}{field.name}'
+
+
+def replaced(group, name):
+    """The config with another value at 'section.field', whatever its range."""
+    head, _, rest = name.partition('.')
+    value = getattr(group, head)
+    if rest:
+        return dataclasses.replace(group, **{head: replaced(value, rest)})
+    if isinstance(value, str):
+        return dataclasses.replace(group, **{head: value + '?'})
+    other = (0.5, 0.5) if isinstance(value, tuple) else value + 1
+    return dataclasses.replace(group, **{head: other})
+
+
+FIELDS = [
+    name
+    for name in leaves(tiny.config())
+    if name.partition('.')[0] not in RESUMABLE and name != 'data.cache'
+]
+
+
+@pytest.mark.parametrize('name', FIELDS)
+def test_every_config_field_that_shapes_training_is_in_it_by_name(name):
+    config = tiny.config()
+    if name == 'method':  # its section goes by its name, so there must be one
+        assert parts(config)['config.method'] == 'dpaf'
+        return
+    changed = fingerprint.changes(
+        parts(config), parts(config, config=replaced(config, name))
+    )
+    assert changed.startswith(f'config.{name} (was ') and changed.count(' (was ') == 1
+
+
+@pytest.mark.parametrize('name', sorted(set(leaves(tiny.config())) - set(FIELDS)))
+def test_other_config_fields_may_change_between_sessions(name):
+    config = tiny.config()
+    changed = replaced(config, name)
+    assert changed != config and parts(config, config=changed) == parts(config)
+
+
+def test_data_entropy_plan_devices_and_libraries_are_in_it(monkeypatch):
+    config, before = tiny.config(), parts()
+    manifest = dataclasses.replace(tiny.dataset(config).manifest, checksum='1' * 64)
+    assert fingerprint.changes(before, parts(manifest=manifest)).startswith(
+        'data checksum (was'
+    )
+    changed = {
+        'entropy hash': parts(entropy=bytes(32)),
+        'plan': parts(plan=tiny.plan(config, noise_multiplier=2.0)),
+        'device count': parts(devices=jax.local_devices()[:1]),
+    }
+    monkeypatch.setattr(fingerprint.importlib.metadata, 'version', lambda name: '0.0')
+    changed['optax'] = parts()
+    for name, now in changed.items():
+        named = fingerprint.changes(before, now)
+        assert f'{name} (was {before[name]!r}, now {now[name]!r})' in named
+        assert fingerprint.digest(now) != fingerprint.digest(before)
+
+
+def test_the_entropy_itself_is_not_in_it():
+    text = repr(parts())
+    assert tiny.ENTROPY.hex() not in text and repr(tiny.ENTROPY) not in text
+
+
+def test_the_digest_is_of_content_not_of_order():
+    given = parts()
+    turned = dict(reversed(given.items()))
+    assert fingerprint.digest(given) == fingerprint.digest(turned)
+    assert fingerprint.changes(given, turned) == ''
+
+
+def test_the_code_hash_changes_with_any_source(tmp_path, monkeypatch):
+    package = tmp_path / 'dpaf_jax'
+    (package / 'privacy').mkdir(parents=True)
+    (package / 'fingerprint.py').write_text('a = 1\n')
+    (package / 'privacy' / 'noise.py').write_text('sigma = 1\n')
+    monkeypatch.setattr(fingerprint, '__file__', str(package / 'fingerprint.py'))
+    code_hash = fingerprint.code_hash.__wrapped__
+    before = code_hash()
+    assert code_hash() == before
+    (package / 'privacy' / 'noise.py').write_text('sigma = 2\n')
+    assert code_hash() != before
+    (package / 'privacy' / 'noise.py').rename(package / 'noise.py')
+    assert code_hash() != before
+
+
+@pytest.fixture
+def resumed(tmp_path):
+    """Makes the pipeline of a later session of a run that was stopped in training."""
+    config = tiny_runs.begun(tmp_path / 'run')
+
+    def pipeline(**changes):
+        fields = {name.replace('__', '.'): value for name, value in changes.items()}
+        config.update_from_flattened_dict(fields)
+        return Pipeline(config, tmp_path / 'run')
+
+    return pipeline
+
+
+def refusal(pipeline, stage='train') -> str:
+    before = tiny_runs.contents(pipeline.workdir.root)
+    with pytest.raises(UserError) as error:
+        pipeline.run(stage)
+    assert tiny_runs.contents(pipeline.workdir.root) == before
+    return str(error.value)
+
+
+class TestResumeIsRefusedAndNames:
+    @pytest.mark.parametrize('stage', BY_STAGE)
+    def test_a_config_field_at_every_stage(self, resumed, stage):
+        message = refusal(resumed(privacy__epsilon=3.0), stage)
+        assert 'another config: privacy.epsilon (was 10.0, now 3.0)' in message
+
+    def test_the_data(self, resumed, tmp_path):
+        pipeline = resumed()
+        source = tiny_runs.write_npz(tmp_path / 'other.npz', seed=5)
+        other = Pipeline(tiny_runs.one_shot(source), tmp_path / 'other')
+        other.run('prepare')
+        prepared, ours = other.workdir.private, pipeline.workdir.private
+        for name in ('train_images.npy', 'test_images.npy'):
+            (ours / 'data' / name).write_bytes((prepared / 'data' / name).read_bytes())
+        manifest = (prepared / 'data' / 'manifest.json').read_text()
+        path = tmp_path / 'other.npz'
+        manifest = manifest.replace(str(path), pipeline.config.data.source[4:])
+        (ours / 'data' / 'manifest.json').write_text(manifest)
+        assert 'data checksum (was' in refusal(pipeline)
+
+    def test_the_number_of_devices(self, resumed):
+        message = refusal(resumed(run__devices=2))
+        assert 'device count (was 1, now 2)' in message
+
+    def test_a_library(self, resumed, monkeypatch):
+        version = fingerprint.importlib.metadata.version
+        monkeypatch.setattr(
+            fingerprint.importlib.metadata,
+            'version',
+            lambda name: '9.9' if name == 'flax' else version(name),
+        )
+        assert 'flax (was' in (message := refusal(resumed()))
+        assert "now '9.9')" in message and 'jaxlib' not in message
+
+    def test_the_code(self, resumed, monkeypatch):
+        monkeypatch.setattr(fingerprint, 'code_hash', lambda: 'c0de')
+        assert 'dpaf_jax code (was' in (message := refusal(resumed()))
+        assert "now 'c0de')" in message
+
+    def test_entropy_that_is_gone_or_another(self, resumed):
+        pipeline = resumed()
+        pipeline.workdir.entropy.write_bytes(bytes(32))
+        assert 'entropy hash (was' in refusal(pipeline)
+        pipeline.workdir.entropy.unlink()
+        message = refusal(pipeline)
+        assert str(pipeline.workdir.entropy) in message and 'is missing' in message
+
+    def test_nothing_where_only_the_machine_is_used_otherwise(self, resumed):
+        pipeline = resumed(run__checkpoint_seconds=1.0, run__keep_checkpoints=3)
+        with tiny_runs.accounting_grid():
+            pipeline.run('train')
+        steps = (pipeline.workdir.root / 'checkpoints' / 'gan').iterdir()
+        assert '4' in {path.name for path in steps}
+
+
+def test_with_the_release_made_another_config_is_refused():
+    made = tiny_runs.finished('one_shot')
+    config = made.config.copy_and_resolve_references()
+    config.privacy.epsilon = 1.0
+    pipeline = Pipeline(config, made.workdir)
+    for stage in ('plan', 'train', 'release', 'samples', 'evaluate', 'report'):
+        with pytest.raises(UserError, match=r'privacy.epsilon \(was 10.0, now 1.0\)'):
+            pipeline.run(stage)
+    with pytest.raises(UserError, match='another config'):
+        pipeline.is_done()
