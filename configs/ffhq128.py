@@ -3,6 +3,8 @@
 python -m dpaf_jax.main --config=configs/ffhq128.py --workdir=runs/ffhq \
         --config.data.source=ffhq:/path/to/images \
         --config.data.annotations=/path/to/ffhq-features/json
+
+Not measured yet: only its plan and runs at tiny size have been made.
 """
 
 from ml_collections import ConfigDict

@@ -5,10 +5,12 @@ All randomness derives from the run's entropy and the step, so nothing else is n
 for the resumed run to repeat the uninterrupted one bit for bit.
 """
 
+import hashlib
 import logging
 import pathlib
 from typing import Any, TypeVar
 
+import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
@@ -50,7 +52,7 @@ class Checkpoints:
         if step == self.latest_step():
             return
         try:
-            content = {'run': self._owner, 'state': state}
+            content = {'run': self._owner, 'sum': _checksum(state), 'state': state}
             self._manager.save(step, args=ocp.args.StandardSave(content))
             self._manager.wait_until_finished()
         except OSError as error:
@@ -72,11 +74,13 @@ class Checkpoints:
         step = self.latest_step()
         if step is None:
             return None
-        expected = {'run': np.zeros_like(self._owner), 'state': like}
+        expected = {'run': self._owner, 'sum': _checksum(like), 'state': like}
         try:
             content = self._manager.restore(
                 step, args=ocp.args.StandardRestore(expected)
             )
+            if not np.array_equal(content['sum'], _checksum(content['state'])):
+                raise ValueError('its checksum is another')
         except Exception as error:
             raise self._unusable(step, f'is damaged ({_first_line(error)})') from error
         if not np.array_equal(content['run'], self._owner):
@@ -94,6 +98,14 @@ class Checkpoints:
     def close(self) -> None:
         """Releases the manager's threads."""
         self._manager.close()
+
+
+def _checksum(state: Any) -> np.ndarray:
+    """SHA-256 over all leaves: what is on a disk is not checked by anybody else."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(state):
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return np.frombuffer(digest.digest(), np.uint8)
 
 
 def _first_line(error: Exception) -> str:

@@ -163,7 +163,7 @@ class Classifier:
         plain = state.plain_optimizer
         if self.published:
             params, plain = self._published_update(state, params, units)
-        norm = optax.global_norm(gradient)
+        norm = optax.tree.norm(gradient)
         return ClassifierState(params, optimizer, plain), {'noisy_gradient_norm': norm}
 
     def _published_batch(self, params: Params, units: Units) -> tuple[jax.Array, ...]:

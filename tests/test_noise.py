@@ -1,5 +1,7 @@
 """Contracts of the Gaussian: its size, its law, its independence, its keys."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +11,12 @@ from scipy import special, stats
 
 from dpaf_jax import parallel
 from dpaf_jax.classifier import Classifier
+from dpaf_jax.conv2_update import conv2_step
+from dpaf_jax.gan import Gan, StepKeys
 from dpaf_jax.networks import make_networks
 from dpaf_jax.privacy import noise
 from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.rows import make_row_layout
 
 DOUBT = 1e-4  # chance that the right noise is refused; the keys are fixed, so it is not
 TREE = {'a': np.zeros((100, 70), np.float32), 'b': np.full(3000, 5.0, np.float32)}
@@ -134,9 +139,9 @@ def classifier_noise(**fields):
     devices = jax.local_devices()[:1]
     state = tiny.state(classifier)
     step = parallel.pmapped(classifier.step, devices)
-    after, _ = step(
-        *parallel.replicate((state, empty, tiny.keys().noise('conv1', 0)), devices)
-    )
+    key = tiny.keys().noise('conv1', 0)
+    with tiny.quick_compilation():
+        after, _ = step(*parallel.replicate((state, empty, key), devices))
     trained = {name: state.params[name] for name in classifier.trained}
     divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
     moved = jax.tree.map(lambda a, b: (a[0] - b) * divisor, dict(after.params), trained)
@@ -150,6 +155,82 @@ def test_a_classifier_step_adds_noise_of_the_plans_sensitivity(unit, clip, expec
     values = classifier_noise(
         dpaf__classifier__unit=unit, dpaf__classifier__l2_clip_norm=clip
     )
+    assert accepts(values, expected)
+    assert not accepts(values, 2 / 3 * expected)
+    assert not accepts(values, 3 / 2 * expected)
+
+
+def make_gan(**fields):
+    config = tiny.config(
+        dpaf__conv2__optimizer='sgd', dpaf__conv2__learning_rate=1.0, **fields
+    )
+    plan = tiny.plan(config, 1.3)
+    gan = Gan(make_networks(config), make_row_layout(config), config, plan, 1)
+    return gan, tiny.state(gan)
+
+
+def step_keys(number):
+    """Keys of so many steps that differ in their noise alone."""
+    keys = tiny.keys()
+    return StepKeys(
+        *(
+            np.stack([keys.noise(name, t) for t in range(number)])
+            for name in ('dpagg', 'fake', 'conv2')
+        ),
+        np.stack([keys.public('step', 0)] * number),
+    )
+
+
+def test_a_release_adds_noise_of_the_plans_sensitivity():
+    gan, state = make_gan()
+    expected = 1.3 * gan.rows.bound
+    assert gan.rows.bound == pytest.approx(2 * 3**0.5)
+    nothing, turn = jnp.zeros((1, gan.rows.size)), jnp.ones(1, bool)
+    fn = jax.vmap(
+        lambda key: gan.release(state, nothing, turn, key).latest * gan.expected_counts
+    )
+    # One device at a time: the axis of the sum has a single member.
+    fn = jax.jit(jax.vmap(fn, axis_name=parallel.AXIS))
+    with tiny.quick_compilation():
+        values = fn(step_keys(200).real_noise[None])
+    assert accepts(values, expected)
+    assert not accepts(values, 2 / 3 * expected)
+    assert not accepts(values, 3 / 2 * expected)
+
+
+@pytest.mark.parametrize(
+    ('gradient', 'expected'), [('cotangent', 0.26), ('group', 0.52)]
+)
+def test_a_conv2_update_adds_noise_of_the_plans_sensitivity(gradient, expected):
+    gan, state = make_gan(dpaf__conv2__gradient=gradient, dpaf__conv2__l2_clip_norm=0.2)
+    m = gan.plan['conv2']
+    shape = (m.num_groups, m.capacity) if m.num_groups > 1 else (m.capacity, 1)
+    empty = tiny.units(
+        np.zeros((*shape, 8, 8, 1), np.uint8),
+        np.zeros(shape, np.int32),
+        np.ones(shape, bool),
+    )
+    with tiny.quick_compilation():
+        step = parallel.pmapped(
+            functools.partial(conv2_step, gan), jax.local_devices()[:1]
+        )
+        made = [
+            step(*(jax.tree.map(lambda leaf: leaf[None], (state, empty, keys))))
+            for keys in (
+                jax.tree.map(lambda leaf, i=i: leaf[i], step_keys(2)) for i in (0, 1)
+            )
+        ]
+    divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
+    # The fakes' part of the two updates is the same.
+    values = np.concatenate(
+        [
+            np.ravel(a - b) * divisor / np.sqrt(2)
+            for a, b in zip(
+                *(jax.tree.leaves(state.params['conv2']) for state in made), strict=True
+            )
+        ]
+    )
+    assert values.size > 200
     assert accepts(values, expected)
     assert not accepts(values, 2 / 3 * expected)
     assert not accepts(values, 3 / 2 * expected)

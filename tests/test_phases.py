@@ -32,9 +32,12 @@ SGD = {
     for field, value in (('optimizer', 'sgd'), ('learning_rate', 0.1))
 }
 SIGMA = 0.1
+EACH_STEP = {'dpaf__asymmetry': 1, 'dpaf__n_critic': 1}  # a window is one step
 MODES = {
     'canonical': {},
     'turns, groups, three losses': {
+        **EACH_STEP,
+        'dpaf__epochs': 0.1,
         'dpaf__batches': 'class_pure',
         'dpaf__classes_per_step': 1,
         'dpaf__batch_size': 3,
@@ -44,13 +47,24 @@ MODES = {
         'dpaf__generator__loss_match': 2.0,
     },
     'all classes at once, cotangent': {
+        **EACH_STEP,
         'dpaf__batches': 'class_pure',
         'dpaf__batch_size': 3,
         'dpaf__conv2__gradient': 'cotangent',
     },
     'as published': {'privacy__guarantee': 'as_published'},
-    'one shot': {**tiny.ONE_SHOT, 'dpaf__taps': 'count,pixels,fourier,conv1,conv2'},
+    'one shot': {
+        **tiny.ONE_SHOT,
+        'dpaf__generator_steps': 2,
+        'dpaf__taps': 'count,pixels,fourier,conv1,conv2',
+    },
 }
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quickly():
+    with tiny.quick_compilation():
+        yield
 
 
 def make_gan(config, plan, devices=1):
@@ -109,7 +123,7 @@ def test_one_and_eight_devices_train_the_same_gan(mode):
     assert_close(one, eight)
     # It did learn: what is compared is not the start.
     change = jax.tree.map(lambda a, b: np.abs(a - b).max(), start.average, one.average)
-    assert max(jax.tree.leaves(change)) > 1e-2
+    assert max(jax.tree.leaves(change)) > 1e-3
 
 
 @pytest.mark.parametrize('mode', ['canonical', 'one shot'])
@@ -183,9 +197,9 @@ def test_a_window_equals_its_single_steps_and_only_the_head_reads_dpagg():
 
 
 def test_the_length_of_a_window_does_not_change_a_one_shot_run(monkeypatch):
-    monkeypatch.setattr(dpaf_phases, 'GENERATOR_WINDOW', 2)
+    monkeypatch.setattr(dpaf_phases, 'GENERATOR_WINDOW', 1)
     run, _, phase, start = gan_phase(1, **MODES['one shot'])
-    assert phase._length == 2
+    assert phase._length == 1
     assert_close(train(run, phase, start), trained('one shot')[1])
 
 
@@ -225,7 +239,7 @@ def test_aggregates_are_pooled_while_conv2_stays():
 
 def test_the_generators_average_lags_behind_it():
     start, end, _ = trained('one shot')
-    assert end.generator_steps == 4
+    assert end.generator_steps == 2
     last, mean, first = (
         np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
         for tree in (end.generator, end.average, start.generator)
@@ -255,7 +269,7 @@ def test_one_shot_dpagg_is_the_clipped_sum_over_each_class(devices, monkeypatch)
 
 def test_classes_in_turn_are_released_one_after_the_other():
     fields = MODES['one shot'] | {'dpaf__classes_per_step': 1}
-    run, gan, phase, start = gan_phase(1, **fields)
+    run, _, phase, start = gan_phase(1, **fields)
     assert phase.total_steps == 3 * run.config.dpaf.generator_steps
     placed = parallel.replicate(start._replace(latest=0 * start.latest), run.devices)
     for release in range(3):
@@ -298,7 +312,7 @@ def test_every_draw_of_the_plan_is_made_once(mode, monkeypatch):
 
 def test_each_class_has_its_planned_turns_and_no_other(monkeypatch):
     run, _, asked = schedule(
-        monkeypatch, **MODES['turns, groups, three losses'], dpaf__epochs=1.0
+        monkeypatch, **MODES['turns, groups, three losses'] | {'dpaf__epochs': 1.0}
     )
     turns = np.zeros(3, int)
     for name, _, eligible in asked:
@@ -331,7 +345,7 @@ def test_progress_never_understates_what_a_class_has_spent(classes_per_step):
 def test_progress_of_a_one_shot_run_charges_its_release_at_once():
     _, _, phase, _ = gan_phase(**MODES['one shot'])
     assert phase.charged(0)['dpagg'] == 0
-    assert phase.charged(1)['dpagg'] == phase.charged(4)['dpagg'] == 1
+    assert phase.charged(1)['dpagg'] == phase.charged(2)['dpagg'] == 1
 
 
 # --- keys -----------------------------------------------------------------------------
@@ -375,7 +389,7 @@ def test_post_processing_holds_no_key_of_a_mechanism():
 
 
 def test_fake_aggregates_have_the_noise_law_of_real_ones_and_other_noise():
-    run, gan, phase, start = gan_phase(
+    _, gan, phase, start = gan_phase(
         sigma=1e3, **MODES['one shot'] | {'dpaf__taps': 'fourier', 'dpaf__epochs': 2.0}
     )
 
@@ -426,7 +440,7 @@ def trained_classifier(mode, devices=1, window=2, unrolls=True):
 
 @pytest.mark.parametrize('mode', CLASSIFIERS)
 def test_one_and_eight_devices_train_the_same_classifier(mode):
-    start, one, classifier = trained_classifier(mode)
+    start, one, _ = trained_classifier(mode)
     assert_close(one, trained_classifier(mode, 8)[1])
     assert not equal(start.params['conv1'], one.params['conv1'])
 

@@ -126,9 +126,9 @@ def test_a_published_plan_batches_as_printed():
             dpaf__classifier__private='none',
         )
     )
-    # The certified settings do not exist there: three mechanisms, no groups; conv2*
-    # looks at the mu latest batches.
+    # The certified settings do not exist there: three mechanisms, no groups, one batch
+    # size B = 4; conv2* looks at the mu = 2 latest batches.
     conv1, conv2, dpagg = plan.mechanisms
     assert conv1.num_groups == conv2.num_groups == 1
     assert conv2.expected_batch_size == 2 * dpagg.expected_batch_size == 8
-    assert (conv1.capacity, conv2.capacity, dpagg.capacity) == (8, 8, 4)
+    assert (conv1.capacity, conv2.capacity, dpagg.capacity) == (4, 8, 4)

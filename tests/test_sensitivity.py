@@ -25,6 +25,12 @@ SCALES = (0.3, 3.0, 1e3)  # of the parameters
 DEVICES = [1, 8]
 
 
+@pytest.fixture(autouse=True, scope='module')
+def quickly():
+    with tiny.quick_compilation():
+        yield
+
+
 def adversarial_images(shape, size=8):
     """Black, white, stripes, one bright pixel, noise, and one step of grey, in turn."""
     coins = np.random.default_rng(3)
@@ -187,7 +193,7 @@ def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
 
 @pytest.mark.parametrize('number', DEVICES)
 def test_rows_that_are_not_finite_stay_out_of_the_table(number):
-    gan, states, plan = gan_case(number)
+    gan, states, _ = gan_case(number)
     units, query = make_units(False), table_query(gan, number)
     params = jax.tree.map(lambda leaf: np.full_like(leaf, 3e38), states[0].params)
     assert not np.any(summed(query, number, params, units))

@@ -1,7 +1,9 @@
 """The smallest runs that still have every part: shared by the tests of the package."""
 
+import contextlib
 import dataclasses
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -138,6 +140,15 @@ def run(
         keys=keys(),
         devices=jax.local_devices()[:devices],
     )
+
+
+@contextlib.contextmanager
+def quick_compilation() -> Iterator[None]:
+    """XLA optimises less: for tests that compile much and compute next to nothing."""
+    before = jax.config.read('jax_disable_most_optimizations')
+    jax.config.update('jax_disable_most_optimizations', True)
+    yield
+    jax.config.update('jax_disable_most_optimizations', before)
 
 
 def state(part: Any, seed: int = 0, scale: float = 1.0) -> Any:

@@ -182,6 +182,7 @@ def call_main(*args: str) -> Outcome:
     """
     from dpaf_jax import main
 
+    sys.modules.pop('config_config', None)  # what an earlier command has loaded
     out, err, code = io.StringIO(), io.StringIO(), 0
     saved = flagsaver.save_flag_values(flags.FLAGS)
     handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}

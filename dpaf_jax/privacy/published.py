@@ -30,30 +30,21 @@ def rdp_subsampled(prob: float, noise_multiplier: float) -> np.ndarray:
         [len(ORDERS)] float64 Renyi divergences. The Gaussian's divergence of infinite
         order is infinite, so each `min` of the theorem takes its other branch.
     """
-
-    def gaussian(order: np.ndarray | float) -> np.ndarray:
-        return np.asarray(order / (2 * noise_multiplier**2))
-
+    orders = np.array(ORDERS, float)
+    gaussian = orders / (2 * noise_multiplier**2)
     if prob >= 1:
-        return gaussian(np.array(ORDERS, float))
-    plain = gaussian(2.0)
-    second = min(math.log(4) + np.log(np.expm1(plain)), math.log(2) + float(plain))
-    bounds = []
-    for order in ORDERS:
-        j = np.arange(3, order + 1)
-        terms = (
-            j * math.log(prob)
-            + _log_binomial(order, j)
-            + (j - 1) * gaussian(j)
-            + math.log(2)
-        )
-        first = 2 * math.log(prob) + _log_binomial(order, np.array(2)) + second
-        total = special.logsumexp(np.concatenate([[0.0, float(first)], terms]))
-        bounds.append(total / (order - 1))
-    return np.minimum(np.array(bounds), gaussian(np.array(ORDERS, float)))
+        return gaussian
+    j = np.arange(2, ORDERS[-1] + 1)
+    at_j = j / (2 * noise_multiplier**2)
+    tail = (j - 1) * at_j + math.log(2)
+    tail[0] = min(math.log(4) + np.log(np.expm1(at_j[0])), math.log(2) + at_j[0])
+    terms = j * math.log(prob) + _log_binomial(orders[:, None], j) + tail
+    total = np.logaddexp(0.0, special.logsumexp(terms, axis=1))
+    return np.minimum(total / (orders - 1), gaussian)
 
 
-def _log_binomial(n: int, k: np.ndarray) -> np.ndarray:
+def _log_binomial(n: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """-inf where k is above n, as gammaln is infinite at 0, -1, ..."""
     return np.asarray(
         special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
     )
