@@ -11,6 +11,7 @@ from dp_accounting import pld
 from dpaf_jax.gan import Gan
 from dpaf_jax.methods import dpaf
 from dpaf_jax.networks import make_networks
+from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy import plan as plan_lib
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.rows import make_row_layout
@@ -105,6 +106,14 @@ def test_the_json_names_what_people_need(case):
             'expected_batch_size',
             'capacity',
         } <= set(mechanism)
+
+
+def test_the_stated_neighbours_are_the_accountants(case):
+    _, plan = case
+    assert accounting.NEIGHBORING.name == 'REPLACE_SPECIAL'
+    assert 'REPLACE_SPECIAL' in plan.neighbors
+    assert 'zero-out' in plan.neighbors
+    assert f'grid {accounting.PLD_GRID:.0e}'.replace('e-0', 'e-') in plan.accountant
 
 
 def test_every_draw_has_room(case):

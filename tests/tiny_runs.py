@@ -14,7 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -176,26 +176,28 @@ class Outcome(NamedTuple):
 
 
 def call_main(*args: str) -> Outcome:
-    """`python -m dpaf_jax.main <args>` inside this process: as a user sees it, quickly.
-
-    Flags, signal handlers, environment and import path are as before afterwards.
-    """
+    """`python -m dpaf_jax.main <args>` inside this process: as a user sees it, quickly."""
     from dpaf_jax import main
 
     sys.modules.pop('config_config', None)  # what an earlier command has loaded
+    return call(main.run, 'dpaf_jax.main', *args)
+
+
+def call(run: Callable[[], Any], name: str, *args: str) -> Outcome:
+    """Runs a command; flags, signals, environment and import path stay as they were."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     saved = flagsaver.save_flag_values(flags.FLAGS)
     handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
     try:
         with (
-            mock.patch.object(sys, 'argv', ['dpaf_jax.main', *args]),
+            mock.patch.object(sys, 'argv', [name, *args]),
             mock.patch.object(sys, 'path', [*sys.path]),
             mock.patch.dict(os.environ),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
         ):
             try:
-                main.run()
+                run()
             except SystemExit as exit_:
                 code = exit_.code or 0
     finally:
@@ -206,7 +208,9 @@ def call_main(*args: str) -> Outcome:
 
 
 def run_python(
-    *args: str, cwd: pathlib.Path = ROOT, timeout: float = 300
+    *args: str,
+    cwd: pathlib.Path = ROOT,
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """`python <args>` in a process of its own, waited for.
 
@@ -217,8 +221,8 @@ def run_python(
         capture_output=True,
         text=True,
         cwd=cwd,
-        env=os.environ | {'PYTHONPATH': str(ROOT)},
-        timeout=timeout,
+        env=os.environ | {'PYTHONPATH': str(ROOT)} | (environment or {}),
+        timeout=300,
         check=False,
     )
 
