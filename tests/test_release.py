@@ -175,8 +175,12 @@ class TestLoad:
 
     @pytest.mark.parametrize(
         ('section', 'field', 'value'),
-        [('networks', 'z_dim', 5), ('networks', 'layers', 'C1-C1-C1'), ('data', 'channels', 3)],
-    )  # fmt: skip
+        [
+            ('networks', 'z_dim', 5),
+            ('networks', 'layers', 'C1-C1-C1'),
+            ('data', 'channels', 3),
+        ],
+    )
     def test_a_generator_that_does_not_fit_the_config_is_refused(
         self, copy, section, field, value
     ):
