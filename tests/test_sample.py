@@ -191,7 +191,7 @@ def test_tfds_reads_the_folder(session):
         ('prior above one', '--prior: is 0.6,0.6. Give 2 numbers'),
         ('negative prior', '--prior: is -0.5,1.5. Give 2 numbers'),
         ('prior of words', '--prior: is some,more. Give 2 numbers'),
-        ('no images', '--num=0: num must be a positive integer'),
+        ('no images', '--num=0: 0 is not a positive integer'),
         ('no place', 'Flag --out must have a value'),
         ('no release', 'nowhere/generator.safetensors: is missing. Give the folder'),
         ('damaged release', 'damaged/privacy.json: is damaged'),

@@ -149,6 +149,13 @@ def canonical(source: str, **changes: Any) -> ConfigDict:
     )
 
 
+def resumable(kind: str, source: str) -> ConfigDict:
+    """As `one_shot` or `canonical`, with several windows in every phase."""
+    if kind == 'one_shot':
+        return one_shot(source, dpaf__generator_steps=60)
+    return canonical(source, dpaf__epochs=0.6, dpaf__classifier__epochs=1.3)
+
+
 def _eight(changes: dict[str, Any]) -> dict[str, Any]:
     return {'data__image_size': 8, 'data__num_classes': 2} | changes
 

@@ -48,7 +48,7 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
         first_size = first_size or size
         if source.same_size and size != first_size:
             raise _mixed_sizes(source, i, size, first_size)
-        if i % 1000 == 0:
+        if i and i % 1000 == 0:
             # A share, not a count: counts after filtering are private.
             share = 100 * i // len(source.labels)
             logging.log_every_n_seconds(logging.INFO, 'Decoded %d %%', 30, share)

@@ -1,0 +1,194 @@
+"""The command as a user runs it: a process of its own, flags, messages, exit status."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import tiny_runs
+
+MAIN = ('-m', 'dpaf_jax.main')
+CONFIG = tiny_runs.ROOT / 'configs' / 'digits.py'
+# Leaves, in this order: what main printed, and whether JAX has looked for devices.
+PLAN = """
+import sys
+from dpaf_jax import main
+try:
+    main.run()
+except SystemExit as exit_:
+    assert not exit_.code, exit_.code
+import jax._src.xla_bridge as bridge
+print('devices looked for:', bridge.backends_are_initialized())
+"""
+
+# Makes the package importable, and not what lies beside it, as installing it does.
+INSTALLED = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location('dpaf_jax', '{package}/__init__.py')
+sys.modules['dpaf_jax'] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules['dpaf_jax'])
+"""
+
+
+def flags(source: str, **changes) -> list[str]:
+    config = tiny_runs.one_shot(source, **changes)
+    return tiny_runs.flags_of(config, tiny_runs.load_config('digits'))
+
+
+def test_help_teaches(tmp_path):
+    done = tiny_runs.run_python(*MAIN, '--help', cwd=tmp_path)
+    assert done.returncode in (0, 1) and done.stderr == ''  # absl's choice is 1
+    for word in (
+        'python -m dpaf_jax.main --config=configs/digits.py --workdir=runs/digits',
+        '--config.privacy.epsilon=1',
+        '--stage=plan',
+        'resumes an interrupted run, or says that it is done',
+        'all, or one of prepare, plan, train,',
+    ):
+        assert word in done.stdout
+
+
+def test_the_plan_touches_neither_image_nor_accelerator(tmp_path):
+    done = tiny_runs.run_python(
+        *('-c', PLAN, '--config=../configs/mnist.py', f'--workdir={tmp_path}/run'),
+        *('--stage=plan', '--config.data.source=npz:/no/such.npz'),
+        '--config.privacy.epsilon=4',
+        cwd=tiny_runs.ROOT / 'docs',
+    )
+    assert (done.returncode, done.stderr) == (0, '')
+    head, row, total, guarantee, devices = done.stdout.splitlines()
+    assert head.split() == ['mechanism', 'sigma', 'q', 'steps', 'sensitivity']
+    name, sigma, prob, steps, sensitivity = row.split()[:5]
+    plan = json.loads((tmp_path / 'run' / 'plan.json').read_text())
+    (made,) = plan['mechanisms']
+    assert (name, float(sigma)) == ('dpagg', made['noise_multiplier'])
+    assert (float(prob), int(steps), float(sensitivity)) == (1, 1, 1)
+    assert f'epsilon {plan["epsilon"]} (PLD), {plan["epsilon_rdp"]} (RDP)' in total
+    assert 3.9 < plan['epsilon'] <= 4 < plan['epsilon_rdp']
+    assert guarantee == 'guarantee: certified'
+    assert devices == 'devices looked for: False'
+    assert {path.name for path in (tmp_path / 'run').iterdir()} == {
+        'plan.json', 'private', 'stages.json',
+    }  # fmt: skip
+
+
+def test_a_whole_run_from_elsewhere_then_once_more(tmp_path):
+    source = tiny_runs.write_npz(tmp_path / 'images.npz')
+    command = [*MAIN, f'--config={CONFIG}', '--workdir=runs/a', *flags(source)]
+    done = tiny_runs.run_python(*command, '--config.privacy.epsilon=2', cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, '')
+    assert re.search(r'epsilon (1\.9\d*|2\.0) \(PLD\)', done.stdout)
+    assert re.search(r'^gan  step 2/2 · done in .* · ε 2 of 2$', done.stdout, re.M)
+    run = tmp_path / 'runs' / 'a'
+    release = {path.name for path in (run / 'release').iterdir()}
+    assert 'generator.safetensors' in release and 'samples.png' in release
+    report = json.loads((run / 'report.json').read_text())
+    assert set(report['accuracy']['synthetic']['cnn']) == {'mean', 'std', 'values'}
+    assert (run / 'report.html').exists() and not (run / 'private' / 'entropy').exists()
+
+    before = tiny_runs.contents(run)
+    again = tiny_runs.run_python(*command, '--config.privacy.epsilon=2', cwd=tmp_path)
+    assert (again.returncode, again.stderr) == (0, '')
+    assert again.stdout == 'runs/a: done already; see runs/a/release\n'
+    assert tiny_runs.contents(run) == before
+
+    other = tiny_runs.run_python(*command, '--config.privacy.epsilon=3', cwd=tmp_path)
+    assert (other.returncode, other.stdout) == (2, '')
+    assert other.stderr == (
+        'error: --workdir: runs/a belongs to a run with another config: '
+        'privacy.epsilon (was 2.0, now 3.0). Give a new workdir, or the old config.\n'
+    )
+
+
+def test_each_stage_alone_in_order(tmp_path):
+    source = tiny_runs.write_npz(tmp_path / 'images.npz')
+    command = [f'--config={CONFIG}', f'--workdir={tmp_path}/run', *flags(source)]
+    leaves = {
+        'prepare': 'private/data/manifest.json',
+        'plan': 'plan.json',
+        'train': 'checkpoints/gan',
+        'release': 'release/privacy.json',
+        'samples': 'samples/synthetic.npz',
+        'evaluate': 'evaluation.json',
+        'report': 'report.html',
+    }
+    with tiny_runs.accounting_grid():
+        for stage, path in leaves.items():
+            assert not (tmp_path / 'run' / path).exists()
+            outcome = tiny_runs.call_main(*command, f'--stage={stage}')
+            assert (outcome.code, outcome.err) == (0, '')
+            assert (tmp_path / 'run' / path).exists()
+        done = tiny_runs.call_main(*command)
+    assert done.code == 0 and 'done already' in done.out
+
+
+@pytest.mark.parametrize('form', ['--config={}', '-config={}', '--config {}'])
+def test_a_config_is_found_from_anywhere_in_every_spelling(tmp_path, form, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in (str(CONFIG), os.path.relpath(CONFIG)):
+        with tiny_runs.accounting_grid():
+            outcome = tiny_runs.call_main(
+                *form.format(path).split(), '--workdir=run', '--stage=plan'
+            )
+        assert (outcome.code, outcome.err) == (0, '')
+
+
+def test_a_config_of_the_users_own_may_build_on_ours(tmp_path):
+    (tmp_path / 'mine.py').write_text(
+        'from configs import digits\n\n\n'
+        'def get_config(epsilon="3"):\n'
+        '    config = digits.get_config()\n'
+        '    config.privacy.epsilon = float(epsilon)\n'
+        '    return config\n'
+    )
+    code = INSTALLED.format(package=str(tiny_runs.ROOT / 'dpaf_jax')) + PLAN
+    done = tiny_runs.run_python(
+        *('-c', code, '--config=mine.py:1.5', '--workdir=run', '--stage=plan'),
+        cwd=tmp_path,
+        environment={'PYTHONPATH': ''},
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r'epsilon 1\.(4\d*|5) \(PLD\)', done.stdout)
+
+
+def wait_for(path: pathlib.Path, process: subprocess.Popen) -> None:
+    for _ in range(6000):
+        if path.exists() or process.poll() is not None:
+            return
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_training_saves_says_so_and_exits(tmp_path, number):
+    source = tiny_runs.write_npz(tmp_path / 'images.npz')
+    command = [
+        *(sys.executable, *MAIN, f'--config={CONFIG}', f'--workdir={tmp_path}/run'),
+        *flags(source, dpaf__generator_steps=200000, privacy__epsilon=2.0),
+    ]
+    environment = os.environ | {'PYTHONPATH': str(tiny_runs.ROOT)}
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        wait_for(tmp_path / 'run' / 'history.jsonl', process)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 143
+    name = signal.Signals(number).name
+    match = re.fullmatch(
+        rf'{name}: stopped at gan step (\d+) of 200000 and saved\. '
+        r'Run the same command to go on\.\n',
+        err,
+    )
+    assert match, err
+    assert (tmp_path / 'run' / 'checkpoints' / 'gan' / match[1]).is_dir()
+    rows = (tmp_path / 'run' / 'history.jsonl').read_text().splitlines()
+    assert rows and all(json.loads(row)['step'] <= int(match[1]) for row in rows)
