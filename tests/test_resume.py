@@ -16,6 +16,8 @@ from dpaf_jax.errors import UserError
 from dpaf_jax.pipeline import Pipeline
 from dpaf_jax.run import Interrupted, StopRequest
 
+pytestmark = pytest.mark.slow  # real runs, killed and started again
+
 # Runs a config up to its release with a fixed entropy, as `main` does, and notes every
 # key it takes. With a phase and a step: sends itself a signal when it has come so far.
 DRIVER = """
@@ -26,8 +28,6 @@ from dpaf_jax.pipeline import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.progress import Progress
 from dpaf_jax.run import Interrupted, StopRequest
-
-pytestmark = pytest.mark.slow  # real runs, killed and started again
 
 kind, source, workdir, log, number, phase, step, seconds = sys.argv[1:]
 dpaf.WINDOW = dpaf_phases.WINDOW = 2  # compiles sooner
