@@ -81,6 +81,8 @@ class Checkpoints:
             )
             if not np.array_equal(content['sum'], _checksum(content['state'])):
                 raise ValueError('its checksum is another')
+            if _shapes(content['state']) != _shapes(like):
+                raise ValueError('its shapes are others')
         except Exception as error:
             raise self._unusable(step, f'is damaged ({_first_line(error)})') from error
         if not np.array_equal(content['run'], self._owner):
@@ -106,6 +108,10 @@ def _checksum(state: Any) -> np.ndarray:
     for leaf in jax.tree.leaves(state):
         digest.update(np.ascontiguousarray(leaf).tobytes())
     return np.frombuffer(digest.digest(), np.uint8)
+
+
+def _shapes(state: Any) -> list[tuple[int, ...]]:
+    return [np.shape(leaf) for leaf in jax.tree.leaves(state)]
 
 
 def _first_line(error: Exception) -> str:

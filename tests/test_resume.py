@@ -16,8 +16,6 @@ from dpaf_jax.errors import UserError
 from dpaf_jax.pipeline import Pipeline
 from dpaf_jax.run import Interrupted, StopRequest
 
-pytestmark = pytest.mark.slow  # real runs, killed and started again
-
 # Runs a config up to its release with a fixed entropy, as `main` does, and notes every
 # key it takes. With a phase and a step: sends itself a signal when it has come so far.
 DRIVER = """
@@ -149,6 +147,7 @@ def assert_same(session: Session, reference: Session) -> None:
     assert not (session.workdir / 'private' / 'entropy').exists()
 
 
+@pytest.mark.slow
 def test_kills_in_both_phases_change_no_bit(session, whole):
     run = session('canonical')
     first = run.process(TERM, 'classifier', 4)
