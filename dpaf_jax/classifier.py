@@ -51,6 +51,19 @@ class Units(NamedTuple):
     labels: parallel.HostOrDevice
     is_padding_example: parallel.HostOrDevice
 
+    def without_padding(self) -> 'Units':
+        """Padding holds nothing: its slots point at some record, here they become black.
+
+        Weights of 0 would not do: a feature that is NaN stays NaN, so one record's
+        could empty every group.
+        """
+        blank = self.is_padding_example
+        return Units(
+            jnp.where(blank[..., None, None, None], 0, self.images),
+            jnp.where(blank, 0, self.labels),
+            blank,
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Classifier:
@@ -130,6 +143,7 @@ class Classifier:
         Sensitivity: `mechanism.l2_sensitivity`, see the module.
         """
         trained, rest = self._split(params)
+        units = units.without_padding()
         if self.published:
             return parallel.total(self._published_query(params, units))
         summed = clipped_gradient_sum(
@@ -138,6 +152,7 @@ class Classifier:
             units,
             jnp.all(units.is_padding_example, axis=1),
             l2_clip_norm=self._l2_clip_norm,
+            grid=self.mechanism.grid,
             keep_fraction=self.config.dpaf.keep_fraction,
         )
         return parallel.total(summed)
@@ -191,6 +206,7 @@ class Classifier:
             units,
             units.is_padding_example[:, 0],
             l2_clip_norm=self._l2_clip_norm,
+            grid=self.mechanism.grid,
             keep_fraction=self.config.dpaf.keep_fraction,
         )
 

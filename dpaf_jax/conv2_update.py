@@ -86,11 +86,13 @@ def conv2_query(gan: Gan, state: GanState, units: Units) -> Params:
     """
     m = gan.plan['conv2']
     grouped = m.num_groups > 1
+    units = units.without_padding()
     flat = Units(*(x.reshape(-1, *x.shape[2:]) for x in units))
     maps1 = _maps1(gan, state.params, to_float(flat.images), flat.labels)
     real = 1.0 - flat.is_padding_example.astype(jnp.float32)
-    common = {
+    common: dict[str, Any] = {
         'l2_clip_norm': m.l2_sensitivity / 2 if grouped else m.l2_sensitivity,
+        'grid': m.grid,
         'keep_fraction': gan.config.dpaf.keep_fraction,
     }
     if gan.published or gan.config.dpaf.conv2.gradient == 'cotangent':

@@ -23,6 +23,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.networks import Networks, to_float
 from dpaf_jax.optimizers import make_optimizer
 from dpaf_jax.privacy.aggregation import aggregate, dpagg
+from dpaf_jax.privacy.exact import ExactSum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
@@ -181,12 +182,13 @@ class Gan:
         """[B] int32: the aggregate that each label's rows go to."""
         return labels if self.class_pure else jnp.zeros_like(labels)
 
-    def query(self, params: Params, units: Units) -> jax.Array:
+    def query(self, params: Params, units: Units) -> jax.Array | ExactSum:
         """This device's pre-noise table [A, F] of its share of a draw.
 
         Sensitivity of the sum over devices: `rows.bound`, since a record's row is
         clipped to it and enters one row of the table.
         """
+        units = units.without_padding()
         labels = units.labels[:, 0]
         return aggregate(
             self.image_rows(params, to_float(units.images[:, 0]), labels),
@@ -194,10 +196,15 @@ class Gan:
             units.is_padding_example[:, 0],
             self.num_aggregates,
             self.dpagg.l2_sensitivity,
+            self.dpagg.grid,
         )
 
     def release(
-        self, state: GanState, sums: jax.Array, turn: jax.Array, key_data: jax.Array
+        self,
+        state: GanState,
+        sums: jax.Array | ExactSum,
+        turn: jax.Array,
+        key_data: jax.Array,
     ) -> GanState:
         """DPAGG: from a query's sums to the aggregates that everything else reads.
 

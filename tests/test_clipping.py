@@ -158,6 +158,7 @@ def clipped_sum(batch, is_padding):
         batch,
         is_padding,
         l2_clip_norm=BOUND,
+        grid=None,
         keep_fraction=FRACTION,
     )
 
@@ -224,7 +225,7 @@ def test_an_infinite_bound_sums_plain_gradients():
     batch = units(6)
     made = jax.jit(
         lambda b: clipped_gradient_sum(
-            unit_loss, PARAMS, b, jnp.zeros(6, bool), l2_clip_norm=math.inf
+            unit_loss, PARAMS, b, jnp.zeros(6, bool), l2_clip_norm=math.inf, grid=None
         )
     )(batch)
     expected = jax.jit(

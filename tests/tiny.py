@@ -19,6 +19,7 @@ from dpaf_jax.data.manifest import Settings
 from dpaf_jax.gan import Gan
 from dpaf_jax.methods import dpaf
 from dpaf_jax.privacy import accounting, published
+from dpaf_jax.privacy.exact import ExactSum
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.run import Run
@@ -176,6 +177,15 @@ def state(part: Any, seed: int = 0, scale: float = 1.0) -> Any:
         latest = coins.normal(size=shapes.latest.shape).astype(np.float32)
         made = made._replace(generator=generator, average=generator, latest=latest)
     return made
+
+
+def vector(sums: Any) -> np.ndarray:
+    """A query's sums as one float64 vector; an `ExactSum` loses nothing by it."""
+    spacing = 1.0
+    if isinstance(sums, ExactSum):
+        sums, spacing = sums.units(), sums.spacing
+    leaves = [np.ravel(leaf).astype(np.float64) for leaf in jax.tree.leaves(sums)]
+    return spacing * np.concatenate(leaves)
 
 
 def units(

@@ -319,14 +319,15 @@ class TablePhase(_DiscriminatorPhase):
     def _update_conv2(self, state: GanState, data: Any, draw: Any, keys: Any) -> Any:
         return conv2_step(self._gan, state, gather(data, draw), keys)
 
-    def _add_chunk(self, sums: jax.Array, params: Any, units: Units) -> jax.Array:
+    def _add_chunk(self, sums: Any, params: Any, units: Units) -> Any:
         return sums + self._gan.query(params, units)
 
     def _release(self, state: Any, release: int) -> Any:
         """One pass over all records of this turn's classes, then noise, once."""
         run, turn = self._run, self._turn(release)
-        table = np.zeros(state.latest.shape[1:], np.float32)
-        sums = parallel.replicate(table, run.devices)
+        shape, grid = state.latest.shape[1:], self._gan.dpagg.grid
+        nothing = grid.nothing(shape) if grid else np.zeros(shape, np.float32)
+        sums = parallel.replicate(nothing, run.devices)
         size = CHUNK * len(run.devices)
         images, labels = run.data.images, run.data.labels
         for start in range(0, len(labels), size):

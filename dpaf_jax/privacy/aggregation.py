@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from dpaf_jax import parallel
 from dpaf_jax.privacy.clipping import clip_vector
+from dpaf_jax.privacy.exact import ExactSum, Grid
 from dpaf_jax.privacy.noise import add_gaussian
 
 ETA = 1e-5  # the published SIN divides by a standard deviation that may be 0
@@ -38,7 +39,8 @@ def aggregate(
     is_padding_example: jax.Array,
     num_aggregates: int,
     row_bound: float,
-) -> jax.Array:
+    grid: Grid | None = None,
+) -> jax.Array | ExactSum:
     """This device's sum of bounded rows, by aggregate.
 
     Args:
@@ -48,18 +50,27 @@ def aggregate(
         is_padding_example: [B] bool.
         num_aggregates: rows of the table.
         row_bound: l2 norm to which each row is clipped; infinity for no clipping.
+        grid: on which private rows are added exactly. Without one the sum is plain and
+            has a gradient: for fakes, and where no noise follows.
 
     Returns:
-        [num_aggregates, F] float32. An index outside the table contributes nothing.
+        [num_aggregates, F]: an `ExactSum`, or float32 without a grid. An index outside
+        the table contributes nothing.
     """
     bounded = jax.vmap(lambda row: clip_vector(row, row_bound))(rows)
+    if grid:
+        nowhere = jnp.where(is_padding_example, num_aggregates, table_index)
+        return grid.sum(bounded, nowhere, num_aggregates)
     member = jax.nn.one_hot(table_index, num_aggregates, dtype=rows.dtype)
     member = jnp.where(is_padding_example[:, None], 0.0, member)
     return jnp.matmul(member.T, bounded, precision='highest')
 
 
 def dpagg(
-    sums: jax.Array, key_data: jax.Array, noise_std: float, expected_count: jax.Array
+    sums: jax.Array | ExactSum,
+    key_data: jax.Array,
+    noise_std: float,
+    expected_count: jax.Array,
 ) -> jax.Array:
     """Releases an aggregate: sum over devices, noise, division by a public count.
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import dp_accounting
 
+from dpaf_jax.privacy.exact import Grid
+
 NEIGHBORS = (
     'zero-out: one image with its label against an empty record, N fixed and public '
     '(dp-accounting: REPLACE_SPECIAL)'
@@ -55,6 +57,13 @@ class Mechanism:
             if self.noise_multiplier
             else 0.0
         )
+
+    @property
+    def grid(self) -> Grid | None:
+        """On which contributions are added exactly; None where there is no noise."""
+        if not 0 < self.noise_std < math.inf:
+            return None
+        return Grid.of(self.l2_sensitivity, self.noise_std)
 
     def event(self, noise_multiplier: float | None = None) -> dp_accounting.DpEvent:
         """What this mechanism costs one record over the whole run."""
