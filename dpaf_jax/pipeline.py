@@ -212,11 +212,12 @@ class Pipeline:
 
     def _data(self, plan: PrivacyPlan) -> Dataset:
         data = load(self.config.data, self._data_directory)
-        if len(data.labels) != plan.num_examples:
+        num_examples = self.config.data.num_examples or data.manifest.num_examples
+        if num_examples != plan.num_examples:
             raise UserError(
                 str(self.workdir.plan),
                 f'was made for {plan.num_examples} images, but the data have '
-                f'{len(data.labels)}',
+                f'{num_examples}',
                 'Give a new workdir and the right config.data.num_examples',
             )
         return data

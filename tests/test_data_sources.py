@@ -478,7 +478,7 @@ class TestTfds:
     def test_an_unprepared_data_set_tells_what_to_run(self, tmp_path):
         config = self.config('mnist', tmp_path / 'none')
         match = (
-            r'tfds:mnist is not prepared.*pip install "dpaf_jax\[tfds\]", then '
+            r"tfds:mnist is not prepared.*pip install '\.\[tfds\]', then "
             r'tfds build mnist --file_format=array_record --data_dir='
         )
         refused(config, tmp_path, match)
@@ -549,6 +549,26 @@ class TestCeleba:
         every = {pixels_of(i, 12, 8)[2:10].tobytes(): i % 5 for i in range(30)}
         assert [every[row.tobytes()] for row in dataset.images] == list(dataset.labels)
         assert len(dataset.images) + len(dataset.test_images) == 18
+
+    def test_faces_that_a_filter_empties_count_in_n(self, tmp_path):
+        # Else N, and every rate that derives from it, would publish how many are left.
+        gender = self.write(tmp_path / 'x')
+        hair = DataConfig(**vars(gender) | {'attribute': 'hair', 'num_classes': 3})
+        every = data.prepare(gender, tmp_path / 'gender')
+        some = data.prepare(hair, tmp_path / 'hair')
+        assert some.num_examples == every.num_examples == every.num_present
+        assert some.num_present < some.num_examples
+        for number in (some.num_present, some.num_examples, 1000):
+            asked = DataConfig(**vars(hair) | {'num_examples': number})
+            data.prepare(asked, tmp_path / 'hair')
+        asked = DataConfig(**vars(hair) | {'num_examples': some.num_present - 1})
+        with pytest.raises(
+            UserError, match=r'config\.data\.num_examples: is \d+, but'
+        ) as e:
+            data.prepare(asked, tmp_path / 'hair')
+        assert str(some.num_present) not in str(e.value).replace(
+            str(asked.num_examples), ''
+        )
 
     def test_a_tar_is_the_same_as_its_folder(self, tmp_path):
         config = self.write(tmp_path / 'x')
@@ -732,7 +752,8 @@ class TestRealData:
         source = open_source(config)
         picture = Image.open(io.BytesIO(next(source.contents())))  # type: ignore[arg-type]
         assert picture.size == (89, 109)
-        assert set(source.labels) == {0, 1, 2} and len(source.labels) < 10_000
+        assert set(source.labels) == {0, 1, 2} and len(source.labels) == 10_000
+        assert 1000 < np.sum(source.is_present) < 10_000
 
     def test_ffhq_features(self, data_dir, tmp_path):
         for i in range(40):

@@ -117,6 +117,7 @@ def dataset(config: Config, num_examples: int = NUM_EXAMPLES, seed: int = 0) -> 
         num_classes=data.num_classes,
         class_names=tuple(map(str, range(data.num_classes))),
         num_examples=num_examples,
+        num_present=num_examples,
         num_test=num_examples,
         checksum='0' * 64,
         settings=Settings.of(data),

@@ -63,7 +63,7 @@ def check_records(source: Source, is_test: np.ndarray, config: DataConfig) -> No
             f'Set it to {len(source.class_names)}, or correct the data',
         )
     outside = (source.labels < 0) | (source.labels >= config.num_classes)
-    if outside.any():
+    if (outside & source.is_present).any():
         name = source.record_id(int(np.argmax(outside)))
         raise UserError(
             source.where,
@@ -71,11 +71,13 @@ def check_records(source: Source, is_test: np.ndarray, config: DataConfig) -> No
             'Correct the label, or config.data.num_classes',
         )
     _check_sides(source, is_test, config)
-    check_num_examples(config, int(np.sum(~is_test)))
+    check_num_examples(
+        config, int(np.sum(~is_test)), int(np.sum(~is_test & source.is_present))
+    )
 
 
 def _check_sides(source: Source, is_test: np.ndarray, config: DataConfig) -> None:
-    present = np.unique(source.labels[~is_test])
+    present = np.unique(source.labels[~is_test & source.is_present])
     missing = np.setdiff1d(np.arange(config.num_classes), present)
     if len(missing) > 0:
         label = int(missing[0])
@@ -84,7 +86,7 @@ def _check_sides(source: Source, is_test: np.ndarray, config: DataConfig) -> Non
             f'class {label} ({source.class_names[label]}) has no training images',
             'Add images of it, or leave the class out',
         )
-    if not is_test.any():
+    if not (is_test & source.is_present).any():
         raise UserError(
             source.where,
             'has no test images',

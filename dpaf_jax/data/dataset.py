@@ -15,8 +15,9 @@ class Dataset:
     """Labelled images, index-addressable and read-only.
 
     Attributes:
-        images: [N, H, W, C] uint8, memory-mapped: what is not touched is not read.
-        labels: [N] int32, in 0 .. num_classes - 1.
+        images: [n, H, W, C] uint8, memory-mapped: what is not touched is not read. Of
+            the N records those that are not empty; their number n is private.
+        labels: [n] int32, in 0 .. num_classes - 1.
         test_images: [num_test, H, W, C] uint8, memory-mapped.
         test_labels: [num_test] int32.
         manifest: what they are; private, as the images.
@@ -49,7 +50,7 @@ def load(config: DataConfig, directory: pathlib.Path) -> Dataset:
         raise UserError(str(directory), 'holds no prepared data', remedy)
     check_settings(manifest, config, directory)
     side = (manifest.image_size, manifest.image_size, manifest.channels)
-    train, test = manifest.num_examples, manifest.num_test
+    train, test = manifest.num_present, manifest.num_test
     return Dataset(
         images=_open(directory, 'train_images.npy', (train, *side), np.uint8),
         labels=_open(directory, 'train_labels.npy', (train,), np.int32),

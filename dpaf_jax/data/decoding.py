@@ -20,7 +20,7 @@ _LOOK_AHEAD = 64  # pictures in memory at once: bounds RAM, keeps the threads bu
 
 
 def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
-    """Yields the image of every record, in the order of the records.
+    """Yields the image of every record that has one, in their order.
 
     Args:
         source: whose contents are read once, from first to last.
@@ -37,17 +37,18 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
         to_pixels, image_size=config.image_size, channels=config.channels
     )
     results = _in_threads(decode, _read(source))
-    first_size = None
-    for i in range(len(source.labels)):
+    first, first_size = -1, None
+    for i in np.flatnonzero(source.is_present).tolist():
         try:
             pixels, size = next(results)
         except BadPictureError as error:
             remedy = 'Replace it with a whole 8-bit picture, or remove it'
             problem = f'{source.record_id(i)} {error}'
             raise UserError(source.where, problem, remedy) from error
-        first_size = first_size or size
+        if first_size is None:
+            first, first_size = i, size
         if source.same_size and size != first_size:
-            raise _mixed_sizes(source, i, size, first_size)
+            raise _mixed_sizes(source, i, size, first, first_size)
         if i and i % 1000 == 0:
             # A share, not a count: counts after filtering are private.
             share = 100 * i // len(source.labels)
@@ -82,11 +83,15 @@ def _in_threads(fn: Callable[[Content], T], contents: Iterator[Content]) -> Iter
 
 
 def _mixed_sizes(
-    source: Source, i: int, size: tuple[int, int], first: tuple[int, int]
+    source: Source,
+    i: int,
+    size: tuple[int, int],
+    first: int,
+    first_size: tuple[int, int],
 ) -> UserError:
     return UserError(
         source.where,
         f'{source.record_id(i)} is {size[0]} x {size[1]} (height x width), but '
-        f'{source.record_id(0)} is {first[0]} x {first[1]}',
+        f'{source.record_id(first)} is {first_size[0]} x {first_size[1]}',
         'Bring all pictures to one size first',
     )

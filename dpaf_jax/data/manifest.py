@@ -1,8 +1,8 @@
 """What prepared data are: the manifest beside the arrays, and the checks against it.
 
 A manifest describes private data. Its N is public by the privacy contract (the unit
-is a record against an empty one); its checksum and its counts after filtering are
-not, so it belongs in the private run folder and never in a release.
+is a record against an empty one); its checksum and the number of records that a filter
+has left are not, so it belongs in the private run folder and never in a release.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from dpaf_jax.errors import UserError
 
 FILE_NAME = 'manifest.json'
 # Raise when the same source and settings would decode to other pixels or splits.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +49,9 @@ class Manifest:
         channels: 1 (grey) or 3 (RGB).
         num_classes: labels are 0 .. num_classes - 1.
         class_names: by label.
-        num_examples: N, of the training split.
-        num_test: of the test split.
+        num_examples: N, records of the training split, empty ones included.
+        num_present: those of them that have an image; private.
+        num_test: images of the test split.
         checksum: sha256 over the four decoded arrays; equal for equal arrays.
         settings: what the data were prepared with.
     """
@@ -61,6 +62,7 @@ class Manifest:
     num_classes: int
     class_names: tuple[str, ...]
     num_examples: int
+    num_present: int
     num_test: int
     checksum: str
     settings: Settings
@@ -128,16 +130,27 @@ def check_settings(
             f'was prepared with {", ".join(other)}',
             'Give another directory (config.data.cache), or delete this one',
         )
-    check_num_examples(config, manifest.num_examples)
+    check_num_examples(config, manifest.num_examples, manifest.num_present)
 
 
-def check_num_examples(config: DataConfig, num_examples: int) -> None:
-    """Refuses a public N in the config that the training split does not have.
+def check_num_examples(config: DataConfig, num_examples: int, num_present: int) -> None:
+    """Refuses a public N in the config that does not go with the training split.
+
+    Where a filter empties records, any N that all others fit in is as good as the
+    number before the filter: records beyond them are empty.
 
     Raises:
-        UserError: naming `config.data.num_examples`.
+        UserError: naming `config.data.num_examples`; it does not say how many a
+            filter has left.
     """
-    if config.num_examples not in (0, num_examples):
+    filtered = num_present < num_examples
+    if filtered and 0 < config.num_examples < num_present:
+        raise UserError(
+            'config.data.num_examples',
+            f'is {config.num_examples}, but more images than that are left',
+            f'Set it to {num_examples} (before the filter), or to 0 for the same',
+        )
+    if not filtered and config.num_examples not in (0, num_examples):
         raise UserError(
             'config.data.num_examples',
             f'is {config.num_examples}, but the training split has {num_examples}',
@@ -154,7 +167,7 @@ def _parse(fields: Any) -> Manifest:
             value = getattr(part, field.name)
             if isinstance(field.type, type) and type(value) is not field.type:
                 raise TypeError(f'{field.name} is {value!r}')
-    counts = (manifest.image_size, manifest.num_examples, manifest.num_test)
+    counts = (manifest.image_size, manifest.num_present, manifest.num_test)
     if min(counts) < 1 or len(names) != manifest.num_classes:
         raise ValueError('counts do not fit')
     return manifest

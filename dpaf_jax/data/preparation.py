@@ -65,7 +65,8 @@ def prepare(config: DataConfig, directory: pathlib.Path) -> Manifest:
 def _prepare(
     source: Source, is_test: np.ndarray, config: DataConfig, directory: pathlib.Path
 ) -> Manifest:
-    num_bytes = len(is_test) * config.image_size**2 * config.channels
+    present = source.is_present
+    num_bytes = int(np.sum(present)) * config.image_size**2 * config.channels
     with _writing(directory), _staging(directory, num_bytes) as staging:
         checksum = _write_arrays(source, is_test, config, staging)
         manifest = Manifest(
@@ -75,7 +76,8 @@ def _prepare(
             num_classes=config.num_classes,
             class_names=source.class_names,
             num_examples=int(np.sum(~is_test)),
-            num_test=int(np.sum(is_test)),
+            num_present=int(np.sum(~is_test & present)),
+            num_test=int(np.sum(is_test & present)),
             checksum=checksum,
             settings=Settings.of(config),
         )
@@ -145,6 +147,7 @@ def _write_arrays(
 ) -> str:
     shape = (config.image_size, config.image_size, config.channels)
     checksum = hashlib.sha256()
+    all_labels, is_test = source.labels[source.is_present], is_test[source.is_present]
     with contextlib.ExitStack() as stack:
         files = {
             side: stack.enter_context(
@@ -158,7 +161,7 @@ def _write_arrays(
         for side, pixels in zip(is_test, decoded(source, config), strict=True):
             files[bool(side)].append(pixels)
     for side, name in ((False, 'train'), (True, 'test')):
-        labels = source.labels[is_test == side].astype('<i4')
+        labels = all_labels[is_test == side].astype('<i4')
         with _ArrayFile(staging / f'{name}_labels.npy', labels.shape, '<i4') as file:
             file.append(labels)
         checksum.update(files[side].checksum() + file.checksum())

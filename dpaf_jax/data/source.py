@@ -24,8 +24,12 @@ class Source:
         record_id: index to a name that stays the same whichever other records there
             are (a file name, a position): it decides the hash split.
         is_test: [n] bool, or None for a source that has no test split of its own.
-        contents: opens the images, in the order of the records; reads them lazily.
+        contents: opens the images of the records that are not empty, in their order;
+            reads them lazily.
         same_size: whether images of different sizes are a mistake here.
+        is_empty: [n] bool, or None for nowhere: records that a filter of the source
+            empties. They count in N and split like others, but have no image and no
+            label: how many they are is private, and N stays public.
     """
 
     where: str
@@ -35,6 +39,14 @@ class Source:
     is_test: np.ndarray | None
     contents: Callable[[], Iterator[Content]]
     same_size: bool = False
+    is_empty: np.ndarray | None = None
+
+    @property
+    def is_present(self) -> np.ndarray:
+        """[n] bool: the records that have an image and a label."""
+        if self.is_empty is None:
+            return np.ones(len(self.labels), bool)
+        return ~self.is_empty
 
 
 def existing(path: str, where: str) -> pathlib.Path:

@@ -36,10 +36,11 @@ def _draw(run: Run, mechanism: Mechanism, step: int, eligible: Any = None) -> Dr
     if run.config.privacy.guarantee == 'as_published':
         size = int(mechanism.expected_batch_size)
         return shuffled_batches(
-            run.plan.num_examples, size, mechanism.name, run.keys, step
+            len(run.data.labels), size, mechanism.name, run.keys, step
         )
     if eligible is None:
-        eligible = run.plan.num_examples
+        # The plan's N may count empty records; drawn or not, they add nothing.
+        eligible = len(run.data.labels)
     return poisson_draw(mechanism, eligible, run.keys, step)
 
 

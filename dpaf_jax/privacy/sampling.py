@@ -35,8 +35,8 @@ def poisson_draw(
 
     Args:
         mechanism: gives sampling_prob, capacity and num_groups.
-        eligible: the number of records, or the indices of those whose turn it is by a
-            public schedule over classes.
+        eligible: the number of records that are not empty (private), or the indices of
+            those whose turn it is by a public schedule over classes.
         keys: of the run; the coins depend on the mechanism's name and the step alone.
         step: 0-based.
 

@@ -40,8 +40,8 @@ def celeba_label(attribute: str, flags: Mapping[str, bool]) -> int | None:
         flags: the face's attributes, by CelebA's names.
 
     Returns:
-        The label; None for a face that is left out: of the three hair colours not
-        exactly one is true.
+        The label; None for a face that counts as an empty record: of the three hair
+        colours not exactly one is true.
     """
     if attribute == 'gender':
         return int(flags['Male'])

@@ -25,7 +25,7 @@ def open_source(path: str, config: DataConfig) -> Source:
 
     With `list_eval_partition.txt` the split is the official one (its validation
     faces are left out, as `tfds:celeb_a` does); without it a hash of the file name
-    decides. Hair: a face with not exactly one of black, blond and brown is left out.
+    decides. Hair: a face with not exactly one of black, blond and brown is empty.
 
     Args:
         path: of a folder (also with the official Anno/, Eval/ and Img/) or of an
@@ -40,15 +40,17 @@ def open_source(path: str, config: DataConfig) -> Source:
     files = _open_folder(root) if root.is_dir() else _open_tar(root)
     flags = _read_attributes(files, config.attribute)
     partition = _read_partition(files)
-    names, labels, is_test = [], [], []
+    names: list[str] = []
+    labels: list[int | None] = []
+    is_test = []
     for name, face in flags.items():
         label = attributes.celeba_label(config.attribute, face)
         side = _TRAIN if partition is None else partition.get(name)
         if side is None:
             problem = f'has no line for {name}'
             raise UserError(f'{root}: {_PARTITION}', problem, 'Add the line')
-        if label is not None and side in (_TRAIN, _TEST):
-            if name not in files.names:
+        if side in (_TRAIN, _TEST):
+            if label is not None and name not in files.names:
                 problem = f'names {name}, which is not in {_IMAGES}/'
                 raise UserError(
                     f'{root}: {_ATTRIBUTES}',
@@ -58,14 +60,16 @@ def open_source(path: str, config: DataConfig) -> Source:
             names.append(name)
             labels.append(label)
             is_test.append(side == _TEST)
+    present = [n for n, label in zip(names, labels, strict=True) if label is not None]
     return Source(
         where=str(root),
         class_names=attributes.CLASS_NAMES[config.attribute],
-        labels=np.array(labels, np.int64),
+        labels=np.array([label or 0 for label in labels], np.int64),
         record_id=names.__getitem__,
         is_test=None if partition is None else np.array(is_test, bool),
-        contents=lambda: files.read_all(names),
+        contents=lambda: files.read_all(present),
         same_size=True,
+        is_empty=np.array([label is None for label in labels], bool),
     )
 
 

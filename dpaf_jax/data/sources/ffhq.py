@@ -23,7 +23,7 @@ def open_source(path: str, config: DataConfig) -> Source:
 
     A record's id is its number, so the hash split is the same for a flat folder and
     for the official one of thousands. Where several faces were found, the first one
-    counts; a picture with none is left out.
+    counts; a picture with none is an empty record.
 
     Args:
         path: of a folder with 00000.png, 00001.png, ..., also in sub-folders.
@@ -37,33 +37,32 @@ def open_source(path: str, config: DataConfig) -> Source:
     check_attribute(config, 'gender')
     root = existing(path, 'config.data.source')
     faces_of = _open_annotations(config.annotations)
-    files, numbers, labels = [], [], []
-    seen: set[int] = set()
+    labels: dict[int, int | None] = {}  # by number
+    files: list[str] = []  # of the pictures with a face
     for name in list_pictures(root):
         number = _number(root, name)
-        if number in seen:
+        if number in labels:
             problem = f'holds picture {number:05d} twice'
             raise UserError(str(root), problem, f'Remove {name} or the other')
-        seen.add(number)
-        label = _label(faces_of(number), number, config.annotations)
-        if label is not None:
+        labels[number] = _label(faces_of(number), number, config.annotations)
+        if labels[number] is not None:
             files.append(name)
-            numbers.append(number)
-            labels.append(label)
-    if not seen:
+    if not labels:
         raise UserError(
             str(root),
             'holds no pictures',
             'Give a folder of 00000.png, 00001.png and so on',
         )
+    numbers = list(labels)
     return Source(
         where=str(root),
         class_names=CLASS_NAMES['gender'],
-        labels=np.array(labels, np.int64),
+        labels=np.array([label or 0 for label in labels.values()], np.int64),
         record_id=lambda i: f'{numbers[i]:05d}',
         is_test=None,
         contents=lambda: read_pictures(root, files),
         same_size=True,
+        is_empty=np.array([label is None for label in labels.values()], bool),
     )
 
 

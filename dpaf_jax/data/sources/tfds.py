@@ -35,26 +35,26 @@ def open_source(path: str, config: DataConfig) -> Source:
     labels = [
         label_of(record) for side in sides for record in _records(side, config.source)
     ]
-    kept = [i for i, label in enumerate(labels) if label is not None]
+    is_empty = np.array([label is None for label in labels], bool)
     num_train = len(sides[0])
 
     def record_id(i: int) -> str:
-        at = kept[i]
-        return f'train[{at}]' if at < num_train else f'test[{at - num_train}]'
+        return f'train[{i}]' if i < num_train else f'test[{i - num_train}]'
 
     def contents() -> Iterator[bytes]:
         for side, first in zip(sides, (0, num_train), strict=False):
-            wanted = [i - first for i in kept if 0 <= i - first < len(side)]
-            for record in _records(side, config.source, wanted):
+            present = np.flatnonzero(~is_empty[first : first + len(side)])
+            for record in _records(side, config.source, present.tolist()):
                 yield record['image']
 
     return Source(
         where=config.source,
         class_names=class_names,
-        labels=np.array([labels[i] for i in kept], np.int64),
+        labels=np.array([label or 0 for label in labels], np.int64),
         record_id=record_id,
-        is_test=None if len(sides) == 1 else np.array(kept) >= num_train,
+        is_test=None if len(sides) == 1 else np.arange(len(labels)) >= num_train,
         contents=contents,
+        is_empty=is_empty,
     )
 
 
@@ -63,7 +63,7 @@ def _open_builder(name: str, data_dir: str) -> Any:
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
-        remedy = f'Run: pip install "dpaf_jax[tfds]", then {_prepare(name, data_dir)}'
+        remedy = 'Run: pip install tensorflow-datasets'
         problem = f'{source} needs tensorflow-datasets, which is not installed'
         raise UserError('config.data.source', problem, remedy) from error
     try:
@@ -76,7 +76,7 @@ def _open_builder(name: str, data_dir: str) -> Any:
         raise UserError(
             'config.data.source',
             f'{source} is not prepared in {builder.data_path}',
-            f'Run: pip install "dpaf_jax[tfds]", then {_prepare(name, data_dir)}',
+            f"In a clone, run: pip install '.[tfds]', then {_prepare(name, data_dir)}",
         )
     if builder.info.file_format.value != 'array_record':
         raise UserError(
