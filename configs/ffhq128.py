@@ -21,7 +21,7 @@ def get_config(variant: str = 'one_shot') -> ConfigDict:
     config.data.image_size = 128
     config.data.channels = 3
     config.data.test_fraction = 0.1  # as in the paper
-    config.privacy.delta = 1e-6  # N is about 62 500
+    config.privacy.delta = 1e-6  # N is about 63 000
     config.networks.layers = 'C3-C1-x'
     if variant == 'one_shot':
         config.networks.generator_width = 16
