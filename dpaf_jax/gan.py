@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from dpaf_jax import parallel
@@ -120,19 +121,19 @@ class Gan:
         return self.releases // dpaf.n_critic * dpaf.generator_steps
 
     @property
-    def expected_counts(self) -> jax.Array:
-        """[A, 1] public expected number of records in each aggregate."""
+    def expected_counts(self) -> np.ndarray:
+        """[A, 1] float32 public expected number of records in each aggregate."""
         m, n = self.dpagg, self.plan.num_examples
         shares = self.config.data.prior if self.class_pure else (1.0,)
-        return jnp.array([[m.sampling_prob * n * share] for share in shares])
+        return np.array([[m.sampling_prob * n * s] for s in shares], np.float32)
 
     @property
-    def fakes_per_aggregate(self) -> int:
-        """Expected fakes in an aggregate: as many as reals where that is a small batch."""
-        dpaf = self.config.dpaf
-        return dpaf.batch_size or max(
-            1, dpaf.generator.batch_size // self.num_aggregates
-        )
+    def expected_fakes(self) -> np.ndarray:
+        """[A] expected fakes in each aggregate: as many as reals in a small batch."""
+        if self.config.dpaf.batch_size:
+            return self.expected_counts[:, 0].round(3)
+        number = self.config.dpaf.generator.batch_size // self.num_aggregates
+        return np.full(self.num_aggregates, max(1, number), np.float32)
 
     def init(self, key: jax.Array, conv1: Params | None) -> GanState:
         """Random parameters by public coins; conv1 from phase 1, if there was one."""
@@ -213,7 +214,8 @@ class Gan:
             turn: [A] bool: aggregates whose turn it is by the public schedule.
             key_data: [2] uint32.
         """
-        noisy = dpagg(sums, key_data, self.dpagg.noise_std, self.expected_counts)
+        expected = jnp.asarray(self.expected_counts)
+        noisy = dpagg(sums, key_data, self.dpagg.noise_std, expected)
         mine = turn[:, None]
         return state._replace(
             latest=jnp.where(mine, noisy, state.latest),
@@ -251,12 +253,12 @@ class Gan:
         key = jax.random.fold_in(public_key(keys.public), use)
         key_noise = jax.random.fold_in(jax.random.wrap_key_data(keys.fake_noise), use)
         key_z, key_label, key_count = jax.random.split(key, 3)
-        expected = self.fakes_per_aggregate
-        slots = expected + 4 * math.ceil(math.sqrt(expected))
-        owner = jnp.repeat(jnp.arange(self.num_aggregates), slots)
+        expected = self.expected_fakes
+        slots = math.ceil(max(expected)) + 4 * math.ceil(math.sqrt(max(expected)))
+        owner = np.repeat(np.arange(self.num_aggregates), slots)
         # A binomial count, like that of a real draw, by independent coins per slot.
-        present = jax.random.bernoulli(key_count, expected / slots, owner.shape)
-        labels = owner
+        present = jax.random.bernoulli(key_count, expected[owner] / slots)
+        labels = jnp.asarray(owner)
         if not self.class_pure:
             labels = self.random_labels(key_label, len(owner))
         images, labels, is_padding = self.fakes(generator, key_z, labels)
@@ -268,7 +270,7 @@ class Gan:
             self.num_aggregates,
             self.dpagg.l2_sensitivity,
         )
-        mean = parallel.total(sums) / expected
+        mean = parallel.total(sums) / expected[:, None]
         zeros = jnp.zeros_like(mean)
         key_data = jax.random.key_data(key_noise)
         noise = add_gaussian(zeros, key_data, self.dpagg.noise_std)
