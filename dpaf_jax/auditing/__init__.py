@@ -1,0 +1,12 @@
+"""Empirical audits: attacks that would succeed if a stated epsilon were wrong.
+
+canaries.py    extreme images; no private one is ever read
+target.py      what a method tells an audit: mechanisms it can run, coins it takes
+mechanisms.py  one mechanism: attack, sensitivity, noise
+coins.py       a run's coins: inclusion, noise keys, independence
+generator.py   the released generator, from outside
+bounds.py      error rates to lower bounds on epsilon
+findings.py    checks and their shared confidence
+session.py     all checks of a config
+report.py      audit.json, audit.png, the table
+"""

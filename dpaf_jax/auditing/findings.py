@@ -1,0 +1,89 @@
+"""Checks that share one chance of a false alarm, and what they find."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+CONFIDENCE = 0.999  # of all checks of a run together
+
+# What kinds of check there are; the first three give a lower bound on epsilon.
+KINDS = {
+    'epsilon': 'error rates of an attack on many repetitions',
+    'epsilon (Gaussian)': 'the same errors, held against a Gaussian trade-off',
+    'epsilon (one run)': 'guesses about many canaries in one release',
+    'sensitivity': 'how far one record moves the exact sum',
+    'noise level': 'standard deviation of the noise',
+    'noise law': 'shape of the noise',
+    'noise independence': 'correlation between coordinates, steps and purposes',
+    'noise keys': 'no key twice',
+    'inclusion': 'who is drawn, how often, and together with what',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """The result of one check.
+
+    Attributes:
+        mechanism: of the plan; 'release' for the released generator.
+        kind: one of `KINDS`.
+        case: what distinguishes checks of a kind: devices, draw, pair of mechanisms.
+        passed: False for a violation: what was claimed is refuted.
+        measured: a lower bound on epsilon, a ratio to what the plan says, a p-value.
+        claimed: what it is held against: the claimed epsilon, 1, the level of the check.
+        detail: for people.
+    """
+
+    mechanism: str
+    kind: str
+    case: str
+    passed: bool
+    measured: float
+    claimed: float
+    detail: str = ''
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in audit.json."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """A check that is still to be made.
+
+    Attributes:
+        mechanism, kind, case: of the finding.
+        run: alpha, the chance that the check may alarm for nothing, to (passed, measured,
+            claimed, detail).
+    """
+
+    mechanism: str
+    kind: str
+    case: str
+    run: Callable[[float], tuple[bool, float, float, str]]
+
+
+def run_checks(
+    checks: Sequence[Check], on_check: Callable[[Check], None] = lambda check: None
+) -> list[Finding]:
+    """Makes all checks, each at its equal share of 1 - CONFIDENCE (Bonferroni).
+
+    So with probability CONFIDENCE at least none of them alarms where all that is claimed
+    is true, and all bounds hold together.
+    """
+    findings = []
+    for check in checks:
+        on_check(check)
+        try:
+            made = check.run(alpha_of(checks))
+        except RuntimeError as error:
+            if 'replicas differ' not in str(error):
+                raise
+            made = (False, 0.0, 1.0, str(error))
+        findings.append(Finding(check.mechanism, check.kind, check.case, *made))
+    return findings
+
+
+def alpha_of(checks: Sequence[Check]) -> float:
+    """The share of each."""
+    return (1 - CONFIDENCE) / len(checks)

@@ -1,0 +1,84 @@
+"""Black-box audit: whole trainings at tiny size, seen through the released generator.
+
+A canary unlike all other images, in one class, is in the data or absent; the attack looks
+at the generator's mean image of that class. A run gives one guess, so some dozens of
+runs can refute only the grossest failure: the finding says how large a bound they could
+have shown at all. The config's kind of run, epsilon and budgets stay; images, networks,
+data and steps shrink, and the plan is made for the shrunk config.
+"""
+
+import contextlib
+import functools
+import io
+import pathlib
+import tempfile
+from typing import Any
+
+import jax
+import numpy as np
+
+from dpaf_jax import methods
+from dpaf_jax.auditing import bounds, canaries
+from dpaf_jax.auditing.findings import Check
+from dpaf_jax.auditing.mechanisms import Outcome
+from dpaf_jax.auditing.target import MethodAudit
+from dpaf_jax.config import Config
+from dpaf_jax.networks import make_generator
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.run import Run
+
+NUM_EXAMPLES = 64
+SEEN = 200  # images of the generator that the attack averages
+
+
+def check(config: Config, method: MethodAudit, runs: int, seed: int) -> Check:
+    """The check of the release; see the module."""
+    run = functools.partial(_run, config, method, runs, seed)
+    return Check('release', 'epsilon', f'{runs} tiny trainings a side', run)
+
+
+def _run(
+    config: Config, method: MethodAudit, runs: int, seed: int, alpha: float
+) -> Outcome:
+    small = method.shrink(config, NUM_EXAMPLES)
+    module = methods.get(small.method)
+    plan = module.plan(small, NUM_EXAMPLES)
+    images = canaries.noise_images(small.data, NUM_EXAMPLES, seed=3)
+    labels = np.arange(NUM_EXAMPLES, dtype=np.int32) % small.data.num_classes
+    images[-1] = canaries.extremes(small.data, 1)[0]
+
+    def score(number: int, canary: bool) -> float:
+        keys = RunKeys((2 * number + canary).to_bytes(8) + seed.to_bytes(24), 'audit')
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+            # The plan counts it in both worlds: where it is absent, it is an empty record.
+            last = NUM_EXAMPLES if canary else NUM_EXAMPLES - 1
+            data = canaries.dataset(small, images[:last], labels[:last])
+            where, devices = pathlib.Path(folder), jax.local_devices()[:1]
+            params = module.train(Run(where, small, plan, data, keys, devices))
+        return _score(small, params, images, labels)
+
+    scores = [
+        np.array([score(i, canary) for i in range(runs)]) for canary in (True, False)
+    ]
+    bound = bounds.epsilon_lower_bound(scores[0], scores[1], alpha, plan.delta)
+    most = bounds.largest_bound(runs, alpha, plan.delta)
+    assert plan.epsilon is not None
+    detail = f'{runs} runs a side can show {most:.2f} at most'
+    return bound <= plan.epsilon, bound, plan.epsilon, detail
+
+
+def _score(
+    config: Config, params: Any, images: np.ndarray, labels: np.ndarray
+) -> float:
+    """How much the generator's mean image of the canary's class leans to the canary."""
+    generator = make_generator(config)
+    z = np.random.default_rng(5).normal(size=(SEEN, config.networks.z_dim))
+    made = generator.apply(params, z.astype(np.float32), np.full(SEEN, labels[-1]))
+    others = images[:-1].mean(axis=0) / 127.5 - 1
+    canary = images[-1] / 127.5 - 1 - others
+    return float(
+        np.vdot(np.mean(made, axis=0) - others, canary) / np.vdot(canary, canary)
+    )

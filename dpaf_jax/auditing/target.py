@@ -1,0 +1,131 @@
+"""What an audit needs to know of a method: its mechanisms, runnable, and its coins.
+
+A method provides, in a module that `session.AUDITS` names,
+
+    audit_targets(config, plan, numbers_of_devices) -> list[AuditTarget]
+    trace(config, plan, keys) -> Trace
+    shrink(config, num_examples) -> Config
+
+Everything that they return calls the method's own code: an audit that repeats it in its
+own words would audit those.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dpaf_jax.config import Config
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+
+# (state, units, noise keys [R, 2] uint32) -> [R, F] float64
+Release = Callable[[Any, Any, np.ndarray], np.ndarray]
+
+
+class Scene(NamedTuple):
+    """A public state and a draw; leaving one record out of it gives a neighbour.
+
+    Attributes:
+        state: chosen by the adversary: a guarantee holds for every one.
+        units: with a field `is_padding_example` [U, M] bool; what is padding is absent.
+    """
+
+    state: Any
+    units: Any
+
+    @property
+    def places(self) -> list[tuple[int, ...]]:
+        """Where records are."""
+        return [tuple(p) for p in np.argwhere(~self.units.is_padding_example)]
+
+    def only(self, is_there: np.ndarray) -> 'Scene':
+        """The same with all records absent but some of those that are there."""
+        absent = self.units.is_padding_example | ~is_there
+        return self._replace(units=self.units._replace(is_padding_example=absent))
+
+    def without(self, place: tuple[int, ...]) -> 'Scene':
+        """The neighbour that lacks the record at `place`."""
+        is_there = np.ones_like(self.units.is_padding_example)
+        is_there[place] = False
+        return self.only(is_there)
+
+    def empty(self) -> 'Scene':
+        """Nobody was drawn."""
+        return self.only(np.zeros_like(self.units.is_padding_example))
+
+
+@dataclasses.dataclass(frozen=True)
+class AuditTarget:
+    """One mechanism of a plan.
+
+    Attributes:
+        mechanism: the plan's.
+        release: by the number of devices, the mechanism's own step on a draw dealt to
+            them, as everybody sees its result: whole, in the units of the sum (times the
+            public divisor, if the step divides).
+        exact: the same with the noise, and nothing else, left out.
+        scenes: draws of extreme records at extreme states, for the sensitivity.
+        crowd: a draw of many different records, each a unit of its own.
+    """
+
+    mechanism: Mechanism
+    release: Mapping[int, Release]
+    exact: Mapping[int, Release]
+    scenes: Sequence[Scene]
+    crowd: Scene
+
+
+class Draws(NamedTuple):
+    """Records drawn in the successive steps of a mechanism.
+
+    Attributes:
+        sampling_prob: claimed.
+        eligible: by step, the indices of the records whose turn it was.
+        chosen: by step, those that were drawn.
+        groups: by step, the group of each of `chosen`.
+        num_groups: claimed; 1 for none.
+    """
+
+    sampling_prob: float
+    eligible: list[np.ndarray]
+    chosen: list[np.ndarray]
+    groups: list[np.ndarray]
+    num_groups: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """The coins of a run, as its phases hand them to the devices.
+
+    Attributes:
+        num_examples: N.
+        draws: by mechanism.
+        steps_per_draw: by a pair of mechanisms that work in the same window, how many
+            draws of the first pass for one of the second.
+        keys: by purpose ('conv1', 'dpagg', 'fake', ...) the noise keys in order.
+        noise: by purpose, noise keys [R, 2] to the noise that the method's code makes of
+            them, [R, F], in units of its standard deviation.
+    """
+
+    num_examples: int
+    draws: dict[str, Draws]
+    steps_per_draw: dict[tuple[str, str], int]
+    keys: dict[str, np.ndarray]
+    noise: dict[str, Callable[[np.ndarray], np.ndarray]]
+
+
+class MethodAudit(Protocol):
+    """A method's module."""
+
+    def audit_targets(
+        self, config: Config, plan: PrivacyPlan, devices: Sequence[int]
+    ) -> list[AuditTarget]:
+        """All mechanisms of the plan."""
+
+    def trace(self, config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
+        """The coins of a run of this plan."""
+
+    def shrink(self, config: Config, num_examples: int) -> Config:
+        """A config of the same kind that trains in seconds on so many examples."""
