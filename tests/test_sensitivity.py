@@ -131,6 +131,31 @@ def test_one_record_moves_the_classifiers_groups_by_at_most_2c(private, number):
     check(query, number, states, make_units(grouped=True), sensitivity, power=0.55)
 
 
+@pytest.mark.parametrize('name', ['classifier', 'conv2'])
+def test_no_record_reaches_a_sum_from_where_padding_points(name):
+    """Weighting padding by 0 would fail: one record's NaN would empty every group."""
+    if name == 'classifier':
+        query, states, _ = classifier_case(1, dpaf__classifier__unit='group')
+    else:
+        query, states, _ = conv2_case(1, dpaf__conv2__gradient='group')
+    params = states[0] if name == 'classifier' else states[0].params
+    (conv1,) = params['conv1']['params'].values()
+    # Black becomes 0 and white infinite, in the first layer.
+    conv1['kernel'] = np.zeros_like(conv1['kernel'])
+    conv1['kernel'][1, 1] = 2e38
+    conv1['bias'] = np.full_like(conv1['bias'], 2e38)
+    units = make_units(grouped=True)
+    is_padding = np.ones_like(units.is_padding_example)
+    is_padding[:, 0] = False
+    sums = []
+    for pointed_at in (0, 255):
+        images = np.zeros_like(units.images)
+        images[is_padding] = pointed_at
+        given = units._replace(images=images, is_padding_example=is_padding)
+        sums.append(summed(query, 1, states[0], given))
+    assert np.any(sums[0]) and np.array_equal(*sums)
+
+
 def test_a_classifier_that_does_not_clip_is_found_out():
     query, states, sensitivity = classifier_case(
         1, free=True, dpaf__classifier__l2_clip_norm=0.02
