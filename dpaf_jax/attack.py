@@ -1,0 +1,46 @@
+"""Attacks a finished run's release, with its real images as the yardstick.
+
+    python -m dpaf_jax.attack --attack=membership --workdir=runs/digits
+
+Writes into <workdir>/nonprivate/attacks/, which shows real images: never publish it.
+membership: which training images were used? memorisation: are any of them copied?
+"""
+
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from dpaf_jax.command import fail
+from dpaf_jax.errors import UserError
+
+_ATTACK = flags.DEFINE_string('attack', None, 'membership or memorisation.')
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of a finished run.')
+_DATA = flags.DEFINE_string(
+    'data', None, "Folder of the prepared data; default: the workdir's private/data."
+)
+
+
+def main(argv: Sequence[str]) -> None:
+    """The command."""
+    if len(argv) > 1:
+        fail(f'unknown argument {argv[1]!r}: flags start with --')
+    if _ATTACK.value is None or _WORKDIR.value is None:
+        fail('--attack and --workdir are needed; see python -m dpaf_jax.attack --help')
+    # Imported late, so that --help and a mistyped flag answer at once.
+    from dpaf_jax.attacks import ATTACKS
+    from dpaf_jax.attacks.target import WARNING, open_target
+
+    if _ATTACK.value not in ATTACKS:
+        fail(f'--attack: is {_ATTACK.value!r}. Choose {" or ".join(ATTACKS)}')
+    attack = ATTACKS[_ATTACK.value]
+    try:
+        target = open_target(_WORKDIR.value, _DATA.value)
+        found = attack.run(target)
+    except (UserError, OSError) as error:
+        fail(str(error))
+    print(attack.table(found))
+    print(f'in {target.folder}: {WARNING}')
+
+
+if __name__ == '__main__':
+    app.run(main)
