@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from dpaf_jax.command import CONFIG, fail, keep_compiled_programs, parse
+from dpaf_jax.command import CONFIG, fail, parse, prepare_jax
 from dpaf_jax.errors import UserError
 
 _OUT = flags.DEFINE_string('out', None, 'Folder for audit.json and audit.png.')
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> None:
         os.environ.get('XLA_FLAGS', '')
         + f' --xla_force_host_platform_device_count={max(numbers)}'
     )
-    keep_compiled_programs()
+    prepare_jax()
     # Imported late, so that --help and a mistyped flag answer at once.
     from dpaf_jax.auditing import report, session
     from dpaf_jax.config import from_config_dict

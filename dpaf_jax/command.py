@@ -1,5 +1,6 @@
 """What every command with a config does first: flags, their mistakes, the compile cache."""
 
+import logging
 import os
 import re
 import sys
@@ -7,7 +8,7 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from absl import flags, logging
+from absl import flags
 from ml_collections import config_flags
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -16,13 +17,17 @@ CONFIG = config_flags.DEFINE_config_file(
 EXIT_BAD_INPUT = 2
 
 
-def keep_compiled_programs() -> None:
-    """A second run starts sooner: programs hold shapes and code, never data."""
+def prepare_jax() -> None:
+    """Keeps compiled programs between runs, and JAX's search for devices out of the log.
+
+    Programs hold shapes and code, never data.
+    """
     cache = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
     os.environ.setdefault(
         'JAX_COMPILATION_CACHE_DIR', os.path.join(cache, 'dpaf_jax', 'xla')
     )
     os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.2')
+    logging.getLogger('jax').setLevel(logging.WARNING)
 
 
 def fail(message: str) -> NoReturn:
@@ -57,7 +62,7 @@ def _make_importable(argv: Sequence[str]) -> None:
 
 
 def _fail_at(argv: Sequence[str], error: Exception) -> NoReturn:
-    logging.debug('%s', traceback.format_exc())
+    logging.getLogger('absl').debug('%s', traceback.format_exc())
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     unknown = re.match(r"\W*'(\w+)\W", str(error))
     if unknown and isinstance(error, LookupError | AttributeError):

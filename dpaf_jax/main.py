@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from dpaf_jax.command import CONFIG, fail, keep_compiled_programs, parse
+from dpaf_jax.command import CONFIG, fail, parse, prepare_jax
 from dpaf_jax.errors import UserError
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run; made if absent.')
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> None:
     if _STAGE.value == 'plan':
         # Planning is arithmetic; it must not wait for an accelerator.
         os.environ['JAX_PLATFORMS'] = 'cpu'
-    keep_compiled_programs()
+    prepare_jax()
     # Imported late, so that --help and a mistyped flag answer at once.
     from dpaf_jax.pipeline import Pipeline
     from dpaf_jax.privacy.plan import describe
