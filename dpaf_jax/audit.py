@@ -24,7 +24,7 @@ _REPETITIONS = flags.DEFINE_integer(
 )
 _RUNS = flags.DEFINE_integer(
     'runs',
-    20,
+    40,
     'Tiny trainings on either side, for the black-box audit of the generator; 0: none.',
     lower_bound=0,
 )

@@ -23,21 +23,27 @@ outside our dependencies: importing it takes chex and pydantic, and all of its p
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from scipy import optimize, special, stats
 
+Counts = np.ndarray | int | float
+
 
 class Errors(NamedTuple):
-    """What an attack got wrong: guesses 'in' of `num_out`, guesses 'out' of `num_in`."""
+    """What an attack got wrong: guesses 'in' of `num_out`, guesses 'out' of `num_in`.
 
-    false_in: int
+    The counts may be arrays: several thresholds at once.
+    """
+
+    false_in: Counts
     num_out: int
-    false_out: int
+    false_out: Counts
     num_in: int
 
-    def upper(self, alpha: float) -> tuple[float, float]:
+    def upper(self, alpha: float) -> tuple[np.ndarray, np.ndarray]:
         """Both error rates' upper limits; together they fail with at most `alpha`."""
         return (
             clopper_pearson_upper(self.false_in, self.num_out, alpha / 2),
@@ -45,43 +51,38 @@ class Errors(NamedTuple):
         )
 
 
-def clopper_pearson_upper(count: int, number: int, alpha: float) -> float:
+def clopper_pearson_upper(count: Counts, number: int, alpha: float) -> np.ndarray:
     """The upper limit of a rate of which `count` in `number` were seen."""
-    if count >= number:
-        return 1.0
-    return float(stats.beta.ppf(1 - alpha, count + 1, number - count))
+    failures = np.maximum(number - np.asarray(count), 1e-9)  # 1 at the end
+    return np.asarray(special.betaincinv(np.add(count, 1), failures, 1 - alpha))
 
 
 def errors_at(
-    threshold: float, scores_in: np.ndarray, scores_out: np.ndarray
+    thresholds: Counts, scores_in: np.ndarray, scores_out: np.ndarray
 ) -> Errors:
-    """Errors of guessing 'in' from `threshold` upwards."""
-    return Errors(
-        int(np.sum(scores_out >= threshold)),
-        len(scores_out),
-        int(np.sum(scores_in < threshold)),
-        len(scores_in),
-    )
+    """Errors of guessing 'in' from each threshold upwards."""
+    below_in = np.searchsorted(np.sort(scores_in), thresholds)
+    below_out = np.searchsorted(np.sort(scores_out), thresholds)
+    num_in, num_out = len(scores_in), len(scores_out)
+    return Errors(num_out - below_out, num_out, below_in, num_in)
 
 
-def epsilon_of(errors: Errors, alpha: float, delta: float) -> float:
+def epsilon_of(errors: Errors, alpha: float, delta: float) -> np.ndarray:
     """Epsilon below which these errors would be too few; 0 where they show nothing.
 
     Under (epsilon, delta)-DP: 1 - FNR <= e^epsilon FPR + delta, and with FPR and FNR
     exchanged (Kairouz, Oh and Viswanath 2015).
     """
     false_in, false_out = errors.upper(alpha)
-    best = 0.0
-    for one, other in ((false_in, false_out), (false_out, false_in)):
-        if 1 - delta - other > 0:
-            best = max(best, math.log(1 - delta - other) - math.log(one))
-    return best
+    one = np.maximum(1 - delta - false_out, 1e-300) / false_in
+    other = np.maximum(1 - delta - false_in, 1e-300) / false_out
+    return np.maximum(np.log(np.maximum(one, other)), 0.0)
 
 
-def mu_of(errors: Errors, alpha: float) -> float:
+def mu_of(errors: Errors, alpha: float) -> np.ndarray:
     """Largest mu such that mu-GDP is refuted: Phi^-1(1 - FPR) - Phi^-1(FNR), or 0."""
     false_in, false_out = errors.upper(alpha)
-    return max(0.0, float(stats.norm.isf(false_in) - stats.norm.ppf(false_out)))
+    return np.maximum(-special.ndtri(false_in) - special.ndtri(false_out), 0.0)
 
 
 def epsilon_lower_bound(
@@ -99,34 +100,32 @@ def epsilon_lower_bound(
         At least 0. The threshold comes from every second repetition, the bound from the
         others.
     """
-    best = _threshold(scores_in, scores_out, lambda e: epsilon_of(e, alpha, delta))
-    return epsilon_of(errors_at(best, scores_in[1::2], scores_out[1::2]), alpha, delta)
+    return _bound(scores_in, scores_out, lambda e: epsilon_of(e, alpha, delta))
 
 
 def mu_lower_bound(
     scores_in: np.ndarray, scores_out: np.ndarray, alpha: float
 ) -> float:
     """Mu that is exceeded with confidence 1 - alpha; arguments as above."""
-    best = _threshold(scores_in, scores_out, lambda e: mu_of(e, alpha))
-    return mu_of(errors_at(best, scores_in[1::2], scores_out[1::2]), alpha)
+    return _bound(scores_in, scores_out, lambda e: mu_of(e, alpha))
 
 
-def _threshold(
-    scores_in: np.ndarray, scores_out: np.ndarray, value_of: object
+def _bound(
+    scores_in: np.ndarray,
+    scores_out: np.ndarray,
+    bound_of: Callable[[Errors], np.ndarray],
 ) -> float:
-    """The best threshold for the even repetitions."""
+    """The bound of the odd repetitions at the best threshold for the even ones."""
     first = scores_in[::2], scores_out[::2]
-    candidates = np.quantile(np.concatenate(first), np.linspace(0, 1, 201))
-    values = [value_of(errors_at(t, *first)) for t in candidates]  # type: ignore[operator]
-    if not any(values):  # nothing to see there: where the two differ most in the mean
-        return float(np.mean([np.mean(scores) for scores in first]))
-    return float(candidates[int(np.argmax(values))])
+    candidates = np.unique(np.concatenate(first))
+    best = candidates[np.argmax(bound_of(errors_at(candidates, *first)))]
+    return float(bound_of(errors_at(best, scores_in[1::2], scores_out[1::2])))
 
 
 def largest_bound(repetitions: int, alpha: float, delta: float) -> float:
     """What `epsilon_lower_bound` gives for an attack that never errs."""
     half = repetitions // 2
-    return epsilon_of(Errors(0, half, 0, half), alpha, delta)
+    return float(epsilon_of(Errors(0, half, 0, half), alpha, delta))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

@@ -51,6 +51,12 @@ class Scene(NamedTuple):
         is_there[place] = False
         return self.only(is_there)
 
+    def alone(self, place: tuple[int, ...]) -> 'Scene':
+        """Nobody but the record at `place`."""
+        is_there = np.zeros_like(self.units.is_padding_example)
+        is_there[place] = True
+        return self.only(is_there)
+
     def empty(self) -> 'Scene':
         """Nobody was drawn."""
         return self.only(np.zeros_like(self.units.is_padding_example))

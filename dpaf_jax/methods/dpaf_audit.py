@@ -360,7 +360,7 @@ def shrink(config: Config, num_examples: int) -> Config:
     if not dpaf.batch_size:
         size = 0
     quarter = num_examples // 4
-    windows = 2 * dpaf.asymmetry * size * aggregates / num_examples
+    epochs = 16 * size * aggregates / num_examples  # 16 DPAGG steps of all classes
     return dataclasses.replace(
         config,
         data=dataclasses.replace(config.data, image_size=8),
@@ -375,8 +375,11 @@ def shrink(config: Config, num_examples: int) -> Config:
         dpaf=dataclasses.replace(
             dpaf,
             batch_size=size,
-            epochs=windows if size else dpaf.epochs,
-            generator_steps=100 if not size else dpaf.generator_steps,
+            epochs=epochs if size else dpaf.epochs,
+            # Compiling takes most of the time: short windows, one pattern.
+            asymmetry=2,
+            n_critic=1,
+            generator_steps=1 if size else 25,
             classifier=dataclasses.replace(
                 dpaf.classifier, batch_size=quarter, epochs=2.0
             ),

@@ -1,0 +1,291 @@
+"""Planted faults are caught by the audit; the honest mechanism passes the same audit.
+
+Each fault replaces a function of the package itself, so these tests also show that the
+audit runs the real code. The audit's coins are fixed: the chance of a false alarm, below
+0.1 % for each audit, was taken once.
+"""
+
+import contextlib
+import functools
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import pytest
+import tiny
+
+from dpaf_jax import parallel
+from dpaf_jax.auditing import coins, mechanisms, session
+from dpaf_jax.auditing.findings import run_checks
+from dpaf_jax.auditing.mechanisms import MechanismAudit
+from dpaf_jax.classifier import Classifier
+from dpaf_jax.gan import Gan
+from dpaf_jax.methods import dpaf_audit
+from dpaf_jax.methods.dpaf_phases import GanPhase, _DiscriminatorPhase
+from dpaf_jax.networks import label_planes
+from dpaf_jax.privacy.aggregation import dpagg
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.plan import Mechanism
+
+SEED, REPETITIONS = 11, 1000
+PURE = {'dpaf__batches': 'class_pure', 'dpaf__batch_size': 2}
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quickly():
+    with (
+        tiny.quick_compilation(),
+        mock.patch.object(mechanisms, 'SAMPLES', 200_000),
+        mock.patch.object(dpaf_audit, 'STATES', 4),
+        mock.patch.object(dpaf_audit, 'GROUP_STATES', 4),
+    ):
+        yield
+
+
+def failures(findings):
+    return {finding.kind for finding in findings if not finding.passed}
+
+
+def mechanism_failures(name, devices=(1,), **fields):
+    """Kinds of check that fail for one mechanism; the one-run audit is left out."""
+    config = tiny.config(**fields)
+    plan = tiny.plan(config)
+    one = dpaf_audit._target(dpaf_audit._readable(config), plan, plan[name], devices)
+    checks = MechanismAudit(one, plan.delta, REPETITIONS, SEED).checks()
+    return failures(run_checks([c for c in checks if c.kind != 'epsilon (one run)']))
+
+
+def coin_failures(noise=(), **fields):
+    """Kinds of check that fail for a run's coins, with the noise of some purposes."""
+    config = tiny.config(**fields)
+    plan = tiny.plan(config)
+    targets = {
+        t.mechanism.name: t for t in dpaf_audit.audit_targets(config, plan, (1,))
+    }
+    audits = {
+        name: MechanismAudit(targets[name], plan.delta, REPETITIONS, SEED)
+        for name in noise
+        if name in targets
+    }
+    trace = dpaf_audit.trace(config, plan, RunKeys(tiny.ENTROPY, 'audit'))
+    if 'fake' not in noise:
+        trace.noise.clear()
+    made = {name: audit.noise_of for name, audit in audits.items()}
+    return failures(run_checks(coins.checks(trace, made)))
+
+
+@functools.cache
+def honest(name, devices=(1,), fields=()):
+    return mechanism_failures(name, devices, **dict(fields))
+
+
+# --- clipping and sensitivity ---------------------------------------------------------
+
+
+def test_no_clip():
+    with mock.patch('dpaf_jax.privacy.clipping.clip_vector', lambda vector, _: vector):
+        caught = mechanism_failures('conv1')
+    assert {'sensitivity', 'epsilon (Gaussian)'} <= caught
+    assert not honest('conv1')
+
+
+def test_a_gradient_through_the_unclipped_aggregate_of_the_batch():
+    def query(self, params, units):
+        return parallel.total(self._published_query(params, units))
+
+    fields = {'dpaf__classifier__private': 'conv1'}
+    with mock.patch.object(Classifier, 'query', query):
+        assert 'sensitivity' in mechanism_failures('conv1', **fields)
+    assert not honest('conv1', fields=tuple(fields.items()))
+
+
+def divided_by(counts_of):
+    """DPAGG's sums, brought to their expected size by true counts."""
+    query = Gan.query
+
+    def wrong(self, params, units):
+        count = parallel.total(counts_of(self, units))
+        return query(self, params, units).rounded() * (
+            self.expected_counts / jnp.maximum(count, 1)
+        )
+
+    return mock.patch.object(Gan, 'query', wrong)
+
+
+def test_division_by_the_true_size_of_the_batch():
+    with divided_by(lambda gan, units: jnp.sum(~units.is_padding_example)):
+        assert 'sensitivity' in mechanism_failures('dpagg')
+    assert not honest('dpagg')
+
+
+def test_division_by_the_true_sizes_of_the_classes():
+    def class_sizes(gan, units):
+        is_there = (~units.is_padding_example[:, 0]).astype(jnp.float32)
+        return (is_there @ label_planes(units.labels[:, 0], 3))[:, None]
+
+    with divided_by(class_sizes):
+        assert 'sensitivity' in mechanism_failures('dpagg', **tiny.ONE_SHOT)
+    assert not honest('dpagg', fields=tuple(tiny.ONE_SHOT.items()))
+
+
+# --- noise ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('factor', [0.5, 0.98])
+def test_noise_of_another_level(factor):
+    def wrong(sums, key, std):
+        return add_gaussian(sums, key, factor * std)
+
+    with mock.patch('dpaf_jax.privacy.aggregation.add_gaussian', wrong):
+        caught = mechanism_failures('dpagg')
+    assert 'noise level' in caught
+    assert ('epsilon (Gaussian)' in caught) == (factor == 0.5)
+    assert not honest('dpagg')
+
+
+def test_noise_on_each_device_before_the_sum():
+    def wrong(sums, key_data, std, expected_count):
+        key = jax.random.wrap_key_data(key_data)
+        own = jax.random.fold_in(key, jax.lax.axis_index(parallel.AXIS))
+        noisy = add_gaussian(sums, jax.random.key_data(own), std)
+        return parallel.total(noisy) / expected_count
+
+    with mock.patch('dpaf_jax.gan.dpagg', wrong):
+        assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
+    assert not honest('dpagg', (2,))
+
+
+def test_different_noise_on_each_device_after_the_sum():
+    def wrong(sums, key_data, std, expected_count):
+        key = jax.random.wrap_key_data(key_data)
+        own = jax.random.fold_in(key, jax.lax.axis_index(parallel.AXIS))
+        return dpagg(sums, jax.random.key_data(own), std, expected_count)
+
+    with mock.patch('dpaf_jax.gan.dpagg', wrong):
+        assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
+
+
+def test_noise_without_the_two_of_groups():
+    def std(self):
+        return self.noise_multiplier * self.l2_sensitivity / (1 + (self.num_groups > 1))
+
+    fields = {'dpaf__classifier__unit': 'group'}
+    with mock.patch.object(Mechanism, 'noise_std', property(std)):
+        assert 'noise level' in mechanism_failures('conv1', **fields)
+        assert not mechanism_failures('dpagg')  # which has no groups
+    assert not honest('conv1', fields=tuple(fields.items()))
+
+
+# --- coins ------------------------------------------------------------------------------
+
+
+def test_honest_coins():
+    assert not coin_failures(noise=('conv1', 'conv2', 'dpagg', 'fake'))
+
+
+def changed_keys(kind, purpose=lambda p: p, step=lambda s: s):
+    honest_keys = getattr(RunKeys, kind)
+    return mock.patch.object(
+        RunKeys, kind, lambda self, p, s: honest_keys(self, purpose(p), step(s))
+    )
+
+
+def test_one_noise_key_for_two_steps():
+    with changed_keys('noise', step=lambda s: s // 2):
+        caught = coin_failures(noise=('dpagg',))
+    assert caught == {'noise keys', 'noise independence'}
+
+
+def test_one_noise_key_for_two_mechanisms():
+    with changed_keys('noise', purpose=lambda p: 'any'):
+        caught = coin_failures(noise=('conv1', 'conv2'))
+    assert caught == {'noise keys', 'noise independence'}
+
+
+def test_one_noise_key_for_reals_and_fakes():
+    keys = _DiscriminatorPhase._keys
+
+    def wrong(self, step):
+        made = keys(self, step)
+        return made._replace(fake_noise=made.real_noise)
+
+    with mock.patch.object(_DiscriminatorPhase, '_keys', wrong):
+        assert 'noise keys' in coin_failures()
+
+
+def test_fakes_that_ignore_their_own_key():
+    fake_aggregate = Gan.fake_aggregate
+
+    def wrong(self, state, generator, keys, use=0):
+        keys = keys._replace(fake_noise=keys.real_noise)
+        return fake_aggregate(self, state, generator, keys, use)
+
+    with mock.patch.object(Gan, 'fake_aggregate', wrong):
+        assert 'noise independence' in coin_failures(noise=('fake',))
+
+
+@contextlib.contextmanager
+def conv2_on_dpaggs_batch():
+    """conv2* takes the first batch of its window once more."""
+
+    def wrong(self, update):
+        key = update * self._run.config.dpaf.asymmetry
+        return self._feed.deal_one(
+            dpaf_phases_draw(self._run, self._run.plan['dpagg'], key)
+        )
+
+    from dpaf_jax.methods.dpaf_phases import _draw as dpaf_phases_draw
+
+    with mock.patch.object(GanPhase, '_conv2_draw', wrong):
+        yield
+
+
+@pytest.mark.parametrize('step', ['same', 'window'])
+def test_one_draw_for_two_mechanisms(step):
+    fault = changed_keys('coins', purpose=lambda p: 'any')
+    # The same rate for both: else the rate alone gives it away.
+    fields = {'dpaf__batch_size': 8, 'dpaf__epochs': 0.4}
+    with fault if step == 'same' else conv2_on_dpaggs_batch():
+        assert coin_failures(**fields) == {'inclusion'}
+    assert not coin_failures(**fields)
+
+
+def test_draws_that_never_change():
+    with changed_keys('coins', step=lambda s: 0):
+        assert 'inclusion' in coin_failures()
+
+
+def test_draws_without_replacement():
+    from dpaf_jax.privacy.sampling import shuffled_batches
+
+    def shuffled(m, eligible, keys, step):
+        return shuffled_batches(40, int(m.expected_batch_size), m.name, keys, step)
+
+    with mock.patch('dpaf_jax.methods.dpaf_phases.poisson_draw', shuffled):
+        assert 'inclusion' in coin_failures()
+
+
+# --- whole audits of certified configs ----------------------------------------------------
+
+
+CERTIFIED = {
+    'singleton': {},
+    'group': {'dpaf__classifier__unit': 'group', 'dpaf__conv2__gradient': 'group'},
+    'cotangent': {'dpaf__conv2__gradient': 'cotangent'},
+    'head random': {'dpaf__classifier__private': 'conv1'},
+    'class-pure': PURE,
+    'classes in turn': {**PURE, 'dpaf__classes_per_step': 1},
+    'one-shot': tiny.ONE_SHOT,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('mode', CERTIFIED)
+def test_no_certified_config_is_flagged(mode):
+    config = tiny.config(**CERTIFIED[mode])
+    made = session.audit(config, plan=tiny.plan(config), devices=(1, 8), seed=SEED)
+    assert not made.violations
+    assert {f.mechanism for f in made.findings} >= {
+        m.name for m in made.plan.mechanisms
+    }
