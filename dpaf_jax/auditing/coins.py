@@ -53,16 +53,10 @@ def checks(
             made.append(
                 _check(name, 'noise independence', 'two steps', values.steps, name)
             )
-    for pair in itertools.combinations(noise, 2):
-        made.append(
-            _check(
-                ' and '.join(pair),
-                'noise independence',
-                'same step',
-                values.both,
-                *pair,
-            )
-        )
+    for one, other in itertools.combinations(noise, 2):
+        both_noisy = functools.partial(values.both, one, other)
+        pair = f'{one} and {other}'
+        made.append(Check(pair, 'noise independence', 'same step', both_noisy))
     return made
 
 
