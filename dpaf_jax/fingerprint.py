@@ -15,6 +15,7 @@ from dpaf_jax.data import Manifest
 from dpaf_jax.privacy.plan import PrivacyPlan
 
 SECTIONS = ('method', 'data', 'privacy', 'networks')
+PRIVATE = ('data checksum', 'entropy hash')  # components that no message may quote
 LIBRARIES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'dp-accounting')
 
 
@@ -75,6 +76,9 @@ def digest(parts: Mapping[str, Any]) -> str:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Names what differs, with both values; '' if nothing does."""
+    """Names what differs, with both values unless they are private; '' if nothing does."""
     names = [n for n in sorted({*before, *now}) if before.get(n) != now.get(n)]
-    return ', '.join(f'{n} (was {before.get(n)!r}, now {now.get(n)!r})' for n in names)
+    return ', '.join(
+        n if n in PRIVATE else f'{n} (was {before.get(n)!r}, now {now.get(n)!r})'
+        for n in names
+    )

@@ -2,6 +2,7 @@
 
 import itertools
 import stat
+import traceback
 
 import jax
 import numpy as np
@@ -89,6 +90,28 @@ def test_short_entropy_is_refused():
 def test_entropy_stays_out_of_what_is_printed():
     assert 'entropy' not in repr(tiny.keys())
     assert repr(tiny.ENTROPY)[2:-1] not in repr(tiny.keys())
+
+
+def test_a_traceback_with_local_variables_shows_no_entropy(tmp_path):
+    entropy = read_or_create_entropy(tmp_path / 'private' / 'entropy')
+    keys = tiny.keys(entropy)
+    try:
+        keys.noise('dpagg', [].index(0))
+    except ValueError as error:
+        shown = traceback.TracebackException.from_exception(error, capture_locals=True)
+    text = ''.join(shown.format()) + f'{entropy} {entropy!r} {keys} {(entropy,)}'
+    assert '<entropy>' in text and 'keys = RunKeys' in text
+    assert bytes.__repr__(entropy) not in text and entropy.hex() not in text
+
+
+def test_rights_that_are_too_wide_are_taken_back(tmp_path):
+    path = tmp_path / 'private' / 'entropy'
+    path.parent.mkdir(mode=0o755)
+    path.write_bytes(bytes(32))
+    path.chmod(0o644)
+    read_or_create_entropy(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_entropy_is_drawn_once_for_its_owner_alone(tmp_path):

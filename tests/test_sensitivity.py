@@ -9,6 +9,7 @@ import functools
 import math
 
 import jax
+import jax.extend
 import numpy as np
 import pytest
 import tiny
@@ -283,3 +284,54 @@ def test_the_published_conv2_exceeds_the_sensitivity_it_claims():
     # The two latest batches of DPAGG, [mu, B, ...].
     latest = type(units)(*(x.reshape(2, 4, *x.shape[2:]) for x in units))
     assert moves(query, 1, states, latest).max() > 2 * sensitivity
+
+
+# --- dtypes -----------------------------------------------------------------------------
+
+
+def equations(jaxpr):
+    """All of a program's, those inside other equations too."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jax.extend.core.jaxprs_in_params(equation.params):
+            yield from equations(inner)
+
+
+def program(query, *arguments):
+    traced = jax.make_jaxpr(query, axis_env=[(parallel.AXIS, 1)])(*arguments)
+    return list(equations(traced.jaxpr))
+
+
+def types(found):
+    return {str(x.aval.dtype) for e in found for x in (*e.invars, *e.outvars)}
+
+
+ALLOWED = {'float32', 'int32', 'uint32', 'uint8', 'bool'}
+
+
+@pytest.mark.parametrize('name', ['conv1', 'conv2', 'dpagg'])
+def test_no_short_float_touches_a_query_and_sums_are_integers(name):
+    grouped = name != 'dpagg'
+    gan, states, plan = gan_case(
+        1, dpaf__classifier__unit='group', dpaf__conv2__gradient='group'
+    )
+    classifier = Classifier(gan.networks, gan.config, plan)
+    query, state = {
+        'conv1': (classifier.query, tiny.state(classifier).params),
+        'conv2': (functools.partial(conv2_query, gan), states[0]),
+        'dpagg': (
+            lambda params, units: parallel.total(gan.query(params, units)),
+            states[0].params,
+        ),
+    }[name]
+    found = program(query, state, make_units(grouped))
+    assert types(found) <= ALLOWED
+    summed = [e for e in found if e.primitive.name.startswith('psum')]
+    assert summed and types(summed) == {'int32'}
+
+
+def test_a_query_in_bfloat16_is_found_out():
+    def query(x):
+        return jax.jit(lambda y: y.astype('bfloat16').sum())(x)
+
+    assert 'bfloat16' in types(program(query, np.ones(3, np.float32)))

@@ -19,6 +19,15 @@ import numpy as np
 ENTROPY_BYTES = 32
 
 
+class Entropy(bytes):
+    """Secret bytes that print as nothing, so that no log or traceback shows them."""
+
+    def __repr__(self) -> str:
+        return '<entropy>'
+
+    __str__ = __repr__
+
+
 @dataclasses.dataclass(frozen=True)
 class RunKeys:
     """Derives the keys of one run.
@@ -34,6 +43,7 @@ class RunKeys:
     def __post_init__(self) -> None:
         if len(self.entropy) < 8:
             raise ValueError('entropy must have at least 8 bytes')
+        object.__setattr__(self, 'entropy', Entropy(self.entropy))
 
     def _digest(self, purpose: str, step: int) -> bytes:
         text = f'{self.fingerprint}/{purpose}/{step}'.encode()
@@ -58,15 +68,17 @@ class RunKeys:
         return np.random.Generator(np.random.Philox(key=key))
 
 
-def read_or_create_entropy(path: pathlib.Path) -> bytes:
+def read_or_create_entropy(path: pathlib.Path) -> Entropy:
     """Returns the run's entropy, drawn from the operating system on first use.
 
-    The file is created with mode 0600 and never overwritten.
+    The file is created with mode 0600 in a folder of mode 0700, and never overwritten.
     """
-    if path.exists():
-        return path.read_bytes()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    entropy = secrets.token_bytes(ENTROPY_BYTES)
+    path.parent.chmod(0o700)  # also where it was there before
+    if path.exists():
+        path.chmod(0o600)  # also where it was copied or restored
+        return Entropy(path.read_bytes())
+    entropy = Entropy(secrets.token_bytes(ENTROPY_BYTES))
     temporary = path.with_suffix('.tmp')
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
