@@ -164,6 +164,11 @@ class DpafConfig:
         return tuple(name.strip() for name in self.taps.split(','))
 
 
+# A method's fields; a release has those of its own method alone.
+METHOD_SECTIONS = ('dpaf',)
+_ABSENT: Any = None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """How a run uses its machine; changes nothing of what is computed."""
@@ -205,7 +210,7 @@ class Config:
     data: DataConfig
     privacy: PrivacyConfig
     networks: NetworksConfig
-    dpaf: DpafConfig
+    dpaf: DpafConfig = _ABSENT
     run: RunConfig
     samples: SamplesConfig
     evaluation: EvaluationConfig
@@ -224,15 +229,19 @@ def from_config_dict(config: ConfigDict) -> Config:
     Raises:
         UserError: for an unknown or missing field, a wrong type, a value out of range.
     """
-    typed = _read(Config, config.to_dict(), 'config')
+    typed = from_public_dict(config.to_dict())
     _check_data(typed.data)
     _check_privacy(typed.privacy)
     return typed
 
 
 def from_public_dict(fields: Mapping[str, Any]) -> Config:
-    """Reads the config of a release, whose paths have been taken out."""
-    return _read(Config, fields, 'config')
+    """Reads the config of a release: without paths, and with its own method's fields alone."""
+    typed = _read(Config, fields, 'config')
+    if getattr(typed, typed.method, typed) is _ABSENT:
+        where = f'config.{typed.method}'
+        raise UserError(where, 'is missing', 'Start from configs/default.py')
+    return typed
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -251,7 +260,8 @@ def public_dict(config: Config) -> dict[str, Any]:
     fields['data']['source'] = public
     fields['data']['cache'] = ''
     fields['data']['annotations'] = ''
-    return fields
+    others = {name for name in METHOD_SECTIONS if name != config.method}
+    return {name: value for name, value in fields.items() if name not in others}
 
 
 def _read(cls: type[T], values: Mapping[str, Any], path: str) -> T:
@@ -265,6 +275,8 @@ def _read(cls: type[T], values: Mapping[str, Any], path: str) -> T:
     read: dict[str, Any] = {}
     for name, field in fields.items():
         where = f'{path}.{name}'
+        if name not in values and field.default is _ABSENT:
+            continue
         if name not in values:
             raise UserError(where, 'is missing', 'Start from configs/default.py')
         hint, value = hints[name], values[name]

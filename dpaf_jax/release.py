@@ -22,8 +22,9 @@ from dpaf_jax import pictures
 from dpaf_jax.config import Config, from_public_dict, public_dict
 from dpaf_jax.errors import UserError
 from dpaf_jax.model_card import model_card
-from dpaf_jax.networks import make_generator, to_uint8
+from dpaf_jax.networks import to_uint8
 from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.samplers import make_sampler
 
 T = TypeVar('T')
 BATCH = 500  # images generated in one call
@@ -61,13 +62,11 @@ class Release:
         """
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
-        generator = make_generator(self.config)
-        z_dim = self.config.networks.z_dim
+        sampler = make_sampler(self.config)
 
         @jax.jit
         def batch(params: Any, key: jax.Array, labels: jax.Array) -> jax.Array:
-            z = jax.random.normal(key, (BATCH, z_dim))
-            return to_uint8(generator.apply(params, z, labels))
+            return to_uint8(sampler.sample(params, key, labels))
 
         for start in range(0, len(labels), BATCH):
             part = np.zeros(BATCH, np.int32)
@@ -177,9 +176,7 @@ def _read_object(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _check_shapes(directory: pathlib.Path, config: Config, params: Any) -> None:
-    generator = make_generator(config)
-    z, labels = jnp.zeros((1, config.networks.z_dim)), jnp.zeros(1, jnp.int32)
-    expected = jax.eval_shape(generator.init, jax.random.key(0), z, labels)
+    expected = jax.eval_shape(make_sampler(config).init, jax.random.key(0))
     if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
         raise UserError(
             str(directory / GENERATOR),

@@ -197,6 +197,16 @@ def test_the_public_config_has_no_path(source, public):
     assert 'secret' not in json.dumps(fields)
 
 
+def test_a_release_needs_the_fields_of_its_own_method_alone():
+    fields = public_dict(from_config_dict(get_config()))
+    assert fields['method'] == 'dpaf' and 'dpaf' in fields
+    without = {name: value for name, value in fields.items() if name != 'dpaf'}
+    with pytest.raises(UserError, match=r'config\.dpaf: is missing'):
+        from_public_dict(without)
+    other = from_public_dict(without | {'method': 'another'})
+    assert other.dpaf is None and 'dpaf' not in public_dict(other)
+
+
 def test_the_public_config_is_strict_json_and_is_read_back():
     config = from_config_dict(changed(privacy__epsilon=math.inf))
     text = json.dumps(public_dict(config), allow_nan=False)

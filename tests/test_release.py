@@ -14,9 +14,9 @@ import tiny_runs
 from dpaf_jax import release as releases
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.errors import UserError
-from dpaf_jax.networks import make_generator
 from dpaf_jax.pipeline import Pipeline
 from dpaf_jax.release import Release, balanced_labels, load_release, write_release
+from dpaf_jax.samplers import make_sampler
 
 FILES = {
     'generator.safetensors',
@@ -50,13 +50,7 @@ class TestContent:
     def test_the_parameters_are_the_generators_and_nothing_else(self, made):
         names = set(safetensors.numpy.load_file(made / 'generator.safetensors'))
         config = load_release(made).config
-        generator = make_generator(config)
-        shapes = jax.eval_shape(
-            generator.init,
-            jax.random.key(0),
-            np.zeros((1, config.networks.z_dim), np.float32),
-            np.zeros(1, np.int32),
-        )
+        shapes = jax.eval_shape(make_sampler(config).init, jax.random.key(0))
         paths = jax.tree_util.tree_flatten_with_path(shapes)[0]
         assert names == {'/'.join(key.key for key in path) for path, _ in paths}
 

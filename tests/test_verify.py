@@ -23,10 +23,10 @@ from dpaf_jax import verify as command
 from dpaf_jax.config import from_public_dict
 from dpaf_jax.methods import dpaf
 from dpaf_jax.model_card import model_card
-from dpaf_jax.networks import make_generator
 from dpaf_jax.pipeline import FIXED_ENTROPY
 from dpaf_jax.privacy import independent
 from dpaf_jax.release import write_release
+from dpaf_jax.samplers import make_sampler
 from dpaf_jax.verification import contents, statement, verify
 from dpaf_jax.verification.statement import check_statement
 
@@ -49,8 +49,7 @@ def made(kind: str) -> pathlib.Path:
     plan = plan_once(config, NUMBER)
     if kind == 'fixed entropy':
         plan = dataclasses.replace(plan, guarantee=FIXED_ENTROPY)
-    z, labels = np.zeros((1, config.networks.z_dim), np.float32), np.zeros(1, np.int32)
-    params = jax.jit(make_generator(config).init)(jax.random.key(0), z, labels)
+    params = jax.jit(make_sampler(config).init)(jax.random.key(0))
     folder = pathlib.Path(tempfile.mkdtemp(prefix='dpaf_jax-verify-')) / 'release'
     write_release(folder, config, plan, params)
     return folder

@@ -8,16 +8,15 @@ from typing import Any
 
 import flax
 import jax
-import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
 
 from dpaf_jax.config import Config, from_public_dict, public_dict
 from dpaf_jax.errors import UserError
-from dpaf_jax.networks import make_generator
 from dpaf_jax.pictures import sample_grid
 from dpaf_jax.release import CONFIG, FILES, GENERATOR, PICTURE
+from dpaf_jax.samplers import make_sampler
 from dpaf_jax.verification.check import Check
 
 PER_CLASS = 8  # pictures of each class in samples.png
@@ -113,8 +112,7 @@ def check_generator(path: pathlib.Path, config: Config) -> Check:
 
 
 def _generator_tensors(config: Config) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    z, labels = jnp.zeros((1, config.networks.z_dim)), jnp.zeros(1, jnp.int32)
-    shapes = jax.eval_shape(make_generator(config).init, jax.random.key(0), z, labels)
+    shapes = jax.eval_shape(make_sampler(config).init, jax.random.key(0))
     flat = flax.traverse_util.flatten_dict(shapes, sep='/')
     return {name: (leaf.shape, np.dtype(leaf.dtype)) for name, leaf in flat.items()}
 

@@ -1,0 +1,58 @@
+"""From released parameters to images: each method's sampler, by the method's name.
+
+Neither data nor training code can be reached from here: a release needs no more.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from dpaf_jax.config import Config
+from dpaf_jax.networks import Generator, make_generator
+
+Params = Any
+
+
+class Sampler(Protocol):
+    """Draws images of given classes."""
+
+    def init(self, key: jax.Array) -> Params:
+        """Random parameters, as training starts from: their names and shapes."""
+
+    def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
+        """[B] int32 labels to [B, H, W, C] float32 images in [-1, 1]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LatentSampler:
+    """One pass of a generator network over normal draws."""
+
+    generator: Generator
+    z_dim: int
+
+    def init(self, key: jax.Array) -> Params:
+        """See `Sampler`."""
+        z, labels = jnp.zeros((1, self.z_dim)), jnp.zeros(1, jnp.int32)
+        return self.generator.init(key, z, labels)
+
+    def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
+        """See `Sampler`."""
+        z = jax.random.normal(key, (len(labels), self.z_dim))
+        images: jax.Array = self.generator.apply(params, z, labels)
+        return images
+
+
+def latent_sampler(config: Config) -> LatentSampler:
+    """Of the generator that reverses the discriminator."""
+    return LatentSampler(make_generator(config), config.networks.z_dim)
+
+
+SAMPLERS: dict[str, Callable[[Config], Sampler]] = {'dpaf': latent_sampler}
+
+
+def make_sampler(config: Config) -> Sampler:
+    """The sampler of a config's method, which must be known."""
+    return SAMPLERS[config.method](config)
