@@ -10,11 +10,13 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from dpaf_jax.command import fail
+from dpaf_jax.command import fail, parse
 from dpaf_jax.errors import UserError
 
 _ATTACK = flags.DEFINE_string('attack', None, 'membership or memorisation.')
-_WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of a finished run.')
+_WORKDIR = flags.DEFINE_string(
+    'workdir', None, 'Folder of a finished run.', allow_override=True
+)
 _DATA = flags.DEFINE_string(
     'data', None, "Folder of the prepared data; default: the workdir's private/data."
 )
@@ -42,5 +44,10 @@ def main(argv: Sequence[str]) -> None:
     print(f'in {target.folder}: {WARNING}')
 
 
+def run() -> None:
+    """Entry point."""
+    app.run(main, flags_parser=parse)
+
+
 if __name__ == '__main__':
-    app.run(main)
+    run()

@@ -12,10 +12,13 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from dpaf_jax.command import CONFIG, fail, parse, prepare_jax
+from dpaf_jax.command import fail, prepare_jax
+from dpaf_jax.config_flag import CONFIG, parse
 from dpaf_jax.errors import UserError
 
-_OUT = flags.DEFINE_string('out', None, 'Folder for audit.json and audit.png.')
+_OUT = flags.DEFINE_string(
+    'out', None, 'Folder for audit.json and audit.png.', allow_override=True
+)
 _DEVICES = flags.DEFINE_list(
     'devices', ['1', '8'], 'Numbers of devices on which mechanisms are checked.'
 )

@@ -13,10 +13,13 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from dpaf_jax.command import CONFIG, fail, parse, prepare_jax
+from dpaf_jax.command import fail, prepare_jax
+from dpaf_jax.config_flag import CONFIG, parse
 from dpaf_jax.errors import UserError
 
-_WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run; made if absent.')
+_WORKDIR = flags.DEFINE_string(
+    'workdir', None, 'Folder of the run; made if absent.', allow_override=True
+)
 _STAGE = flags.DEFINE_string(
     'stage',
     'all',

@@ -1,19 +1,19 @@
 """Draws a synthetic data set from a release: python -m dpaf_jax.sample --help."""
 
 import pathlib
-import sys
 from collections.abc import Sequence
 
 import numpy as np
 from absl import app, flags
 
+from dpaf_jax.command import fail, parse
 from dpaf_jax.errors import UserError
 from dpaf_jax.export import write_folder, write_npz
 from dpaf_jax.release import Release, balanced_labels, load_release
 
-EXIT_BAD_INPUT = 2
-
-_RELEASE = flags.DEFINE_string('release', None, 'Folder of the release.', required=True)
+_RELEASE = flags.DEFINE_string(
+    'release', None, 'Folder of the release.', allow_override=True
+)
 _NUM = flags.DEFINE_integer('num', 60000, 'How many images.', lower_bound=1)
 _OUT = flags.DEFINE_string(
     'out',
@@ -21,7 +21,7 @@ _OUT = flags.DEFINE_string(
     'A .npz file (images uint8 [N, H, W, C], labels int32 [N]), or a folder that gets '
     'train/<label>/<index>.png: torchvision (ImageFolder on train/), Hugging Face datasets '
     '("imagefolder") and TFDS (folder_dataset.ImageFolder) read it.',
-    required=True,
+    allow_override=True,
 )
 _SEED = flags.DEFINE_integer('seed', None, 'Of the latent draws; default: a new one.')
 _PRIOR = flags.DEFINE_list(
@@ -32,7 +32,9 @@ _PRIOR = flags.DEFINE_list(
 def main(argv: Sequence[str]) -> None:
     """The command."""
     if len(argv) > 1:
-        raise app.UsageError(f'unknown argument {argv[1]!r}: flags start with --')
+        fail(f'unknown argument {argv[1]!r}: flags start with --')
+    if _RELEASE.value is None or _OUT.value is None:
+        fail('--release and --out are needed; see python -m dpaf_jax.sample --help')
     try:
         release = load_release(pathlib.Path(_RELEASE.value))
         labels = balanced_labels(_NUM.value, _prior(release))
@@ -43,8 +45,7 @@ def main(argv: Sequence[str]) -> None:
         else:
             write_folder(out, release, labels, _SEED.value)
     except (UserError, OSError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        sys.exit(EXIT_BAD_INPUT)
+        fail(str(error))
     print(f'{_NUM.value} synthetic images in {_OUT.value}')
 
 
@@ -65,5 +66,10 @@ def _prior(release: Release) -> tuple[float, ...]:
     return prior
 
 
+def run() -> None:
+    """Entry point."""
+    app.run(main, flags_parser=parse)
+
+
 if __name__ == '__main__':
-    app.run(main)
+    run()

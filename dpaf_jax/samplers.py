@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.config import Config
+from dpaf_jax.errors import UserError
 from dpaf_jax.networks import Generator, make_generator
 
 Params = Any
@@ -54,5 +55,11 @@ SAMPLERS: dict[str, Callable[[Config], Sampler]] = {'dpaf': latent_sampler}
 
 
 def make_sampler(config: Config) -> Sampler:
-    """The sampler of a config's method, which must be known."""
+    """The sampler of a config's method; UserError for an unknown one."""
+    if config.method not in SAMPLERS:
+        raise UserError(
+            'config.method',
+            f'is {config.method!r}',
+            f'Choose one of {", ".join(SAMPLERS)}',
+        )
     return SAMPLERS[config.method](config)

@@ -12,24 +12,27 @@ import os
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from absl import app, flags
 
-EXIT_REJECTED, EXIT_BAD_INPUT = 1, 2
+from dpaf_jax.command import fail, parse
 
-_RELEASE = flags.DEFINE_string('release', None, 'Folder of the release.')
+EXIT_REJECTED = 1
+
+_RELEASE = flags.DEFINE_string(
+    'release', None, 'Folder of the release.', allow_override=True
+)
 
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
     if len(argv) > 1:
-        _fail(f'unknown argument {argv[1]!r}: flags start with --')
+        fail(f'unknown argument {argv[1]!r}: flags start with --')
     if _RELEASE.value is None:
-        _fail('--release is needed; see python -m dpaf_jax.verify --help')
+        fail('--release is needed; see python -m dpaf_jax.verify --help')
     directory = pathlib.Path(_RELEASE.value)
     if not directory.is_dir():
-        _fail(f'{directory}: no such folder')
+        fail(f'{directory}: no such folder')
     # Arithmetic and shapes only; must not wait for an accelerator.
     os.environ['JAX_PLATFORMS'] = 'cpu'
     from dpaf_jax.verification import verify
@@ -40,22 +43,9 @@ def main(argv: Sequence[str]) -> None:
         sys.exit(EXIT_REJECTED)
 
 
-def _fail(message: str) -> NoReturn:
-    print(f'error: {message}', file=sys.stderr)
-    sys.exit(EXIT_BAD_INPUT)
-
-
-def _parse(argv: Sequence[str]) -> list[str]:
-    try:
-        rest: list[str] = flags.FLAGS(list(argv))
-        return rest
-    except flags.Error as error:
-        _fail(str(error))
-
-
 def run() -> None:
     """Entry point."""
-    app.run(main, flags_parser=_parse)
+    app.run(main, flags_parser=parse)
 
 
 if __name__ == '__main__':

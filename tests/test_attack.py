@@ -147,7 +147,7 @@ def files(folder):
 def command(*args):
     from dpaf_jax import attack
 
-    return tiny_runs.call(lambda: attack.app.run(attack.main), 'dpaf_jax.attack', *args)
+    return tiny_runs.call(attack.run, 'dpaf_jax.attack', *args)
 
 
 def test_results_lie_under_nonprivate_alone_and_say_so(workdir, monkeypatch):

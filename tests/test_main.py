@@ -53,6 +53,13 @@ def test_help_teaches(tmp_path):
         assert word in done.stdout
 
 
+def test_one_process_may_import_every_command():
+    done = tiny_runs.run_python(
+        '-c', 'from dpaf_jax import attack, audit, main, sample, verify'
+    )
+    assert (done.returncode, done.stderr) == (0, '')
+
+
 def test_the_plan_touches_neither_image_nor_accelerator(tmp_path):
     done = tiny_runs.run_python(
         *('-c', PLAN, '--config=../configs/mnist.py', f'--workdir={tmp_path}/run'),

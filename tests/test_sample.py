@@ -13,10 +13,9 @@ from PIL import Image
 SCRIPT = """
 import json, sys
 import tiny_runs
-from absl import app
 from dpaf_jax import sample
 outcomes = [
-    tiny_runs.call(lambda: app.run(sample.main), 'dpaf_jax.sample', *args)
+    tiny_runs.call(sample.run, 'dpaf_jax.sample', *args)
     for args in json.loads(sys.argv[1])
 ]
 print(json.dumps({'outcomes': outcomes, 'modules': sorted(sys.modules)}))
@@ -192,7 +191,7 @@ def test_tfds_reads_the_folder(session):
         ('negative prior', '--prior: is -0.5,1.5. Give 2 numbers'),
         ('prior of words', '--prior: is some,more. Give 2 numbers'),
         ('no images', '--num=0: 0 is not a positive integer'),
-        ('no place', 'Flag --out must have a value'),
+        ('no place', '--release and --out are needed'),
         ('no release', 'nowhere/generator.safetensors: is missing. Give the folder'),
         ('damaged release', 'damaged/privacy.json: is damaged'),
         ('stray word', "unknown argument 'stray'"),
