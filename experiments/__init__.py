@@ -1,0 +1,1 @@
+"""Measurements that support the docs; not part of the package."""
