@@ -3,8 +3,9 @@
 Adaptive composition grants that at each step the sum is a function of the data, of what
 was released before, and of fresh coins. So both data sets are given the same released
 iterates of all that noise covers, samples and noise, and only what is *not* released may
-differ: as published, each has its own head, trained along those iterates. The claim is that the sums differ by at most
-the sensitivity where the record is in the sample, and not at all where it is not.
+differ: as published, each has its own head, trained along those iterates. The claim is
+that the sums differ by at most the sensitivity where the record is in the sample, and not
+at all where it is not.
 """
 
 import dataclasses
