@@ -12,12 +12,15 @@ leave_one_out.png. Exit status 1 if the certified mode was caught.
 import dataclasses
 import pathlib
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from absl import app, flags
+
+from dpaf_jax.command import fail, parse, prepare_jax
 
 EXIT_CAUGHT = 1
 CONFIDENCE = 0.999
@@ -132,7 +135,8 @@ def measure(steps: int) -> dict[str, Any]:
     fields.dpaf.classifier.batch_size = fields.dpaf.batch_size
     fields.privacy.budgets = '2,rest,2'  # the theorem cannot state 0.1 for so few
     made = {}
-    with _scratch() as folder:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch) / 'data'
         for guarantee in ('as_published', 'certified'):
             fields.privacy.guarantee = guarantee
             config = from_config_dict(fields)
@@ -145,18 +149,6 @@ def measure(steps: int) -> dict[str, Any]:
             keys = RunKeys(bytes(32), 'experiment')
             made[guarantee] = leave_one_out(classifier, data, records, steps, keys)
     return made
-
-
-def _scratch() -> Any:
-    import contextlib
-    import tempfile
-
-    @contextlib.contextmanager
-    def folder() -> Any:
-        with tempfile.TemporaryDirectory() as name:
-            yield pathlib.Path(name) / 'data'
-
-    return folder()
 
 
 def describe(made: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -203,8 +195,8 @@ def plot(made: dict[str, Any]) -> Any:
 def main(argv: Sequence[str]) -> None:
     """The command."""
     if len(argv) > 1 or _OUT.value is None:
-        print('error: give --out=<folder>; see --help', file=sys.stderr)
-        sys.exit(2)
+        fail('give --out=<folder>; see python -m experiments.published_leak --help')
+    prepare_jax()
     # Imported late, so that --help answers at once.
     from dpaf_jax.pictures import save_png
     from dpaf_jax.workdir import write_json
@@ -240,4 +232,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main)
+    app.run(main, flags_parser=parse)

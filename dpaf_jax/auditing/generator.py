@@ -23,9 +23,9 @@ from dpaf_jax.auditing.findings import Check
 from dpaf_jax.auditing.mechanisms import Outcome
 from dpaf_jax.auditing.target import MethodAudit
 from dpaf_jax.config import Config
-from dpaf_jax.networks import make_generator
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.run import Run
+from dpaf_jax.samplers import make_sampler
 
 NUM_EXAMPLES = 64
 SEEN = 200  # images of the generator that the attack averages
@@ -75,9 +75,8 @@ def _score(
     config: Config, params: Any, images: np.ndarray, labels: np.ndarray
 ) -> float:
     """How much the generator's mean image of the canary's class leans to the canary."""
-    generator = make_generator(config)
-    z = np.random.default_rng(5).normal(size=(SEEN, config.networks.z_dim))
-    made = generator.apply(params, z.astype(np.float32), np.full(SEEN, labels[-1]))
+    wanted = np.full(SEEN, labels[-1], np.int32)
+    made = make_sampler(config).sample(params, jax.random.key(5), wanted)
     others = images[:-1].mean(axis=0) / 127.5 - 1
     canary = images[-1] / 127.5 - 1 - others
     return float(
