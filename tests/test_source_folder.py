@@ -1,0 +1,169 @@
+"""A folder of pictures: what is read, and what is refused by name."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+from sources import (
+    encode,
+    make_config,
+    pixels_of,
+    prepared,
+    refused,
+    rows,
+    write_picture,
+)
+
+from dpaf_jax.config import DataConfig
+
+
+class TestFolder:
+    def config(self, root: pathlib.Path, **changes: Any) -> DataConfig:
+        fields: dict[str, Any] = {
+            'source': f'folder:{root}',
+            'image_size': 8,
+            'channels': 3,
+            'num_classes': 2,
+            'test_fraction': 0.4,
+        }
+        return make_config(**(fields | changes))
+
+    @pytest.fixture
+    def root(self, tmp_path: pathlib.Path) -> pathlib.Path:
+        """Twenty pictures in the classes 'cat' and 'dog'."""
+        root = tmp_path / 'pictures'
+        for i in range(20):
+            write_picture(root / ('cat', 'dog')[i % 2] / f'{i:03d}.png', i)
+        return root
+
+    def test_class_names_are_the_sorted_folders(self, root, tmp_path):
+        dataset = prepared(self.config(root), tmp_path)
+        assert dataset.manifest.class_names == ('cat', 'dog')
+        cats = rows(np.stack([pixels_of(i) for i in range(0, 20, 2)]))
+        for images, labels in (
+            (dataset.images, dataset.labels),
+            (dataset.test_images, dataset.test_labels),
+        ):
+            assert [int(row.tobytes() not in cats) for row in images] == list(labels)
+        assert len(dataset.images) + len(dataset.test_images) == 20
+
+    def test_a_record_stays_on_its_side_when_others_go(self, root, tmp_path):
+        before = prepared(self.config(root), tmp_path)
+        (root / 'cat' / '004.png').unlink()
+        (root / 'dog' / '007.png').unlink()
+        (tmp_path / 'second').mkdir()
+        after = prepared(self.config(root), tmp_path / 'second')
+        assert rows(after.images) <= rows(before.images)
+        assert rows(after.test_images) <= rows(before.test_images)
+
+    def test_train_and_test_folders_are_the_splits(self, root, tmp_path):
+        (tmp_path / 'split').mkdir()
+        root.rename(tmp_path / 'split' / 'train')
+        for i in range(4):
+            name = f'test/{("cat", "dog")[i % 2]}/deeper/{i}.PNG'
+            write_picture(tmp_path / 'split' / name, 100 + i)
+        dataset = prepared(self.config(tmp_path / 'split', test_fraction=0.0), tmp_path)
+        assert (len(dataset.images), list(dataset.test_labels)) == (20, [0, 0, 1, 1])
+
+    def test_a_class_may_be_called_train(self, root, tmp_path):
+        (root / 'dog').rename(root / 'train')
+        dataset = prepared(self.config(root), tmp_path)
+        assert dataset.manifest.class_names == ('cat', 'train')
+
+    def test_other_files_are_passed_over(self, root, tmp_path):
+        for name in ('cat/readme.txt', 'dog/._001.png', '.git/x.png', 'notes.md'):
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_text('no picture')
+        dataset = prepared(self.config(root), tmp_path)
+        assert len(dataset.images) + len(dataset.test_images) == 20
+
+    def test_a_class_that_only_test_has(self, root, tmp_path):
+        (tmp_path / 'split').mkdir()
+        root.rename(tmp_path / 'split' / 'train')
+        write_picture(tmp_path / 'split' / 'test' / 'emu' / '0.png', 0)
+        refused(self.config(tmp_path / 'split'), tmp_path, 'test: has the class emu')
+
+    def test_mixed_sizes_name_both_files(self, root, tmp_path):
+        write_picture(root / 'dog' / '999.png', 0, height=9, width=10)
+        match = r'dog/999.png is 9 x 10 .*cat/000.png is 8 x 8.*one size first'
+        refused(self.config(root), tmp_path, match)
+
+    @pytest.mark.parametrize('form', ['PNG', 'JPEG'])
+    @pytest.mark.parametrize('keep', [0, 20, 0.5, 0.9])
+    def test_a_truncated_picture_is_named(self, root, tmp_path, form, keep):
+        content = encode(pixels_of(3, 64, 64), form)
+        length = keep if isinstance(keep, int) else int(keep * len(content))
+        (root / 'dog' / '003.png').write_bytes(content[:length])
+        refused(self.config(root), tmp_path, 'dog/003.png is (truncated|not a picture)')
+
+    def test_a_picture_that_cannot_be_read_is_named(self, root, tmp_path):
+        (root / 'dog' / '003.png').unlink()
+        (root / 'dog' / '003.png').symlink_to('/no/such/file')
+        refused(self.config(root), tmp_path, 'dog/003.png: cannot be read')
+
+    def test_a_class_without_pictures(self, root, tmp_path):
+        (root / 'emu').mkdir()
+        config = self.config(root, num_classes=3)
+        refused(config, tmp_path, r'class 2 \(emu\) has no training images')
+
+    def test_another_number_of_classes(self, root, tmp_path):
+        config = self.config(root, num_classes=3)
+        refused(config, tmp_path, 'config.data.num_classes: is 3.*2 classes')
+
+    def test_empty_folders_and_files(self, tmp_path):
+        (tmp_path / 'empty').mkdir()
+        match = 'empty: holds no pictures.*sub-folder a class'
+        refused(self.config(tmp_path / 'empty'), tmp_path, match)
+        (tmp_path / 'file').touch()
+        refused(self.config(tmp_path / 'file'), tmp_path, 'config.data.source.*a file')
+
+    def table(self, root: pathlib.Path, text: str) -> DataConfig:
+        for i in range(6):
+            write_picture(root / f'{i}.png', i)
+        (root / 'labels.csv').write_text(text, encoding='utf-8')
+        return self.config(root)
+
+    def test_a_table_of_numbers(self, tmp_path):
+        text = '\ufefffile,label,age\n' + ''.join(
+            f'{i}.png,{i % 2},40\n' for i in range(6)
+        )
+        dataset = prepared(self.table(tmp_path / 'x', text), tmp_path)
+        every = {pixels_of(i).tobytes(): i % 2 for i in range(6)}
+        assert [every[row.tobytes()] for row in dataset.images] == list(dataset.labels)
+        assert len(dataset.images) + len(dataset.test_images) == 6
+
+    def test_a_table_of_names_with_splits(self, tmp_path):
+        text = 'file,label,split\n' + ''.join(
+            f'{i}.png,{("sick", "fit")[i % 2]},{"test" if i > 3 else "train"}\n'
+            for i in range(6)
+        )
+        dataset = prepared(self.table(tmp_path / 'x', text), tmp_path)
+        assert dataset.manifest.class_names == ('fit', 'sick')
+        assert list(dataset.labels) == [1, 0, 1, 0]
+        np.testing.assert_array_equal(dataset.test_images[0], pixels_of(4))
+
+    @pytest.mark.parametrize(
+        ('text', 'match'),
+        [
+            ('name,class\n', 'labels.csv: lacks the columns file and label'),
+            ('', 'labels.csv: lacks the columns file and label'),
+            ('file,label\n', 'x: holds no pictures'),
+            ('file,label\n0.png,0\n9.png,1\n', 'line 3: names 9.png, which does not'),
+            ('file,label\n0.png,0\n./0.png,1\n', 'line 3: lists 0.png a second time'),
+            ('file,label\n0.png\n', 'line 2: has no file or no label'),
+            ('file,label,split\n0.png,0,val\n', 'line 2: has a split other than'),
+            ('file,label,split\n0.png,0\n', 'line 2: has a split other than'),
+            (
+                'file,label,split\n0.png,0,train\n1.png,5,train\n',
+                r'the label of 1.png is outside 0 \.\. 1',
+            ),
+        ],
+    )
+    def test_a_bad_table_names_the_line(self, tmp_path, text, match):
+        refused(self.table(tmp_path / 'x', text), tmp_path, match)
+
+    def test_a_table_in_another_encoding(self, tmp_path):
+        config = self.table(tmp_path / 'x', '')
+        (tmp_path / 'x' / 'labels.csv').write_bytes(b'file,label\n\xff\xfe.png,0\n')
+        refused(config, tmp_path, 'labels.csv: is not a table.*UTF-8')
