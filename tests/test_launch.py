@@ -64,6 +64,8 @@ class Cluster:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            # As from a terminal, also where the tests run under nohup.
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         )
         self.started.append(process)
         return process
