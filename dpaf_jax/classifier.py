@@ -26,6 +26,7 @@ from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.rows import sin_maps
+from dpaf_jax.units import Units
 
 Params = dict[str, Any]
 
@@ -36,33 +37,6 @@ class ClassifierState(NamedTuple):
     params: Params
     optimizer: optax.OptState
     plain_optimizer: optax.OptState  # of the unprotected part; as_published only
-
-
-class Units(NamedTuple):
-    """One draw on one device, with images gathered.
-
-    Attributes:
-        images: [U, M, H, W, C] uint8.
-        labels: [U, M] int32.
-        is_padding_example: [U, M] bool.
-    """
-
-    images: parallel.HostOrDevice
-    labels: parallel.HostOrDevice
-    is_padding_example: parallel.HostOrDevice
-
-    def without_padding(self) -> 'Units':
-        """Padding holds nothing: its slots point at some record, here they become black.
-
-        Weights of 0 would not do: a feature that is NaN stays NaN, so one record's
-        could empty every group.
-        """
-        blank = self.is_padding_example
-        return Units(
-            jnp.where(blank[..., None, None, None], 0, self.images),
-            jnp.where(blank, 0, self.labels),
-            blank,
-        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import optax
 
 from dpaf_jax import losses, parallel
-from dpaf_jax.classifier import Units
 from dpaf_jax.gan import Gan, GanState, Params, StepKeys
 from dpaf_jax.networks import label_planes, to_float
 from dpaf_jax.privacy.aggregation import simplified_instance_norm
@@ -25,6 +24,7 @@ from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.rows import sin_maps
+from dpaf_jax.units import Units
 
 
 def _unit_loss(

@@ -6,19 +6,20 @@ device still computes the window before. Either way the same records reach the s
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from dpaf_jax import parallel
-from dpaf_jax.classifier import Units
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.run import Run
+from dpaf_jax.units import Units
 
 FILL = {'indices': 0, 'is_padding_example': True}
 SHARE = 0.4  # of a device's memory that the images may take
+CHUNK = 1024  # images per device and call where a query reads the whole data set
 
 
 class Feed:
@@ -76,6 +77,28 @@ def gather(data: Mapping[str, Any], draw: Mapping[str, Any]) -> Units:
     if data:
         source = {name: value[draw['indices']] for name, value in data.items()}
     return Units(source['images'], source['labels'], draw['is_padding_example'])
+
+
+def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[Units]:
+    """The whole data set once, in chunks of one shape, dealt to the devices.
+
+    Args:
+        run: its data and devices.
+        present: [n] bool, records that take part; default: all of them.
+
+    Yields:
+        Singletons with a device axis in front; padded slots point at the first record.
+    """
+    images, labels = run.data.images, run.data.labels
+    number = len(run.devices)
+    for start in range(0, len(labels), CHUNK * number):
+        index = np.arange(start, start + CHUNK * number)
+        absent = index >= len(labels)
+        index = np.where(absent, 0, index)
+        if present is not None:
+            absent = absent | ~present[index]
+        chunk = Units(images[index][:, None], labels[index][:, None], absent[:, None])
+        yield Units(*(parallel.deal(x, number, 0, 0) for x in chunk))
 
 
 def _memory(devices: Any) -> float:

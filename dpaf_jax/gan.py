@@ -19,8 +19,8 @@ import numpy as np
 import optax
 
 from dpaf_jax import parallel
-from dpaf_jax.classifier import Units
 from dpaf_jax.config import Config
+from dpaf_jax.fakes import prior_labels, share_of_fakes
 from dpaf_jax.networks import Networks, to_float
 from dpaf_jax.optimizers import make_optimizer
 from dpaf_jax.privacy.aggregation import aggregate, dpagg
@@ -29,6 +29,8 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.rows import RowLayout, features, init_fourier
+from dpaf_jax.samplers import LatentSampler
+from dpaf_jax.units import Units
 
 Params = dict[str, Any]
 Use = jax.Array | int
@@ -229,15 +231,13 @@ class Gan:
         self, generator: Params, key: jax.Array, labels: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """This device's share of a batch of fakes: images, labels, is_padding."""
-        z = jax.random.normal(key, (len(labels), self.networks.z_dim))
-        z, is_padding = parallel.my_share(z, self.num_devices)
-        labels, _ = parallel.my_share(labels, self.num_devices)
-        return self.networks.generator.apply(generator, z, labels), labels, is_padding
+        net = self.networks
+        sampler = LatentSampler(net.generator, net.z_dim)
+        return share_of_fakes(sampler, generator, key, labels, self.num_devices)
 
     def random_labels(self, key: jax.Array, number: int) -> jax.Array:
         """[number] int32 drawn from the public prior."""
-        logits = jnp.log(jnp.array(self.config.data.prior))
-        return jax.random.categorical(key, logits, shape=(number,))
+        return prior_labels(self.config.data.prior, key, number)
 
     def fake_aggregate(
         self, state: GanState, generator: Params, keys: StepKeys, use: Use = 0

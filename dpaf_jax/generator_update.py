@@ -12,6 +12,7 @@ import optax
 
 from dpaf_jax import losses, parallel
 from dpaf_jax.gan import Gan, GanState, Metrics, Params, StepKeys
+from dpaf_jax.optimizers import moving_average
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.rows import sin_maps
 
@@ -45,10 +46,7 @@ def generator_step(
     )
     generator = optax.apply_updates(state.generator, updates)
     steps = state.generator_steps + 1
-    decay = jnp.minimum(weights.ema_decay, (1 + steps) / (10 + steps))
-    average = optax.incremental_update(generator, state.average, 1 - decay)
-    if weights.ema_decay == 0:
-        average = generator
+    average = moving_average(state.average, generator, steps, weights.ema_decay)
     state = state._replace(
         generator=generator,
         average=average,

@@ -1,5 +1,9 @@
 """Optimisers by the name that a config gives."""
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import optax
 
 _MAKERS = {
@@ -26,3 +30,20 @@ def make_optimizer(
     if cosine_steps:
         rate = optax.cosine_decay_schedule(learning_rate, cosine_steps, FINAL_SHARE)
     return optax.flatten(_MAKERS[name](rate))
+
+
+def moving_average(
+    average: Any, params: Any, steps: jax.Array | int, decay: float
+) -> Any:
+    """Moves the average of parameters towards their latest value, faster at the start.
+
+    Args:
+        average: so far, a tree.
+        params: the latest, a tree of the same structure.
+        steps: updates done, this one included.
+        decay: per update once warm, in [0, 1); 0 keeps no average but the latest.
+    """
+    if decay == 0:
+        return params
+    warm = jnp.minimum(decay, (1 + steps) / (10 + steps))
+    return optax.incremental_update(params, average, 1 - warm)

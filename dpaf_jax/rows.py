@@ -9,12 +9,12 @@ import jax.numpy as jnp
 
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
+from dpaf_jax.fourier import reduced
 from dpaf_jax.networks import Layout, Networks, label_planes, make_layout
 from dpaf_jax.privacy.aggregation import simplified_instance_norm
 
 TAPS = ('count', 'pixels', 'fourier', 'conv1', 'conv2')
 FOURIER_COLUMNS = 1024
-FOURIER_SIDE = 32  # larger images are reduced to this: the weights would be huge
 # Length scale of the Fourier features per unit of sqrt(pixels): images of one class are
 # about this far apart, so the features tell them apart but do not single them out.
 FOURIER_SCALE = 0.2
@@ -162,7 +162,7 @@ def features(
         'conv2': maps2,
     }
     if fourier := params.get('fourier'):
-        small = _reduced(light).reshape(len(images), -1)
+        small = reduced(light).reshape(len(images), -1)
         waves = jnp.cos(small @ fourier['weights'] + fourier['phases'])
         taps['fourier'] = _unit(waves)
     return taps
@@ -174,16 +174,6 @@ def _unit(vectors: jax.Array) -> jax.Array:
     return vectors * jax.lax.rsqrt(square + 1e-6)
 
 
-def _reduced(images: jax.Array) -> jax.Array:
-    """Means over squares, so that the side is at most FOURIER_SIDE."""
-    batch, side, _, channels = images.shape
-    factor = -(-side // FOURIER_SIDE)
-    short = side // factor
-    cut = images[:, : short * factor, : short * factor]
-    squares = cut.reshape(batch, short, factor, short, factor, channels)
-    return jnp.mean(squares, axis=(2, 4))
-
-
 def init_fourier(key: jax.Array, image: jax.Array) -> dict[str, jax.Array]:
     """Random Fourier features of an image (Rahimi and Recht 2007): never trained.
 
@@ -191,7 +181,7 @@ def init_fourier(key: jax.Array, image: jax.Array) -> dict[str, jax.Array]:
         key: public coins.
         image: [1, H, W, C]; gives the shape.
     """
-    pixels = _reduced(image).size
+    pixels = reduced(image).size
     key_weights, key_phases = jax.random.split(key)
     weights = jax.random.normal(key_weights, (pixels, FOURIER_COLUMNS))
     phases = jax.random.uniform(key_phases, (FOURIER_COLUMNS,), maxval=2 * math.pi)

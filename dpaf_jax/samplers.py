@@ -9,10 +9,13 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from PIL import Image
 
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
-from dpaf_jax.networks import Generator, make_generator
+from dpaf_jax.networks import Generator, make_generator, to_uint8
+from dpaf_jax.pictures import sample_grid
 
 Params = Any
 
@@ -63,3 +66,13 @@ def make_sampler(config: Config) -> Sampler:
             f'Choose one of {", ".join(SAMPLERS)}',
         )
     return SAMPLERS[config.method](config)
+
+
+def preview(
+    config: Config, params: Params, key: jax.Array, per_class: int = 8
+) -> Image.Image:
+    """A picture of samples, a row per class: what progress is judged by."""
+    k = config.data.num_classes
+    labels = np.repeat(np.arange(k), per_class)
+    made = jax.jit(make_sampler(config).sample)(params, key, labels)
+    return sample_grid(np.asarray(to_uint8(made)), labels, k, per_class)

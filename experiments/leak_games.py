@@ -29,11 +29,12 @@ from ml_collections import ConfigDict
 
 from configs import default
 from dpaf_jax import parallel
-from dpaf_jax.classifier import Classifier, Units
+from dpaf_jax.classifier import Classifier
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.methods import dpaf
 from dpaf_jax.networks import make_networks
 from dpaf_jax.privacy.plan import Mechanism
+from dpaf_jax.units import Units
 
 GUARANTEES = ('as_published', 'certified')
 SIDE, CLASSES = 8, 2

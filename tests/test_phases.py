@@ -12,7 +12,7 @@ import pytest
 import tiny
 from scipy import stats
 
-from dpaf_jax import parallel
+from dpaf_jax import feed, parallel
 from dpaf_jax.classifier import Classifier
 from dpaf_jax.conv2_update import conv2_step
 from dpaf_jax.feed import Feed, gather
@@ -97,7 +97,7 @@ def trained(mode, devices=1, unrolls=True):
     run, gan, phase, start = gan_phase(devices, **MODES[mode])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, 'unrolls', property(lambda self: unrolls))
-        patch.setattr(dpaf_phases, 'CHUNK', 2)
+        patch.setattr(feed, 'CHUNK', 2)
         return start, train(run, phase, start), gan
 
 
@@ -252,7 +252,7 @@ def test_the_generators_average_lags_behind_it():
 
 @pytest.mark.parametrize('devices', [1, 8])
 def test_one_shot_dpagg_is_the_clipped_sum_over_each_class(devices, monkeypatch):
-    monkeypatch.setattr(dpaf_phases, 'CHUNK', 3)  # 40 records: the last chunk is short
+    monkeypatch.setattr(feed, 'CHUNK', 3)  # 40 records: the last chunk is short
     run, gan, phase, start = gan_phase(devices, sigma=0.0, **MODES['one shot'])
     state = phase._release(parallel.replicate(start, run.devices), 0)
     made = parallel.unreplicate(state.latest) * np.asarray(gan.expected_counts)

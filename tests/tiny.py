@@ -12,7 +12,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from configs import default
-from dpaf_jax.classifier import Units
 from dpaf_jax.config import Config, from_config_dict
 from dpaf_jax.data import Dataset, Manifest
 from dpaf_jax.data.manifest import Settings
@@ -23,6 +22,7 @@ from dpaf_jax.privacy.exact import ExactSum
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.run import Run
+from dpaf_jax.units import Units
 
 NUM_EXAMPLES = 40
 ENTROPY = bytes(range(32))

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from dpaf_jax.classifier import Units
 from dpaf_jax.config import Config, DataConfig
 from dpaf_jax.data import Dataset, Manifest
 from dpaf_jax.data.manifest import Settings
+from dpaf_jax.units import Units
 
 
 def extremes(data: DataConfig, number: int) -> np.ndarray:

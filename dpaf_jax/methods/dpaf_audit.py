@@ -19,7 +19,7 @@ import optax
 from dpaf_jax import parallel
 from dpaf_jax.auditing import canaries
 from dpaf_jax.auditing.target import AuditTarget, Draws, Release, Scene, Trace
-from dpaf_jax.classifier import Classifier, Units
+from dpaf_jax.classifier import Classifier
 from dpaf_jax.config import Config
 from dpaf_jax.conv2_update import conv2_step
 from dpaf_jax.gan import Gan, StepKeys
@@ -29,6 +29,7 @@ from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.rows import make_row_layout
 from dpaf_jax.run import Run
+from dpaf_jax.units import Units
 
 UNITS, MEMBERS = 8, 2
 CROWD = 96

@@ -15,21 +15,21 @@ import numpy as np
 from PIL import Image
 
 from dpaf_jax import parallel
-from dpaf_jax.classifier import Classifier, ClassifierState, Units
+from dpaf_jax.classifier import Classifier, ClassifierState
 from dpaf_jax.conv2_update import conv2_step
-from dpaf_jax.feed import Feed, gather
+from dpaf_jax.feed import Feed, every_record, gather
 from dpaf_jax.gan import Gan, GanState, StepKeys
 from dpaf_jax.generator_update import generator_step
-from dpaf_jax.networks import to_uint8
-from dpaf_jax.pictures import sample_grid
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
 from dpaf_jax.run import Run
+from dpaf_jax.samplers import preview
+from dpaf_jax.units import Units
+from dpaf_jax.windows import repeat, stack, summary
 
 WINDOW = 8  # classifier steps in one compiled call
 GENERATOR_WINDOW = 10  # at most so many generator steps in one compiled call
-CHUNK = 1024  # images per device and call when DPAGG reads the whole data set
 
 
 def _draw(run: Run, mechanism: Mechanism, step: int, eligible: Any = None) -> Draw:
@@ -81,7 +81,7 @@ class ClassifierPhase:
             draw, key = xs
             return self._classifier.step(state, gather(data, draw), key)
 
-        return _repeat(self._run, body, state, (draws, keys))
+        return repeat(self._run, body, state, (draws, keys))
 
 
 class _DiscriminatorPhase:
@@ -100,12 +100,8 @@ class _DiscriminatorPhase:
         return jax.device_get(jax.jit(self._gan.init)(key, self._conv1))
 
     def picture(self, state: GanState) -> Image.Image:
-        k, per_class = self._run.config.data.num_classes, 8
-        labels = np.repeat(np.arange(k), per_class)
         key = public_key(self._run.keys.public('picture', 0))
-        z = jax.random.normal(key, (len(labels), self._gan.networks.z_dim))
-        made = jax.jit(self._gan.networks.generator.apply)(state.average, z, labels)
-        return sample_grid(np.asarray(to_uint8(made)), labels, k, per_class)
+        return preview(self._run.config, state.average, key)
 
     @functools.cached_property
     def _feed(self) -> Feed:
@@ -213,7 +209,7 @@ class GanPhase(_DiscriminatorPhase):
                     state, made = self._generator(state, x)
                     metrics = metrics | made
                 rows.append(metrics)
-            metrics = _stack(rows)
+            metrics = stack(rows)
         else:
             state, metrics = jax.lax.scan(
                 functools.partial(self._scanned, data), state, (xs, updates)
@@ -224,7 +220,7 @@ class GanPhase(_DiscriminatorPhase):
                 draw = jax.tree.map(lambda leaf: leaf[:, :, 0], xs['draw'])
             keys = jax.tree.map(lambda leaf: leaf[-1], xs['keys'])
             state = conv2_step(self._gan, state, gather(data, draw), keys)
-        return state, _summary(metrics)
+        return state, summary(metrics)
 
     def _scanned(self, data: Any, state: GanState, xs: Any) -> Any:
         x, update = xs
@@ -315,7 +311,7 @@ class TablePhase(_DiscriminatorPhase):
             state, made = generator_step(self._gan, state, keys)
             return state, metrics | made
 
-        return _repeat(self._run, body, state, keys)
+        return repeat(self._run, body, state, keys)
 
     def _update_conv2(self, state: GanState, data: Any, draw: Any, keys: Any) -> Any:
         return conv2_step(self._gan, state, gather(data, draw), keys)
@@ -329,43 +325,10 @@ class TablePhase(_DiscriminatorPhase):
         shape, grid = state.latest.shape[1:], self._gan.dpagg.grid
         nothing = grid.nothing(shape) if grid else np.zeros(shape, np.float32)
         sums = parallel.replicate(nothing, run.devices)
-        size = CHUNK * len(run.devices)
-        images, labels = run.data.images, run.data.labels
-        for start in range(0, len(labels), size):
-            index = np.arange(start, start + size)
-            absent = index >= len(labels)
-            index = np.where(absent, 0, index)
-            if self._gan.class_pure:
-                absent = absent | ~turn[labels[index]]
-            chunk = Units(
-                images[index][:, None], labels[index][:, None], absent[:, None]
-            )
-            dealt = Units(*(parallel.deal(x, len(run.devices), 0, 0) for x in chunk))
-            sums = self._accumulate(sums, state.params, dealt)
+        present = turn[run.data.labels] if self._gan.class_pure else None
+        for chunk in every_record(run, present):
+            sums = self._accumulate(sums, state.params, chunk)
         key = run.keys.noise('dpagg', release)
         return self._release_fn(
             state, sums, run.on_every_device(turn), run.on_every_device(key)
         )
-
-
-def _repeat(run: Run, body: Callable[..., Any], state: Any, xs: Any) -> Any:
-    """Steps over the leading axis of `xs`: unrolled or scanned; state and metrics."""
-    if not run.unrolls:
-        state, metrics = jax.lax.scan(body, state, xs)
-        return state, _summary(metrics)
-    rows = []
-    for i in range(len(jax.tree.leaves(xs)[0])):
-        state, row = body(state, jax.tree.map(lambda leaf, i=i: leaf[i], xs))
-        rows.append(row)
-    return state, _summary(_stack(rows))
-
-
-def _stack(rows: list[dict[str, jax.Array]]) -> dict[str, jax.Array]:
-    """Metrics by name over the steps that have them."""
-    names = sorted(set().union(*rows))
-    return {n: jnp.stack([row[n] for row in rows if n in row]) for n in names}
-
-
-def _summary(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Mean over a window of what its steps reported; steps without a value count not."""
-    return {name: jnp.nanmean(value) for name, value in metrics.items()}
