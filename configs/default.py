@@ -88,6 +88,14 @@ def get_config() -> ConfigDict:
     generator.schedule = 'constant'  # constant | cosine: down to 2 % at the end
     generator.ema_decay = 0.999  # of the released weights; 0: the last ones
 
+    config.dp_merf = dp_merf = ConfigDict()  # method = 'dp_merf'
+    dp_merf.features = 2048  # columns of the embedding: half cosines, half sines
+    dp_merf.length_scales = (0.3,)  # of the kernel, x sqrt(pixels); several: their mean
+    dp_merf.generator_steps = 1200  # after the one release; they cost no epsilon
+    dp_merf.batch_size = 200  # images per generator step
+    dp_merf.learning_rate = 2e-3  # Adam's, falling to 2 % of it along a cosine
+    dp_merf.ema_decay = 0.99  # of the released weights; 0: the last ones
+
     config.run = run = ConfigDict()  # nothing here changes what is computed
     run.devices = 0  # accelerators to use; 0: all
     run.checkpoint_seconds = 300.0

@@ -164,8 +164,20 @@ class DpafConfig:
         return tuple(name.strip() for name in self.taps.split(','))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpMerfConfig:
+    """DP-MERF: the features that are released once, and the generator's training."""
+
+    features: int = at_least(2)
+    length_scales: tuple[float, ...]
+    generator_steps: int = at_least(1)
+    batch_size: int = at_least(1)
+    learning_rate: float = above(0.0)
+    ema_decay: float = between(0.0, 0.999999)
+
+
 # A method's fields; a release has those of its own method alone.
-METHOD_SECTIONS = ('dpaf',)
+METHOD_SECTIONS = ('dpaf', 'dp_merf')
 _ABSENT: Any = None
 
 
@@ -211,6 +223,7 @@ class Config:
     privacy: PrivacyConfig
     networks: NetworksConfig
     dpaf: DpafConfig = _ABSENT
+    dp_merf: DpMerfConfig = _ABSENT
     run: RunConfig
     samples: SamplesConfig
     evaluation: EvaluationConfig

@@ -54,7 +54,10 @@ def latent_sampler(config: Config) -> LatentSampler:
     return LatentSampler(make_generator(config), config.networks.z_dim)
 
 
-SAMPLERS: dict[str, Callable[[Config], Sampler]] = {'dpaf': latent_sampler}
+SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
+    'dpaf': latent_sampler,
+    'dp_merf': latent_sampler,
+}
 
 
 def make_sampler(config: Config) -> Sampler:

@@ -12,11 +12,11 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from configs import default
+from dpaf_jax import methods
 from dpaf_jax.config import Config, from_config_dict
 from dpaf_jax.data import Dataset, Manifest
 from dpaf_jax.data.manifest import Settings
 from dpaf_jax.gan import Gan
-from dpaf_jax.methods import dpaf
 from dpaf_jax.privacy import accounting, published
 from dpaf_jax.privacy.exact import ExactSum
 from dpaf_jax.privacy.keys import RunKeys
@@ -99,7 +99,7 @@ def plan(config: Config, noise_multiplier: float = 1.0) -> PrivacyPlan:
         mock.patch.multiple(accounting, **fast),
         mock.patch.multiple(published, **claimed),
     ):
-        return dpaf.plan(config, NUM_EXAMPLES)
+        return methods.get(config.method).plan(config, NUM_EXAMPLES)
 
 
 def dataset(config: Config, num_examples: int = NUM_EXAMPLES, seed: int = 0) -> Dataset:

@@ -3,9 +3,9 @@
 from types import ModuleType
 
 from dpaf_jax.errors import UserError
-from dpaf_jax.methods import dpaf
+from dpaf_jax.methods import dp_merf, dpaf
 
-METHODS: dict[str, ModuleType] = {'dpaf': dpaf}
+METHODS: dict[str, ModuleType] = {'dpaf': dpaf, 'dp_merf': dp_merf}
 
 
 def get(name: str) -> ModuleType:

@@ -18,7 +18,8 @@ import optax
 
 from dpaf_jax import parallel
 from dpaf_jax.auditing import canaries
-from dpaf_jax.auditing.target import AuditTarget, Draws, Release, Scene, Trace
+from dpaf_jax.auditing.rehearsal import Notes, Step, quiet, releaser, wild_state
+from dpaf_jax.auditing.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.classifier import Classifier
 from dpaf_jax.config import Config
 from dpaf_jax.conv2_update import conv2_step
@@ -35,9 +36,7 @@ UNITS, MEMBERS = 8, 2
 CROWD = 96
 STATES, GROUP_STATES = 8, 16  # more for groups: some turn a group's gradient round
 WINDOWS = 24  # that the trace runs
-SILENT = 2.0**-24  # a noise multiplier
 
-Step = Callable[[Any, Units, jax.Array], jax.Array]
 NO_KEY = np.zeros(2, np.uint32)
 
 
@@ -79,19 +78,10 @@ def _target(
     return AuditTarget(
         mechanism=mechanism,
         release={d: _release(config, plan, name, d) for d in devices},
-        exact={d: _release(config, _quiet(plan), name, d) for d in devices},
+        exact={d: _release(config, quiet(plan), name, d) for d in devices},
         scenes=[Scene(state, units) for state in states],
         crowd=crowd,
     )
-
-
-def _quiet(plan: PrivacyPlan) -> PrivacyPlan:
-    """The same plan with noise so small that it rounds to nothing.
-
-    With none at all the code would take the way of runs without privacy.
-    """
-    quiet = [dataclasses.replace(m, noise_multiplier=SILENT) for m in plan.mechanisms]
-    return dataclasses.replace(plan, mechanisms=tuple(quiet))
 
 
 def _part(config: Config, plan: PrivacyPlan, name: str, number: int) -> Any:
@@ -103,42 +93,17 @@ def _part(config: Config, plan: PrivacyPlan, name: str, number: int) -> Any:
 
 
 def _state(part: Any, seed: int) -> Any:
-    """Normal parameters and aggregates; everything else as it begins.
-
-    Seed 0 has the scale of initial weights. Others scale every leaf by a factor of its
-    own, up to 30 either way: somewhere gradients are steep and no output saturates.
-    """
-    coins = np.random.default_rng(seed)
-
-    def normal(leaf: Any) -> np.ndarray:
-        scale = 10 ** coins.uniform(-1.5, 1.5) if seed else 0.3
-        return (scale * coins.normal(size=leaf.shape)).astype(np.float32)
-
+    """Normal parameters and aggregates; everything else as it begins."""
     more = (None,) if isinstance(part, Gan) else ()
     shapes = jax.eval_shape(lambda key: part.init(key, *more), jax.random.key(0))
-    made = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-    made = made._replace(params=jax.tree.map(normal, dict(shapes.params)))
-    return made._replace(latest=normal(made.latest)) if more else made
+    wild = ('params', 'latest') if more else ('params',)
+    return wild_state(shapes, wild, seed)
 
 
 def _release(config: Config, plan: PrivacyPlan, name: str, number: int) -> Release:
     part = _part(config, plan, name, number)
     step = _STEPS[name](part, plan[name], plan)
-    fn = parallel.pmapped(
-        jax.vmap(step, in_axes=(None, None, 0)), jax.local_devices()[:number]
-    )
-
-    def release(state: Any, units: Units, keys: np.ndarray) -> np.ndarray:
-        devices = jax.local_devices()[:number]
-        fills = (0, 0, True)
-        dealt = [
-            parallel.deal(x, number, 0, f) for x, f in zip(units, fills, strict=True)
-        ]
-        same = parallel.replicate((state, keys), devices)
-        released = parallel.unreplicate(fn(same[0], Units(*dealt), same[1]))
-        return released.reshape(len(keys), -1).astype(np.float64)
-
-    return release
+    return releaser(step, number)
 
 
 def _conv1_step(classifier: Classifier, m: Mechanism, _: PrivacyPlan) -> Step:
@@ -198,7 +163,7 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
     nowhere: Any = None  # the phases' windows write no file
     run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
-    notes = _Notes(plan)
+    notes = Notes(plan)
     networks = make_networks(config)
     if 'conv1' in plan:
         phase1 = _TracedClassifier(run, Classifier(networks, config, plan), notes)
@@ -218,31 +183,8 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     )
 
 
-class _Notes:
-    """What went to the devices."""
-
-    def __init__(self, plan: PrivacyPlan):
-        self._plan = plan
-        self.draws: dict[str, Draws] = {}
-        self.keys: dict[str, list[np.ndarray]] = {}
-
-    def key(self, purpose: str, *keys: np.ndarray) -> None:
-        self.keys.setdefault(purpose, []).extend(np.asarray(k) for k in keys)
-
-    def draw(self, name: str, eligible: Any, index: Any, absent: Any) -> None:
-        """One step's [U, M] indices and padding."""
-        m = self._plan[name]
-        empty = Draws(m.sampling_prob, [], [], [], m.num_groups)
-        noted = self.draws.setdefault(name, empty)
-        everyone = np.arange(self._plan.num_examples)
-        noted.eligible.append(everyone if eligible is None else eligible)
-        noted.chosen.append(index[~absent])
-        group = np.broadcast_to(np.arange(len(index))[:, None], index.shape)
-        noted.groups.append(group[~absent])
-
-
 class _TracedClassifier(ClassifierPhase):
-    def __init__(self, run: Run, classifier: Classifier, notes: _Notes):
+    def __init__(self, run: Run, classifier: Classifier, notes: Notes):
         super().__init__(run, classifier)
         self._notes, self._compiled = notes, self._note
 
@@ -259,7 +201,7 @@ class _TracedClassifier(ClassifierPhase):
 
 
 class _TracedGan(GanPhase):
-    def __init__(self, run: Run, gan: Gan, notes: _Notes):
+    def __init__(self, run: Run, gan: Gan, notes: Notes):
         super().__init__(run, gan, None)
         self._notes = notes
 
@@ -287,7 +229,7 @@ class _TracedGan(GanPhase):
 
 
 class _TracedTable(TablePhase):
-    def __init__(self, run: Run, gan: Gan, notes: _Notes):
+    def __init__(self, run: Run, gan: Gan, notes: Notes):
         super().__init__(run, gan, None)
         self._notes = notes
         self._accumulate, self._release_fn = self._note_chunk, self._note_release
@@ -340,7 +282,7 @@ def _fake_noise(
         fn = parallel.pmapped(jax.vmap(made), jax.local_devices()[:1])
         return lambda keys: np.asarray(fn(keys[None])[0], np.float64)
 
-    noisy, exact = tables(plan), tables(_quiet(plan))
+    noisy, exact = tables(plan), tables(quiet(plan))
     std = m.noise_multiplier * m.l2_sensitivity
 
     def noise(keys: np.ndarray) -> np.ndarray:

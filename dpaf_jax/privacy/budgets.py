@@ -27,7 +27,7 @@ def parse(
 
     Args:
         budgets: one entry per name: an absolute epsilon, a percentage of `epsilon`,
-            or 'rest' (at most once).
+            or 'rest' (at most once). Not read for a single name, which takes everything.
         names: the method's mechanisms in the order of the entries.
         epsilon: the total.
         present: those that the run has; the others' entries are not added up.
@@ -38,6 +38,8 @@ def parse(
     Raises:
         UserError: for a malformed entry or shares that exceed the total.
     """
+    if len(names) == 1:  # nothing to share out
+        return {names[0]: None}
     entries = [entry.strip() for entry in budgets.split(',')]
     if len(entries) != len(names):
         raise UserError(
@@ -78,7 +80,7 @@ def make_plan(
     rest_order: Sequence[str],
     privacy: PrivacyConfig,
     num_examples: int,
-    published_reason: str,
+    published_reason: str | None,
 ) -> PrivacyPlan:
     """Settles capacity and noise of every mechanism.
 
@@ -89,7 +91,8 @@ def make_plan(
             absent mechanism, and what composing saves against adding.
         privacy: the guarantee asked for.
         num_examples: N.
-        published_reason: why `as_published` certifies nothing, for its report.
+        published_reason: why `as_published` certifies nothing, for its report; None for
+            a method whose printed proof holds: then the same is certified in both modes.
 
     Returns:
         The plan; its epsilon never exceeds `privacy.epsilon`.
@@ -105,7 +108,7 @@ def make_plan(
     present = [m.name for m in mechanisms]
     shares = parse(privacy.budgets, names, privacy.epsilon, present)
     shares = _with_rest(shares, present, rest_order, privacy.epsilon)
-    if privacy.guarantee == 'as_published':
+    if privacy.guarantee == 'as_published' and published_reason:
         settled = published.calibrate(
             mechanisms, shares, privacy.epsilon, privacy.delta
         )

@@ -17,6 +17,10 @@ NEIGHBORS = (
     'zero-out: one image with its label against an empty record, N fixed and public '
     '(dp-accounting: REPLACE_SPECIAL)'
 )
+REPLACE_ONE = (
+    'replace-one: one image with its label against any other, N fixed and public; holds '
+    'for zero-out neighbours too'
+)
 CERTIFIED = 'certified'
 
 

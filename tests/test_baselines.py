@@ -1,0 +1,189 @@
+"""The baselines as a user runs them: one command, resumed, verified, audited, reported."""
+
+import contextlib
+import functools
+import json
+import math
+from unittest import mock
+
+import pytest
+import tiny
+import tiny_runs
+
+from dpaf_jax.auditing import mechanisms, session
+from dpaf_jax.config import from_config_dict
+from dpaf_jax.data import read_manifest
+from dpaf_jax.pipeline import Pipeline
+from dpaf_jax.privacy.plan import CERTIFIED
+from dpaf_jax.run import Interrupted, StopRequest
+from dpaf_jax.verification import verify
+
+SMALL = {
+    'dp_merf': {
+        'dp_merf__features': 16,
+        'dp_merf__generator_steps': 30,
+        'dp_merf__batch_size': 8,
+    },
+}
+PHASES = {'dp_merf': 'generator'}
+CURVES = {'dp_merf': 'loss match'}  # one of those of the report
+METHODS = sorted(SMALL)
+
+
+def config_of(method, source, **changes):
+    digits = tiny_runs.load_config('digits')
+    small = {'data__image_size': 8, 'data__num_classes': 2, **SMALL[method]}
+    return tiny_runs.shrink(digits, source, method=method, **small, **changes)
+
+
+@functools.cache
+def finished(method, folder, **changes):
+    """A whole run through the command line, from the digits config."""
+    source = tiny_runs.write_npz(folder / 'images.npz')
+    config = config_of(method, source, **changes)
+    base = tiny_runs.load_config('digits')
+    flags = tiny_runs.flags_of(config, base)
+    path = tiny_runs.ROOT / 'configs' / 'digits.py'
+    workdir = folder / 'run'
+    with tiny_runs.accounting_grid():
+        done = tiny_runs.call_main(f'--config={path}', f'--workdir={workdir}', *flags)
+    assert (done.code, done.err) == (0, '')
+    return workdir, config
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    return functools.cache(tmp_path_factory.mktemp)
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_one_command_trains_releases_evaluates_and_reports(method, folder):
+    workdir, config = finished(method, folder(method))
+    report = json.loads((workdir / 'report.json').read_text())
+    assert report['method'] == method
+    assert report['privacy']['guarantee'] == CERTIFIED
+    assert 0.99 * 10 < report['privacy']['epsilon'] <= 10
+    assert set(report['accuracy']['synthetic']) == {'cnn', 'logistic_regression'}
+    phase = PHASES[method]
+    assert {row['phase'] for row in report['history']} == {phase}
+    page = (workdir / 'report.html').read_text()
+    assert method in page and CURVES[method] in page
+    released = json.loads((workdir / 'release' / 'config.json').read_text())
+    assert method in released and 'dpaf' not in released
+    assert released[method] == config[method].to_dict()
+    assert f'({method})' in (workdir / 'release' / 'README.md').read_text()
+    assert not (workdir / 'private' / 'entropy').exists()
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_verify_accepts_the_release_and_no_other_noise(method, folder):
+    workdir, _ = finished(method, folder(method))
+    with tiny_runs.accounting_grid():
+        assert verify(workdir / 'release').passed
+        path = workdir / 'release' / 'privacy.json'
+        text = path.read_text()
+        fields = json.loads(text)
+        fields['mechanisms'][0]['noise_multiplier'] *= 0.9
+        try:
+            path.write_text(json.dumps(fields))
+            assert not verify(workdir / 'release').passed
+        finally:
+            path.write_text(text)
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_a_stopped_run_goes_on_with_the_same_bits(method, tmp_path):
+    source = tiny_runs.write_npz(tmp_path / 'images.npz')
+    config = config_of(method, source)
+
+    def train(workdir, **more):
+        pipeline = Pipeline(config, workdir, entropy=tiny_runs.ENTROPY, **more)
+        with tiny_runs.accounting_grid():
+            for stage in ('prepare', 'plan', 'train', 'release'):
+                pipeline.run(stage)
+        return (workdir / 'release' / 'generator.safetensors').read_bytes()
+
+    whole = train(tmp_path / 'whole')
+    stop = StopRequest()
+    with (
+        tiny_runs.stop_at(stop, PHASES[method], 1),
+        contextlib.suppress(Interrupted),
+    ):
+        train(tmp_path / 'cut', stop=stop)
+    saved = tmp_path / 'cut' / 'checkpoints' / PHASES[method]
+    assert any(saved.iterdir()) and not (tmp_path / 'cut' / 'release').exists()
+    assert train(tmp_path / 'cut') == whole
+
+
+@pytest.mark.parametrize('method', METHODS)
+@pytest.mark.parametrize('data', ['digits', 'mnist', 'fashion_mnist'])
+def test_its_config_is_the_data_sets_with_this_method(method, data):
+    config = tiny_runs.load_config(method, data)
+    typed = from_config_dict(config)
+    assert typed.method == method
+    assert typed.data == from_config_dict(tiny_runs.load_config(data)).data
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_an_unknown_data_set_is_refused_with_the_choices(method):
+    with pytest.raises(ValueError, match="'nonsense'.* Choose .*mnist"):
+        tiny_runs.load_config(method, 'nonsense')
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_budgets_of_other_methods_do_not_matter_to_a_lone_mechanism(method):
+    plans = [
+        tiny.plan(tiny.config(method=method, privacy__budgets=budgets, **_tiny(method)))
+        for budgets in ('rest', '0.1,rest,0.1', '')
+    ]
+    assert plans[0] == plans[1] == plans[2] and len(plans[0].mechanisms) == 1
+
+
+def _tiny(method):
+    return {**SMALL[method], 'data__num_classes': 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('method', METHODS)
+@pytest.mark.parametrize('mode', ['as_published', 'no privacy'])
+def test_the_other_modes_end_to_end(method, mode, tmp_path):
+    changes = {
+        'as_published': {'privacy__guarantee': 'as_published'},
+        'no privacy': {'privacy__epsilon': math.inf},
+    }[mode]
+    source = tiny_runs.write_npz(tmp_path / 'images.npz')
+    pipeline = Pipeline(config_of(method, source, **changes), tmp_path / 'run')
+    with tiny_runs.accounting_grid():
+        for stage in pipeline.stages():
+            result = pipeline.run(stage)
+        assert verify(tmp_path / 'run' / 'release').passed
+    # What is printed and what is certified coincide.
+    certified = result['privacy']['guarantee'] == CERTIFIED
+    assert certified == (mode == 'as_published')
+    assert read_manifest(tmp_path / 'run' / 'private' / 'data') is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('method', METHODS)
+def test_the_audit_finds_no_violation(method):
+    config = tiny.config(method=method, **_tiny(method))
+    with mock.patch.object(mechanisms, 'SAMPLES', 200_000):
+        made = session.audit(
+            config, plan=tiny.plan(config), devices=(1, 8), repetitions=500, seed=11
+        )
+    assert not made.violations
+    kinds = {finding.kind for finding in made.findings}
+    assert {'sensitivity', 'noise level', 'noise keys', 'inclusion'} <= kinds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('method', METHODS)
+def test_the_audit_of_whole_trainings_runs(method):
+    config = tiny.config(method=method, **_tiny(method))
+    with (
+        mock.patch.object(session, 'MechanismAudit') as none,
+        tiny_runs.accounting_grid(),
+    ):
+        none.return_value.checks.return_value = []
+        made = session.audit(config, plan=tiny.plan(config), runs=2, seed=11)
+    assert not [f for f in made.violations if f.mechanism == 'release']
