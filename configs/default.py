@@ -96,6 +96,18 @@ def get_config() -> ConfigDict:
     dp_merf.learning_rate = 2e-3  # Adam's, falling to 2 % of it along a cosine
     dp_merf.ema_decay = 0.99  # of the released weights; 0: the last ones
 
+    config.dp_gan = dp_gan = ConfigDict()  # method = 'dp_gan'
+    dp_gan.batch_size = 256  # expected real images per discriminator step
+    dp_gan.discriminator_steps = 3  # n_D, for each generator step
+    dp_gan.generator_steps = 400
+    dp_gan.width = 8  # the discriminator's, as networks.width: noise counts parameters
+    dp_gan.fc_width = 32  # its units between the two fully connected layers
+    dp_gan.l2_clip_norm = 1.0  # of a record's gradient
+    dp_gan.discriminator_learning_rate = 1e-3  # Adam's
+    dp_gan.generator_batch_size = 256
+    dp_gan.generator_learning_rate = 1e-3  # Adam's
+    dp_gan.ema_decay = 0.98  # of the released weights, per generator step; 0: the last
+
     config.run = run = ConfigDict()  # nothing here changes what is computed
     run.devices = 0  # accelerators to use; 0: all
     run.checkpoint_seconds = 300.0

@@ -1,6 +1,7 @@
 """DP-MERF on any of the data sets: one noisy mean embedding, and a generator matched to it.
 
 python -m dpaf_jax.main --config=configs/dp_merf.py:digits --workdir=runs/dp_merf
+
 """
 
 from ml_collections import ConfigDict

@@ -176,8 +176,24 @@ class DpMerfConfig:
     ema_decay: float = between(0.0, 0.999999)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpGanConfig:
+    """DP-GAN: the private training of the discriminator, and the generator's."""
+
+    batch_size: int = at_least(1)
+    discriminator_steps: int = at_least(1)
+    generator_steps: int = at_least(1)
+    width: int = at_least(1)
+    fc_width: int = at_least(1)
+    l2_clip_norm: float = above(0.0)
+    discriminator_learning_rate: float = above(0.0)
+    generator_batch_size: int = at_least(1)
+    generator_learning_rate: float = above(0.0)
+    ema_decay: float = between(0.0, 0.999999)
+
+
 # A method's fields; a release has those of its own method alone.
-METHOD_SECTIONS = ('dpaf', 'dp_merf')
+METHOD_SECTIONS = ('dpaf', 'dp_merf', 'dp_gan')
 _ABSENT: Any = None
 
 
@@ -224,6 +240,7 @@ class Config:
     networks: NetworksConfig
     dpaf: DpafConfig = _ABSENT
     dp_merf: DpMerfConfig = _ABSENT
+    dp_gan: DpGanConfig = _ABSENT
     run: RunConfig
     samples: SamplesConfig
     evaluation: EvaluationConfig

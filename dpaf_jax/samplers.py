@@ -57,6 +57,7 @@ def latent_sampler(config: Config) -> LatentSampler:
 SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dpaf': latent_sampler,
     'dp_merf': latent_sampler,
+    'dp_gan': latent_sampler,
 }
 
 

@@ -24,9 +24,20 @@ SMALL = {
         'dp_merf__generator_steps': 30,
         'dp_merf__batch_size': 8,
     },
+    'dp_gan': {
+        'dp_gan__batch_size': 8,
+        'dp_gan__discriminator_steps': 2,
+        'dp_gan__generator_steps': 3,
+        'dp_gan__width': 2,
+        'dp_gan__fc_width': 4,
+        'dp_gan__generator_batch_size': 6,
+    },
 }
-PHASES = {'dp_merf': 'generator'}
-CURVES = {'dp_merf': 'loss match'}  # one of those of the report
+PHASES = {'dp_merf': 'generator', 'dp_gan': 'gan'}
+CURVES = {
+    'dp_merf': 'loss match',
+    'dp_gan': 'fakes rejected',
+}  # one of those of the report
 METHODS = sorted(SMALL)
 
 

@@ -1,0 +1,281 @@
+"""DP-GAN: clipped pairs, noise of the plan, and a generator that sees no real image."""
+
+import dataclasses
+import functools
+import math
+import tempfile
+from unittest import mock
+
+import dp_accounting
+import jax
+import numpy as np
+import optax
+import pytest
+import tiny
+from scipy import stats
+
+from dpaf_jax import parallel
+from dpaf_jax.auditing import canaries, mechanisms
+from dpaf_jax.auditing.findings import run_checks
+from dpaf_jax.auditing.mechanisms import MechanismAudit
+from dpaf_jax.auditing.rehearsal import wild_state
+from dpaf_jax.errors import UserError
+from dpaf_jax.methods import dp_gan, dp_gan_audit
+from dpaf_jax.methods.dp_gan import DpGan, DpGanPhase
+from dpaf_jax.privacy import accounting
+from dpaf_jax.privacy.plan import CERTIFIED
+from dpaf_jax.run import Run
+
+SMALL = {
+    'method': 'dp_gan',
+    'dp_gan__batch_size': 8,
+    'dp_gan__discriminator_steps': 4,
+    'dp_gan__generator_steps': 2,
+    'dp_gan__width': 2,
+    'dp_gan__fc_width': 4,
+    'dp_gan__generator_batch_size': 6,
+    'dp_gan__l2_clip_norm': 0.02,
+}
+DEVICES = [1, 8]
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quickly():
+    with tiny.quick_compilation():
+        yield
+
+
+def settings(**fields):
+    return tiny.config(**{**SMALL, **fields})
+
+
+def gan_of(number=1, sigma=1.0, **fields):
+    config = settings(**fields)
+    return DpGan(config, tiny.plan(config, sigma), number)
+
+
+# --- the plan -------------------------------------------------------------------------
+
+
+def test_the_plan_is_dp_sgd_on_poisson_samples():
+    plan = dp_gan.plan(settings(), 40)
+    (m,) = plan.mechanisms
+    assert (m.sampling_prob, m.steps, m.l2_sensitivity) == (0.2, 8, 0.02)
+    assert plan.guarantee == CERTIFIED
+    step = dp_accounting.PoissonSampledDpEvent(
+        0.2, dp_accounting.GaussianDpEvent(m.noise_multiplier)
+    )
+    event = dp_accounting.SelfComposedDpEvent(step, 8)
+    delta = plan.delta - accounting.overflow_delta(m, 40)
+    spent = accounting.epsilon_pld(event, delta)
+    assert 0.99 * 10 < spent <= plan.epsilon <= 10
+    assert 0 < plan.overflow_delta < 0.011 * plan.delta
+
+
+def test_what_is_published_is_what_is_certified():
+    ours, theirs = (
+        tiny.plan(settings(privacy__guarantee=mode))
+        for mode in ('certified', 'as_published')
+    )
+    assert ours == theirs and theirs.guarantee == CERTIFIED
+
+
+def test_a_batch_above_n_is_refused():
+    with pytest.raises(UserError, match='config.dp_gan.batch_size: asks for 41'):
+        dp_gan.plan(settings(dp_gan__batch_size=41), 40)
+
+
+def test_without_privacy_nothing_is_clipped_or_noised():
+    (m,) = dp_gan.plan(settings(privacy__epsilon=math.inf), 40).mechanisms
+    assert (m.noise_std, m.l2_sensitivity, m.grid) == (0, math.inf, None)
+
+
+# --- sensitivity ----------------------------------------------------------------------
+
+
+def states_of(gan):
+    """Parameters up to 30 times as large as at the start."""
+    shapes = jax.eval_shape(gan.init, jax.random.key(0))
+    return [wild_state(shapes, ['discriminator', 'generator'], i) for i in range(4)]
+
+
+def some_units(gan, number=8):
+    images = canaries.extremes(gan.config.data, number)
+    return canaries.units(images, gan.config.data, (number, 1))
+
+
+@functools.cache
+def _query(gan, number):
+    def query(state, units):
+        return gan.query(state, units, jax.random.key(3, impl='rbg'))
+
+    return parallel.pmapped(query, jax.local_devices()[:number])
+
+
+def summed(gan, number, state, units):
+    """The sum over devices as one float64 vector, exact where it lies on a grid."""
+    devices = jax.local_devices()[:number]
+    dealt = type(units)(*(np.stack(np.split(x, number)) for x in units))
+    made = _query(gan, number)(parallel.replicate(state, devices), dealt)
+    return tiny.vector(parallel.unreplicate(made))
+
+
+def moves(gan, number):
+    units, far = some_units(gan), []
+    for state in states_of(gan):
+        whole = summed(gan, number, state, units)
+        for i in range(len(units.labels)):
+            absent = np.zeros_like(units.is_padding_example)
+            absent[i] = True
+            without = units._replace(is_padding_example=absent)
+            far.append(np.linalg.norm(whole - summed(gan, number, state, without)))
+    return np.array(far)
+
+
+def unclipped(gan):
+    loose = dataclasses.replace(gan.mechanism, l2_sensitivity=math.inf)
+    return dataclasses.replace(
+        gan, plan=dataclasses.replace(gan.plan, mechanisms=(loose,))
+    )
+
+
+@pytest.mark.parametrize('number', DEVICES)
+def test_one_record_moves_the_sum_by_at_most_the_clip_bound(number):
+    gan = gan_of(number)
+    far = moves(gan, number)
+    assert 0.9 * 0.02 < far.max() <= 0.02
+
+
+def test_a_discriminator_that_does_not_clip_is_found_out():
+    assert moves(unclipped(gan_of()), 1).max() > 0.04
+
+
+def test_a_statistic_of_the_batch_in_front_of_the_clip_is_found_out():
+    def centred(images):  # by the mean image: what normalising by the batch does
+        floats = images.astype(np.float32) / 127.5 - 1
+        return floats - floats.mean(axis=0)
+
+    with mock.patch.object(dp_gan, 'to_float', centred):
+        far = moves(gan_of(dp_gan__generator_batch_size=7), 1)
+    assert far.max() > 0.03
+
+
+def test_a_record_without_finite_gradient_adds_nothing():
+    gan = gan_of()
+    state = states_of(gan)[0]
+    state = state._replace(
+        discriminator=jax.tree.map(lambda x: np.full_like(x, 3e38), state.discriminator)
+    )
+    assert not np.any(summed(gan, 1, state, some_units(gan)))
+
+
+def test_a_pair_has_a_real_for_one_and_a_fake_for_zero():
+    gan = gan_of()
+    state = states_of(gan)[1]
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 1)).astype(np.float32)
+    label = np.int32(2)
+    loss = gan.pair_loss(state.discriminator, dp_gan.Pair(*images, label))
+    real, fake = gan.discriminator.apply(state.discriminator, images, np.full(2, 2))
+    assert loss == pytest.approx(np.logaddexp(0, -real) + np.logaddexp(0, fake))
+
+
+# --- noise ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('number', DEVICES)
+def test_a_step_adds_the_plans_noise_once(number):
+    with mock.patch.object(dp_gan, 'make_optimizer', lambda *_: optax.sgd(1.0)):
+        gan = gan_of(number, 1.3, dp_gan__fc_width=40)
+        devices = jax.local_devices()[:number]
+        units = some_units(gan)
+        units.is_padding_example[:] = True
+        dealt = type(units)(*(np.stack(np.split(x, number)) for x in units))
+        state = jax.device_get(gan.init(jax.random.key(0)))
+        keys = tiny.keys().noise('discriminator', 0), tiny.keys().public('step', 0)
+        step = parallel.pmapped(gan.discriminator_step, devices)
+        placed, key, public = parallel.replicate((state, *keys), devices)
+        after, _ = step(placed, dealt, key, public)
+    moved = parallel.unreplicate(after).discriminator
+    noise = 8 * (tiny.vector(moved) - tiny.vector(state.discriminator)) / (1.3 * 0.02)
+    square, n = np.sum(np.square(noise)), noise.size
+    low, high = stats.chi2.ppf([5e-5, 1 - 5e-5], n)
+    assert n > 600 and low < square < high
+    assert not low < square * 1.5**2 < high and not low < square / 1.5**2 < high
+
+
+# --- training -------------------------------------------------------------------------
+
+
+@functools.cache
+def trained(unrolls=True, unrolled=2, **fields):
+    """(start, end) of a whole phase."""
+    config = settings(**fields)
+    run = tiny.run(tempfile.gettempdir(), config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, 'unrolls', property(lambda self: unrolls))
+        patch.setattr(dp_gan, 'UNROLLED', unrolled)
+        phase = DpGanPhase(run, DpGan(config, run.plan, 1))
+        start = phase.init()
+        state, step = parallel.replicate(start, run.devices), 0
+        while step < phase.total_steps:
+            state, step, metrics = phase.window(state, step)
+            assert phase.charged(step) == {'discriminator': step}
+        assert set(metrics) == {
+            'noisy_gradient_norm',
+            'loss_generator',
+            'fakes_rejected',
+        }
+        return start, parallel.unreplicate(state)
+
+
+def assert_close(one, two):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_unrolled_calls_equal_single_steps_and_a_scan():
+    start, end = trained()
+    assert end.generator_steps == 2
+    count = optax.tree_utils.tree_get(end.discriminator_optimizer, 'count')
+    assert count == 8  # n_D for each generator step
+    for name in ('discriminator', 'generator', 'average'):
+        same = jax.tree.map(np.array_equal, getattr(start, name), getattr(end, name))
+        assert not all(jax.tree.leaves(same))
+    assert_close(end, trained(unrolled=1)[1])
+    assert_close(end, trained(unrolls=False)[1])
+
+
+def test_the_generator_learns_to_please_the_discriminator():
+    gan = gan_of(dp_gan__generator_learning_rate=0.02, dp_gan__generator_batch_size=64)
+    state = jax.device_get(gan.init(jax.random.key(0)))
+    step = parallel.pmapped(gan.generator_step, jax.local_devices()[:1])
+    placed, values = parallel.replicate(state, jax.local_devices()[:1]), []
+    for t in range(20):
+        placed, metrics = step(placed, tiny.keys().public('generator', t)[None])
+        values.append(float(metrics['loss_generator'][0]))
+    assert values[-1] < values[0]
+
+
+# --- the audit ------------------------------------------------------------------------
+
+
+def audited(devices=(1,)):
+    config = settings()
+    plan = tiny.plan(config)
+    with mock.patch.object(dp_gan_audit, 'STATES', 2):
+        (target,) = dp_gan_audit.audit_targets(config, plan, devices)
+    with mock.patch.object(mechanisms, 'SAMPLES', 100_000):
+        checks = MechanismAudit(target, plan.delta, 300, 11).checks()
+        findings = run_checks([c for c in checks if c.kind != 'epsilon (one run)'])
+    return {finding.kind for finding in findings if not finding.passed}
+
+
+def test_the_audit_passes_it_and_catches_faults():
+    assert not audited((1, 8))
+    with mock.patch('dpaf_jax.privacy.clipping.clip_vector', lambda vector, _: vector):
+        assert 'sensitivity' in audited()
+    add = dp_gan.add_gaussian
+    with mock.patch.object(
+        dp_gan, 'add_gaussian', lambda s, k, std: add(s, k, std / 2)
+    ):
+        assert 'noise level' in audited()
