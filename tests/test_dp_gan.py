@@ -270,6 +270,7 @@ def audited(devices=(1,)):
     return {finding.kind for finding in findings if not finding.passed}
 
 
+@pytest.mark.slow
 def test_the_audit_passes_it_and_catches_faults():
     assert not audited((1, 8))
     with mock.patch('dpaf_jax.privacy.clipping.clip_vector', lambda vector, _: vector):

@@ -311,6 +311,7 @@ def audited(devices=(1,)):
     return {finding.kind for finding in findings if not finding.passed}
 
 
+@pytest.mark.slow
 def test_the_audit_passes_it_and_catches_faults():
     assert not audited((1, 8))
     with mock.patch.object(dp_merf, 'waves', lambda w, x: 3 * waves(w, x)):
