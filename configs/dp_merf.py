@@ -5,8 +5,7 @@ python -m dpaf_jax.main --config=configs/dp_merf.py:digits --workdir=runs/dp_mer
 Digits, two CPU cores shared with other work, 2026-11-21, delta = 1e-5, on 328 real test digits
 (2 classifier seeds, one generator; 10 000 synthetic images): at certified epsilon = 10 CNN
 0.928 +- 0.011, logistic regression 0.924 +- 0.004, training 2 min 2 s; at epsilon = 1 CNN
-0.889 +- 0.007, logistic regression 0.883 +- 0.002, training 1 min 33 s. Not measured yet on the
-others.
+0.889 +- 0.007, logistic regression 0.883 +- 0.002, training 1 min 33 s.
 """
 
 from ml_collections import ConfigDict
