@@ -144,14 +144,10 @@ def test_an_unknown_data_set_is_refused_with_the_choices(method):
 @pytest.mark.parametrize('method', METHODS)
 def test_budgets_of_other_methods_do_not_matter_to_a_lone_mechanism(method):
     plans = [
-        tiny.plan(tiny.config(method=method, privacy__budgets=budgets, **_tiny(method)))
+        tiny.plan(tiny.config(method=method, privacy__budgets=budgets))
         for budgets in ('rest', '0.1,rest,0.1', '')
     ]
     assert plans[0] == plans[1] == plans[2] and len(plans[0].mechanisms) == 1
-
-
-def _tiny(method):
-    return {**SMALL[method], 'data__num_classes': 2}
 
 
 @pytest.mark.slow
@@ -177,7 +173,7 @@ def test_the_other_modes_end_to_end(method, mode, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize('method', METHODS)
 def test_the_audit_finds_no_violation(method):
-    config = tiny.config(method=method, **_tiny(method))
+    config = tiny.config(method=method)
     with mock.patch.object(mechanisms, 'SAMPLES', 200_000):
         made = session.audit(
             config, plan=tiny.plan(config), devices=(1, 8), repetitions=500, seed=11
@@ -190,7 +186,7 @@ def test_the_audit_finds_no_violation(method):
 @pytest.mark.slow
 @pytest.mark.parametrize('method', METHODS)
 def test_the_audit_of_whole_trainings_runs(method):
-    config = tiny.config(method=method, **_tiny(method))
+    config = tiny.config(method=method)
     with (
         mock.patch.object(session, 'MechanismAudit') as none,
         tiny_runs.accounting_grid(),

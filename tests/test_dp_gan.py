@@ -26,16 +26,7 @@ from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.run import Run
 
-SMALL = {
-    'method': 'dp_gan',
-    'dp_gan__batch_size': 8,
-    'dp_gan__discriminator_steps': 4,
-    'dp_gan__generator_steps': 2,
-    'dp_gan__width': 2,
-    'dp_gan__fc_width': 4,
-    'dp_gan__generator_batch_size': 6,
-    'dp_gan__l2_clip_norm': 0.02,
-}
+SMALL = {'method': 'dp_gan', 'dp_gan__l2_clip_norm': 0.02}
 DEVICES = [1, 8]
 
 

@@ -27,12 +27,6 @@ from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, NEIGHBORS, REPLACE_ONE
 from dpaf_jax.run import Run
 
-SMALL = {
-    'method': 'dp_merf',
-    'dp_merf__features': 12,
-    'dp_merf__generator_steps': 4,
-    'dp_merf__batch_size': 10,
-}
 DEVICES = [1, 8]
 
 
@@ -43,7 +37,7 @@ def quickly():
 
 
 def settings(**fields):
-    return tiny.config(**{**SMALL, **fields})
+    return tiny.config(method='dp_merf', **fields)
 
 
 def merf_of(number=1, sigma=1.0, **fields):
