@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.config import Config
+from dpaf_jax.convolution import convolve
 from dpaf_jax.errors import UserError
 
 SLOPE = 0.2  # of the leaky ReLU; the papers only say that it is leaky
@@ -106,7 +107,9 @@ class ConvPart(nn.Module):
             maps = _join_planes(maps, planes)
         for i, width in enumerate(self.widths):
             kernel = (self.kernel_size, self.kernel_size)
-            maps = nn.Conv(width, kernel, strides=2, padding='SAME')(maps)
+            maps = nn.Conv(width, kernel, strides=2, conv_general_dilated=convolve)(
+                maps
+            )
             maps = nn.leaky_relu(maps, SLOPE)
             if i == 0 and self.label_injection == 'first_layer':
                 maps = _join_planes(maps, planes)

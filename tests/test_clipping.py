@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpaf_jax.privacy.clipping import clip_vector, clipped_gradient_sum, keep_largest
+from dpaf_jax.privacy.clipping import (
+    SAMPLE,
+    clip_vector,
+    clipped_gradient_sum,
+    keep_largest,
+)
 
 EVERY_FLOAT = st.floats(width=32, allow_nan=True, allow_infinity=True)
 SIZE = 7
@@ -121,6 +126,28 @@ def test_keep_largest_keeps_its_fraction_among_ties(values, fraction):
     kept = np.asarray(keep(vector, fraction))
     threshold, _ = reference_threshold(vector, fraction)
     assert np.array_equal(kept, np.where(np.abs(vector) >= threshold, vector, 0))
+
+
+@pytest.mark.parametrize('size', [3 * SAMPLE, 131072])
+def test_keep_largest_of_a_long_vector_keeps_about_its_fraction(size):
+    coins = np.random.default_rng(size)
+    vector = coins.normal(size=size).astype(np.float32)
+    kept = np.asarray(keep(vector, 0.9))
+    assert np.count_nonzero(kept) == pytest.approx(0.9 * size, abs=0.015 * size)
+    assert np.abs(vector[kept == 0]).max() <= np.abs(vector[kept != 0]).min()
+
+
+def test_a_tree_is_one_vector_to_clip_and_to_compress():
+    coins = np.random.default_rng(1)
+    tree = {'a': coins.normal(size=(5, 7)), 'b': 9 * coins.normal(size=11)}
+    tree = jax.tree.map(np.float32, tree)
+    whole = np.concatenate([tree['a'].ravel(), tree['b']])
+    for made, expected in (
+        (clip(tree, 2.0), clip(whole, 2.0)),
+        (keep(tree, 0.5), keep(whole, 0.5)),
+    ):
+        joined = np.concatenate([np.ravel(made['a']), made['b']])
+        np.testing.assert_allclose(joined, expected, rtol=1e-5)
 
 
 def test_a_keep_fraction_of_one_keeps_everything():

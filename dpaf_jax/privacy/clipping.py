@@ -6,86 +6,105 @@ whatever the parameters, whatever the images, NaN and infinity included; exactly
 it is given a grid (exact.py).
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.privacy.exact import Grid
 
 # Room for float32 rounding: the clipped norm stays below the bound in exact arithmetic.
 MARGIN = 1 - 1e-5
+ROW = 32  # squares that are added in whatever order
+SAMPLE = (
+    2**13
+)  # entries that a threshold is found among, at least, where there are more
 
 
-def clip_vector(vector: jax.Array, l2_clip_norm: float) -> jax.Array:
+def clip_vector(vector: Any, l2_clip_norm: float) -> Any:
     """Scales a vector down to norm at most `l2_clip_norm`.
 
     Args:
-        vector: any shape, float32; treated as one vector.
+        vector: float32 of any shape, or a tree of such; treated as one vector.
         l2_clip_norm: above 0; infinity clips nothing.
 
     Returns:
         The vector, scaled; all zeros if any entry is NaN or infinite. Entries as large
         as float32 allows do not overflow the norm.
     """
-    finite = jnp.all(jnp.isfinite(vector))
-    safe = jnp.where(finite, vector, 0.0).ravel()
+    leaves, structure = jax.tree.flatten(vector)
     # The result does not depend on this scale, so no gradient needs to pass through it.
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(safe)))
-    unit = safe / jnp.where(largest > 0, largest, 1.0)
-    # Squares of `unit` sum to at least 1 unless all are 0, where sqrt has no gradient.
-    norm = jnp.sqrt(jnp.maximum(_sum_of_squares(unit), 1.0))
-    clipped = unit * jnp.minimum(largest, l2_clip_norm * MARGIN / norm)
-    return clipped.reshape(vector.shape)
+    magnitudes = [jnp.max(jnp.abs(leaf)) for leaf in leaves]
+    largest = jax.lax.stop_gradient(functools.reduce(jnp.maximum, magnitudes))
+    # The largest is NaN if any entry is; a subnormal one has no inverse.
+    usable = jnp.isfinite(largest) & (largest >= np.finfo(np.float32).tiny)
+    inverse = jnp.where(usable, 1 / largest, 0.0)
+    # Squares in units of the largest sum to at least 1 unless all are 0, where sqrt has no
+    # gradient.
+    squares = [_sum_of_squares(leaf * inverse) for leaf in leaves]
+    norm = jnp.sqrt(jnp.maximum(functools.reduce(jnp.add, squares), 1.0))
+    factor = jnp.minimum(largest, l2_clip_norm * MARGIN / norm)
+    # One pass over the entries: a selection of its own would write them all once more.
+    clipped = [jnp.where(usable, leaf * inverse * factor, 0.0) for leaf in leaves]
+    return jax.tree.unflatten(structure, clipped)
 
 
 def _sum_of_squares(vector: jax.Array) -> jax.Array:
-    """By halves: with n entries its relative error is below (log2(n) + 2) * 2^-24.
+    """By rows of 32, and rows of those: with n < 2^30 its relative error is below 1.2e-5.
 
-    A plain sum may lose as much as n * 2^-24, which MARGIN would not cover; how it is
-    ordered is up to the backend.
+    The norm's is half of that, which MARGIN covers. A plain sum may lose as much as
+    n * 2^-24; how it, or a row's, is ordered is up to the backend.
     """
-    terms = jnp.square(vector)
+    terms = jnp.square(vector).ravel()
     while terms.size > 1:
-        terms = jnp.pad(terms, (0, terms.size % 2))
-        half = terms.size // 2
-        terms = terms[:half] + terms[half:]
+        rows = jnp.pad(terms, (0, -terms.size % ROW)).reshape(-1, ROW)
+        terms = jnp.sum(rows, axis=1)
     return terms[0]
 
 
-def keep_largest(vector: jax.Array, keep_fraction: float) -> jax.Array:
+def keep_largest(vector: Any, keep_fraction: float) -> Any:
     """Zeroes all but the largest entries by magnitude (gradient compression).
 
     DPAF keeps the top 90 % of each per-example gradient (conference version, section
     4.1). Sorting would dominate the step; the threshold is found by bisection on the
-    float's bit pattern, which orders magnitudes, down to a relative width of 2^-8.
+    float's bit pattern, which orders magnitudes, down to a relative width of 2^-7; in a
+    long vector among every so-manieth entry alone.
 
     Args:
-        vector: [n] float32.
+        vector: float32 of any shape, or a tree of such; treated as one vector of n.
         keep_fraction: in (0, 1]; 1 keeps everything.
 
     Returns:
-        [n] float32 with at least round-up(keep_fraction * n) entries kept.
+        The same with at least round-up(keep_fraction * n) entries kept; from n = 3 * SAMPLE
+        on with about as many: for 90 %, the standard error is below 0.35 % of n.
     """
     if keep_fraction >= 1:
         return vector
-    wanted = -(-int(vector.size * keep_fraction * 2**20) // 2**20)
-    # The sign bit is 0, so the upper 16 bits (8 of exponent, 7 of mantissa) fit int32.
-    rank = jax.lax.bitcast_convert_type(jnp.abs(vector), jnp.int32) >> 16
+    leaves = jax.tree.leaves(vector)
+    # Odd, so that with widths that are powers of two every map has its turn.
+    stride = max(sum(leaf.size for leaf in leaves) // SAMPLE - 1, 0) | 1
+    sample = jnp.concatenate([leaf.ravel()[::stride] for leaf in leaves])
+    wanted = -(-int(sample.size * keep_fraction * 2**20) // 2**20)
+    ranks = _rank(sample)
 
     def halve(
         _: int, bounds: tuple[jax.Array, jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
         low, high = bounds  # count(rank >= low) is enough, count(rank >= high) is not
         middle = (low + high) // 2
-        enough = jnp.sum(rank >= middle) >= wanted
+        enough = jnp.sum(ranks >= middle) >= wanted
         return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
 
     low, _ = jax.lax.fori_loop(0, 15, halve, (jnp.int32(0), jnp.int32(2**15)))
-    return jnp.where(rank >= low, vector, 0.0)
+    return jax.tree.map(lambda leaf: jnp.where(_rank(leaf) >= low, leaf, 0.0), vector)
+
+
+def _rank(values: jax.Array) -> jax.Array:
+    """Orders magnitudes: the sign bit is 0, the upper 16 bits fit int32."""
+    return jax.lax.bitcast_convert_type(jnp.abs(values), jnp.int32) >> 16
 
 
 def clipped_gradient_sum(
@@ -119,21 +138,12 @@ def clipped_gradient_sum(
         without a grid one tree of float32.
     """
     gradients = jax.vmap(jax.grad(loss_fn), in_axes=(None, 0))(params, units)
-    flat = jax.vmap(lambda tree: ravel_pytree(tree)[0])(gradients)
 
-    def contribution(vector: jax.Array, is_padding: jax.Array) -> jax.Array:
-        clipped = clip_vector(keep_largest(vector, keep_fraction), l2_clip_norm)
-        return jnp.where(is_padding, 0.0, clipped)
+    def contribution(gradient: Any, is_padding: jax.Array) -> Any:
+        clipped = clip_vector(keep_largest(gradient, keep_fraction), l2_clip_norm)
+        return jax.tree.map(lambda leaf: jnp.where(is_padding, 0.0, leaf), clipped)
 
-    contributions = jax.vmap(contribution)(flat, is_padding_unit)
-    total = grid.sum(contributions) if grid else jnp.sum(contributions, axis=0)
-    return jax.tree.map(lambda vector: _in_shape_of(params, vector), total)
-
-
-def _in_shape_of(tree: Any, vector: jax.Array) -> Any:
-    """A flat vector in the shapes of a tree's leaves, in any dtype."""
-    leaves, structure = jax.tree.flatten(tree)
-    ends = np.cumsum([leaf.size for leaf in leaves])
-    parts = jnp.split(vector, ends[:-1])
-    shaped = [p.reshape(leaf.shape) for p, leaf in zip(parts, leaves, strict=True)]
-    return jax.tree.unflatten(structure, shaped)
+    contributions = jax.vmap(contribution)(gradients, is_padding_unit)
+    if grid is None:
+        return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), contributions)
+    return grid.sum(contributions)

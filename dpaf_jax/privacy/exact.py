@@ -117,29 +117,31 @@ class Grid:
         return ExactSum.of(np.zeros(shape, np.int32), self.spacing)
 
     def sum(
-        self, values: jax.Array, index: jax.Array | None = None, rows: int = 1
+        self, values: Any, index: jax.Array | None = None, rows: int = 1
     ) -> ExactSum:
         """Adds contributions exactly.
 
         Args:
-            values: [n, F] float32.
+            values: [n, ...] float32, or a tree of such.
             index: [n] int32, which row of the result each is added to; outside
                 [0, rows) it is added to none.
             rows: of the result, where there is an index.
 
         Returns:
-            [F], or [rows, F].
+            [...], or [rows, ...].
         """
         total = None
-        for start in range(0, len(values), BLOCK):
-            block = self.units(values[start : start + BLOCK])
-            if index is None:
-                added = jnp.sum(block, axis=0)
-            else:
-                where = index[start : start + BLOCK]
-                where = jnp.where(where < 0, rows, where)  # -1 is not the last row
-                added = jax.ops.segment_sum(block, where, rows)
-            part = ExactSum.of(added, self.spacing)
+        for start in range(0, len(jax.tree.leaves(values)[0]), BLOCK):
+            block = slice(start, start + BLOCK)
+
+            def added(leaf: jax.Array, block: slice = block) -> jax.Array:
+                units = self.units(leaf[block])
+                if index is None:
+                    return jnp.sum(units, axis=0)
+                where = jnp.where(index[block] < 0, rows, index[block])  # -1: no row
+                return jax.ops.segment_sum(units, where, rows)
+
+            part = ExactSum.of(jax.tree.map(added, values), self.spacing)
             total = part if total is None else total + part
         assert total is not None
         return total

@@ -1,0 +1,62 @@
+"""The convolution whose per-example kernel gradients are matrix products."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dpaf_jax.convolution import convolve
+
+
+def arrays(side, kernel, number=3, units=4):
+    coins = np.random.default_rng(side)
+    maps = coins.normal(size=(units, number, side, side, 5)).astype(np.float32)
+    return maps, coins.normal(size=(kernel, kernel, 5, 6)).astype(np.float32)
+
+
+def loss(conv):
+    def of(kernel, maps):
+        return jnp.sum(jnp.sin(conv(maps, kernel)))
+
+    return of
+
+
+def flax_conv(stride, **how):
+    module = nn.Conv(6, (0, 0), strides=stride, use_bias=False, **how)
+
+    def conv(maps, kernel):
+        sized = module.clone(kernel_size=kernel.shape[:2])
+        return sized.apply({'params': {'kernel': kernel}}, maps)
+
+    return conv
+
+
+@pytest.mark.parametrize('stride', [1, 2])
+@pytest.mark.parametrize(('side', 'kernel'), [(8, 4), (7, 4), (7, 3), (5, 5), (2, 4)])
+def test_it_is_flaxs_convolution_with_the_same_gradients(side, kernel, stride):
+    maps, weights = arrays(side, kernel)
+    ours = loss(flax_conv(stride, conv_general_dilated=convolve))
+    flaxs = loss(flax_conv(stride))
+    for argument in (0, 1):
+        made, expected = (
+            (
+                jax.jit(jax.grad(fn, argument))(weights, maps[0]),
+                jax.jit(jax.vmap(jax.grad(fn, argument), (None, 0)))(weights, maps),
+            )
+            for fn in (ours, flaxs)
+        )
+        for one, other in zip(made, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_by_example_are_no_convolutions_with_groups():
+    maps, weights = arrays(8, 4)
+
+    def groups(conv):
+        by_unit = jax.vmap(jax.grad(loss(conv)), (None, 0))
+        text = str(jax.make_jaxpr(by_unit)(weights, maps))
+        return text.count('batch_group_count=4') + text.count('feature_group_count=4')
+
+    assert groups(flax_conv(2)) > 0
+    assert groups(flax_conv(2, conv_general_dilated=convolve)) == 0
