@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
 from dpaf_jax.networks import Generator, make_generator
+from dpaf_jax.score_sampler import score_sampler
 
 Params = Any
 
@@ -51,7 +52,10 @@ def latent_sampler(config: Config) -> LatentSampler:
     return LatentSampler(make_generator(config), config.networks.z_dim)
 
 
-SAMPLERS: dict[str, Callable[[Config], Sampler]] = {'dpaf': latent_sampler}
+SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
+    'dpaf': latent_sampler,
+    'dpgen': score_sampler,
+}
 
 
 def make_sampler(config: Config) -> Sampler:

@@ -12,12 +12,12 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from configs import default
+from dpaf_jax import methods
 from dpaf_jax.classifier import Units
 from dpaf_jax.config import Config, from_config_dict
 from dpaf_jax.data import Dataset, Manifest
 from dpaf_jax.data.manifest import Settings
 from dpaf_jax.gan import Gan
-from dpaf_jax.methods import dpaf
 from dpaf_jax.privacy import accounting, published
 from dpaf_jax.privacy.exact import ExactSum
 from dpaf_jax.privacy.keys import RunKeys
@@ -48,6 +48,10 @@ def config_dict(**fields: Any) -> ConfigDict:
     dpaf_.classifier.epochs = 0.5
     dpaf_.conv2.batch_size, dpaf_.conv2.num_groups = 8, 4
     dpaf_.generator.batch_size = 6
+    config.dpgen.update(
+        {'width': 2, 'max_width': 3, 'num_levels': 3, 'batch_size': 8, 'microbatch': 4}
+    )
+    config.dpgen.update({'multiplicity': 2, 'steps': 4, 'candidates': 3})
     config.run.devices = 1
     config.samples.num = 12
     config.evaluation.seeds = config.evaluation.epochs = 1
@@ -80,7 +84,7 @@ ONE_SHOT = {
 def plan(config: Config, noise_multiplier: float = 1.0) -> PrivacyPlan:
     """The plan of a config with a given noise, without the accountant's seconds.
 
-    Every other number is the method's own. For the real one: `dpaf.plan(config, 40)`.
+    Every other number is the method's own. For the real one: the method's `plan(config, 40)`.
     """
 
     def settle(mechanism: Any, *_: Any) -> Any:
@@ -99,7 +103,7 @@ def plan(config: Config, noise_multiplier: float = 1.0) -> PrivacyPlan:
         mock.patch.multiple(accounting, **fast),
         mock.patch.multiple(published, **claimed),
     ):
-        return dpaf.plan(config, NUM_EXAMPLES)
+        return methods.get(config.method).plan(config, NUM_EXAMPLES)
 
 
 def dataset(config: Config, num_examples: int = NUM_EXAMPLES, seed: int = 0) -> Dataset:
@@ -154,10 +158,10 @@ def quick_compilation() -> Iterator[None]:
 
 
 def state(part: Any, seed: int = 0, scale: float = 1.0) -> Any:
-    """A state of a `Classifier` or `Gan` with random parameters, compiling nothing.
+    """A state of a method's static part with random parameters, compiling nothing.
 
     Args:
-        part: whose `init` gives the shapes.
+        part: a `Classifier`, `Gan` or `ScoreMatching`: its `init` gives the shapes.
         seed: of the parameters.
         scale: their standard deviation.
     """

@@ -75,7 +75,7 @@ def _score(
     config: Config, params: Any, images: np.ndarray, labels: np.ndarray
 ) -> float:
     """How much the generator's mean image of the canary's class leans to the canary."""
-    wanted = np.full(SEEN, labels[-1], np.int32)
+    wanted = jax.numpy.full(SEEN, labels[-1], jax.numpy.int32)
     made = make_sampler(config).sample(params, jax.random.key(5), wanted)
     others = images[:-1].mean(axis=0) / 127.5 - 1
     canary = images[-1] / 127.5 - 1 - others

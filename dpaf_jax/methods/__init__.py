@@ -3,9 +3,9 @@
 from types import ModuleType
 
 from dpaf_jax.errors import UserError
-from dpaf_jax.methods import dpaf
+from dpaf_jax.methods import dpaf, dpgen
 
-METHODS: dict[str, ModuleType] = {'dpaf': dpaf}
+METHODS: dict[str, ModuleType] = {'dpaf': dpaf, 'dpgen': dpgen}
 
 
 def get(name: str) -> ModuleType:

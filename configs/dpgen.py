@@ -1,0 +1,22 @@
+"""DPGEN: a score network trained by DP-SGD, on digits, MNIST or Fashion-MNIST."""
+
+from ml_collections import ConfigDict
+
+from configs import default
+
+SOURCES = ('digits', 'mnist', 'fashion_mnist')
+
+
+def get_config(data: str = 'digits') -> ConfigDict:
+    """Returns the digits config; `:mnist` or `:fashion_mnist` for those."""
+    if data not in SOURCES:
+        raise ValueError(f'data is {data!r}. Choose one of {", ".join(SOURCES)}.')
+    config = default.get_config()
+    config.method = 'dpgen'
+    config.data.num_examples = 1469  # 1797 less the test fraction of 0.2
+    config.samples.num = 10000
+    if data != 'digits':
+        config.data.source = f'tfds:{data}'
+        config.data.image_size = 28
+        config.data.num_examples = 60000
+    return config
