@@ -19,4 +19,13 @@ def get_config(data: str = 'digits') -> ConfigDict:
         config.data.source = f'tfds:{data}'
         config.data.image_size = 28
         config.data.num_examples = 60000
+        dpgen = config.dpgen
+        dpgen.patch = 4
+        dpgen.width = 24
+        # Short of computing time rather than of privacy: many steps, one draw each.
+        dpgen.batch_size = 256
+        dpgen.multiplicity = 1
+        dpgen.steps = 500
+        dpgen.learning_rate = 3e-3
+        dpgen.guidance = 1.0
     return config

@@ -98,7 +98,7 @@ class ScoreSampler:
         return self.network.init(key, image, jnp.ones(1), jnp.zeros(1, jnp.int32))
 
     def sample(self, params: Any, key: jax.Array, labels: jax.Array) -> jax.Array:
-        """[B] int32 labels to [B, H, W, C] float32 images in [-1, 1], but for outliers."""
+        """[B] int32 labels to [B, H, W, C] float32 images in [-1, 1]."""
         data, dpgen = self.config.data, self.config.dpgen
         levels = noise_levels(self.config)
         shape = (len(labels), data.image_size, data.image_size, data.channels)
@@ -106,7 +106,8 @@ class ScoreSampler:
         start = levels[0] * jax.random.normal(first, shape)
 
         def denoise(x: jax.Array, sigma: jax.Array) -> jax.Array:
-            return self._denoise(params, x, sigma, labels)
+            # The mean of what lies in [-1, 1] lies there too; a guess may not.
+            return jnp.clip(self._denoise(params, x, sigma, labels), -1, 1)
 
         if dpgen.sampler == 'heun':
             return heun(denoise, start, levels)

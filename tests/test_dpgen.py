@@ -46,7 +46,7 @@ def make(sigma=1.0, **fields):
 
 def units(number=UNITS):
     images = np.random.default_rng(3).integers(256, size=(number, 8, 8, 1))
-    images[:3] = np.array([0, 255, 127])[:, None, None, None]
+    images[:3] = np.array([0, 255, 127])[:number, None, None, None]
     labels = np.arange(number, dtype=np.int32) % 3
     return tiny.units(images.astype(np.uint8), labels)
 
