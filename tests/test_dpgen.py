@@ -103,9 +103,8 @@ def test_a_clip_of_each_draw_on_its_own_would_be_seen():
         clean=np.repeat(shots.clean, 2, axis=0), is_padding_example=np.zeros(2, bool),
         **{n: np.swapaxes(getattr(shots, n), 0, 1) for n in ('sigma', 'noise', 'labels')},
     )  # fmt: skip
-    norms = [
-        np.linalg.norm(tiny.vector(matching.query(params, s))) for s in (shots, apart)
-    ]
+    query = jax.jit(matching.query)
+    norms = [np.linalg.norm(tiny.vector(query(params, s))) for s in (shots, apart)]
     assert norms[0] <= 1e-3 < norms[1]
 
 
@@ -113,9 +112,10 @@ def test_microbatches_and_devices_add_up_exactly():
     matching = make()
     params = tiny.state(matching, 2, 1.0).params
     shots = jax.jit(matching.shots)(units(), np.arange(4, dtype=np.uint32))
-    whole = tiny.vector(matching.query(params, shots))
+    query = jax.jit(matching.query)
+    whole = tiny.vector(query(params, shots))
     parts = [jax.tree.map(lambda x, i=i: x[i : i + 2], shots) for i in range(0, 8, 2)]
-    sums = [matching.query(params, part) for part in parts]
+    sums = [query(params, part) for part in parts]
     added = functools.reduce(lambda a, b: a + b, sums)
     # An image's gradient may be computed in another order; the sum of them may not.
     np.testing.assert_allclose(tiny.vector(added), whole, atol=1e-4)
@@ -137,10 +137,12 @@ def quick_audit(monkeypatch):
     monkeypatch.setattr(dpgen_audit, 'STATES', 3)
 
 
+@pytest.mark.slow
 def test_the_audit_finds_nothing(quick_audit):
     assert not audit_failures(make())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('factor', [2 / 3, 1.5])
 def test_the_audit_finds_another_noise_level(quick_audit, factor, monkeypatch):
     monkeypatch.setattr(
@@ -312,7 +314,9 @@ def test_a_run_from_start_to_report(tmp_path, guarantee):
     assert all(check.passed is not False for check in checks), checks
 
 
-@pytest.mark.parametrize('guarantee', ['certified', 'as_published'])
+@pytest.mark.parametrize(
+    'guarantee', ['certified', pytest.param('as_published', marks=pytest.mark.slow)]
+)
 def test_a_stop_and_a_resume_change_no_bit(tmp_path, guarantee):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     made = run_config(source, privacy__guarantee=guarantee)
