@@ -122,7 +122,7 @@ def test_almost_clean_images_stay_and_pure_noise_is_scaled_down():
 
 def test_levels_are_a_geometric_sequence_from_the_config():
     levels = noise_levels(tiny.config(method='dpgen', dpgen__num_levels=5))
-    assert (levels[0], levels[-1]) == (10.0, pytest.approx(0.05))
+    assert (levels[0], levels[-1]) == (10.0, pytest.approx(0.1))
     ratios = np.array(levels[1:]) / levels[:-1]
     np.testing.assert_allclose(ratios, ratios[0])
 
