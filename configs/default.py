@@ -108,6 +108,33 @@ def get_config() -> ConfigDict:
     dp_gan.generator_learning_rate = 1e-3  # Adam's
     dp_gan.ema_decay = 0.98  # of the released weights, per generator step; 0: the last
 
+    config.dpgen = dpgen = ConfigDict()
+    dpgen.width = 16  # maps at the finest scale; doubles from scale to scale ...
+    dpgen.max_width = 128  # ... up to this
+    dpgen.scales = 2  # of the network, each half the side of the one before
+    dpgen.patch = 2  # the finest scale's cells hold so many pixels a side
+    dpgen.sigma_max = (
+        10.0  # noise levels: a geometric sequence of public constants, ...
+    )
+    dpgen.sigma_min = 0.1  # ... for images in [-1, 1]
+    dpgen.num_levels = 14
+    dpgen.batch_size = 512  # expected images per step; 0: all there are (q = 1)
+    dpgen.microbatch = 64  # of them at a time on a device
+    dpgen.multiplicity = 4  # (level, noise) draws per image, averaged inside the clip
+    dpgen.steps = 150
+    dpgen.l2_clip_norm = 1.0
+    dpgen.optimizer = 'adam'
+    dpgen.learning_rate = 5e-3
+    dpgen.schedule = 'cosine'  # constant | cosine: down to 2 % at the end
+    dpgen.ema_decay = 0.99  # of the released weights; 0: the last ones
+    dpgen.label_dropout = 0.1  # chance of a draw to train without its label
+    dpgen.sampler = 'heun'  # heun (deterministic flow) | langevin (annealed)
+    dpgen.guidance = 3.0  # classifier-free: 1 none, above 1 towards the class
+    dpgen.langevin_steps = 5  # at each level
+    dpgen.langevin_step_size = 0.2  # times sigma^2
+    dpgen.candidates = 10  # as_published: k of equation 8 ...
+    dpgen.threshold = 4.0  # ... and its beta
+
     config.run = run = ConfigDict()  # nothing here changes what is computed
     run.devices = 0  # accelerators to use; 0: all
     run.checkpoint_seconds = 300.0

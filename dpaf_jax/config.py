@@ -192,8 +192,37 @@ class DpGanConfig:
     ema_decay: float = between(0.0, 0.999999)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpgenConfig:
+    """DPGEN: score network, training and sampler."""
+
+    width: int = at_least(1)
+    max_width: int = at_least(1)
+    scales: int = at_least(1)
+    patch: int = at_least(1)
+    sigma_max: float = above(0.0)
+    sigma_min: float = above(0.0)
+    num_levels: int = at_least(2)
+    batch_size: int = at_least(0)
+    microbatch: int = at_least(1)
+    multiplicity: int = at_least(1)
+    steps: int = at_least(1)
+    l2_clip_norm: float = above(0.0)
+    optimizer: str = one_of('adam', 'momentum', 'sgd')
+    learning_rate: float = above(0.0)
+    schedule: str = one_of('constant', 'cosine')
+    ema_decay: float = between(0.0, 0.999999)
+    label_dropout: float = between(0.0, 0.999)
+    sampler: str = one_of('heun', 'langevin')
+    guidance: float = at_least(0.0)
+    langevin_steps: int = at_least(1)
+    langevin_step_size: float = above(0.0)
+    candidates: int = at_least(2)
+    threshold: float = above(0.0)
+
+
 # A method's fields; a release has those of its own method alone.
-METHOD_SECTIONS = ('dpaf', 'dp_merf', 'dp_gan')
+METHOD_SECTIONS = ('dpaf', 'dpgen', 'dp_merf', 'dp_gan')
 _ABSENT: Any = None
 
 
@@ -239,6 +268,7 @@ class Config:
     privacy: PrivacyConfig
     networks: NetworksConfig
     dpaf: DpafConfig = _ABSENT
+    dpgen: DpgenConfig = _ABSENT
     dp_merf: DpMerfConfig = _ABSENT
     dp_gan: DpGanConfig = _ABSENT
     run: RunConfig

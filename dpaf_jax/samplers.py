@@ -16,6 +16,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
 from dpaf_jax.networks import Generator, make_generator, to_uint8
 from dpaf_jax.pictures import sample_grid
+from dpaf_jax.score_sampler import score_sampler
 
 Params = Any
 
@@ -56,6 +57,7 @@ def latent_sampler(config: Config) -> LatentSampler:
 
 SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dpaf': latent_sampler,
+    'dpgen': score_sampler,
     'dp_merf': latent_sampler,
     'dp_gan': latent_sampler,
 }

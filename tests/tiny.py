@@ -52,6 +52,10 @@ def config_dict(**fields: Any) -> ConfigDict:
     config.dp_gan.update({'batch_size': 8, 'width': 2, 'fc_width': 4})
     config.dp_gan.update({'discriminator_steps': 4, 'generator_steps': 2})
     config.dp_gan.generator_batch_size = 6
+    config.dpgen.update(
+        {'width': 2, 'max_width': 3, 'num_levels': 3, 'batch_size': 8, 'microbatch': 4}
+    )
+    config.dpgen.update({'multiplicity': 2, 'steps': 4, 'candidates': 3})
     config.run.devices = 1
     config.samples.num = 12
     config.evaluation.seeds = config.evaluation.epochs = 1
@@ -84,7 +88,7 @@ ONE_SHOT = {
 def plan(config: Config, noise_multiplier: float = 1.0) -> PrivacyPlan:
     """The plan of a config with a given noise, without the accountant's seconds.
 
-    Every other number is the method's own. For the real one: `dpaf.plan(config, 40)`.
+    Every other number is the method's own. For the real one: the method's `plan(config, 40)`.
     """
 
     def settle(mechanism: Any, *_: Any) -> Any:
@@ -158,10 +162,10 @@ def quick_compilation() -> Iterator[None]:
 
 
 def state(part: Any, seed: int = 0, scale: float = 1.0) -> Any:
-    """A state of a `Classifier` or `Gan` with random parameters, compiling nothing.
+    """A state of a method's static part with random parameters, compiling nothing.
 
     Args:
-        part: whose `init` gives the shapes.
+        part: a `Classifier`, `Gan` or `ScoreMatching`: its `init` gives the shapes.
         seed: of the parameters.
         scale: their standard deviation.
     """

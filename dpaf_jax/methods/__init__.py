@@ -3,9 +3,14 @@
 from types import ModuleType
 
 from dpaf_jax.errors import UserError
-from dpaf_jax.methods import dp_gan, dp_merf, dpaf
+from dpaf_jax.methods import dp_gan, dp_merf, dpaf, dpgen
 
-METHODS: dict[str, ModuleType] = {'dpaf': dpaf, 'dp_merf': dp_merf, 'dp_gan': dp_gan}
+METHODS: dict[str, ModuleType] = {
+    'dpaf': dpaf,
+    'dpgen': dpgen,
+    'dp_merf': dp_merf,
+    'dp_gan': dp_gan,
+}
 
 
 def get(name: str) -> ModuleType:
