@@ -108,15 +108,13 @@ def get_config() -> ConfigDict:
     dp_gan.generator_learning_rate = 1e-3  # Adam's
     dp_gan.ema_decay = 0.98  # of the released weights, per generator step; 0: the last
 
-    config.dpgen = dpgen = ConfigDict()
+    config.dpgen = dpgen = ConfigDict()  # method = 'dpgen'
     dpgen.width = 16  # maps at the finest scale; doubles from scale to scale ...
     dpgen.max_width = 128  # ... up to this
     dpgen.scales = 2  # of the network, each half the side of the one before
     dpgen.patch = 2  # the finest scale's cells hold so many pixels a side
-    dpgen.sigma_max = (
-        10.0  # noise levels: a geometric sequence of public constants, ...
-    )
-    dpgen.sigma_min = 0.1  # ... for images in [-1, 1]
+    dpgen.sigma_max = 10.0  # noise levels fall geometrically from this public constant
+    dpgen.sigma_min = 0.1  # ... to this, for images in [-1, 1]
     dpgen.num_levels = 14
     dpgen.batch_size = 512  # expected images per step; 0: all there are (q = 1)
     dpgen.microbatch = 64  # of them at a time on a device

@@ -22,7 +22,7 @@ import optax
 from dpaf_jax import parallel
 from dpaf_jax.config import Config
 from dpaf_jax.networks import to_float
-from dpaf_jax.optimizers import make_optimizer
+from dpaf_jax.optimizers import make_optimizer, moving_average
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
@@ -139,13 +139,9 @@ class ScoreMatching:
             gradient, state.optimizer, state.params
         )
         params = optax.apply_updates(state.params, updates)
-        # An average that has hardly begun follows faster.
-        warm = (1.0 + state.steps) / (10.0 + state.steps)
-        decay = jnp.minimum(self.config.dpgen.ema_decay, warm)
-        average = optax.incremental_update(params, state.average, 1 - decay)
-        if self.config.dpgen.ema_decay == 0:
-            average = params
-        new = ScoreState(params, average, optimizer, state.steps + 1)
+        steps, decay = state.steps + 1, self.config.dpgen.ema_decay
+        average = moving_average(state.average, params, steps, decay)
+        new = ScoreState(params, average, optimizer, steps)
         return new, {'noisy_gradient_norm': optax.tree.norm(gradient)}
 
 

@@ -1,6 +1,5 @@
 """DPGEN: its privacy plan, and the training of its score network."""
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -14,14 +13,13 @@ from dpaf_jax import parallel
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
 from dpaf_jax.feed import Feed, gather
-from dpaf_jax.networks import to_uint8
-from dpaf_jax.pictures import sample_grid
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
 from dpaf_jax.randomised_response import sanitise
 from dpaf_jax.run import Run
+from dpaf_jax.samplers import preview
 from dpaf_jax.score_matching import (
     ScoreMatching,
     ScoreState,
@@ -64,9 +62,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
             overflow_delta=0.0,
             num_examples=num_examples,
         )
-    # `privacy.budgets` divides epsilon among several mechanisms; here is one.
-    privacy = dataclasses.replace(config.privacy, budgets='rest')
-    return make_plan([mechanism], NAMES, NAMES, privacy, num_examples, '')
+    return make_plan([mechanism], NAMES, NAMES, config.privacy, num_examples, None)
 
 
 def train(run: Run) -> Any:
@@ -151,11 +147,8 @@ class ScorePhase:
         return {'score': step}
 
     def picture(self, state: ScoreState) -> Image.Image:
-        k, per_class = self._run.config.data.num_classes, 8
-        labels = np.repeat(np.arange(k), per_class)
         key = public_key(self._run.keys.public('picture', 0))
-        made = jax.jit(self._matching.sampler.sample)(state.average, key, labels)
-        return sample_grid(np.asarray(to_uint8(made)), labels, k, per_class)
+        return preview(self._run.config, state.average, key)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run, devices = self._run, len(self._run.devices)

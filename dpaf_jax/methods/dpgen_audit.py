@@ -14,20 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dpaf_jax import parallel
 from dpaf_jax.auditing import canaries
-from dpaf_jax.auditing.target import AuditTarget, Draws, Release, Scene, Trace
+from dpaf_jax.auditing.rehearsal import Notes, Step, quiet, releaser, wild_state
+from dpaf_jax.auditing.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpgen import ScorePhase
 from dpaf_jax.privacy.keys import RunKeys
-from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.run import Run
 from dpaf_jax.score_matching import ScoreMatching, make_score_matching
 from dpaf_jax.units import Units
 
 UNITS, CROWD, STATES = 8, 96, 8
 STEPS = 64  # that the trace runs
-SILENT = 2.0**-24  # a noise multiplier
 COINS = np.arange(4, dtype=np.uint32)  # of levels and noises: any, but the same for all
 
 
@@ -41,64 +40,33 @@ def audit_targets(
     config = dataclasses.replace(config, dpgen=dpgen)
     images = canaries.extremes(config.data, UNITS)
     units = canaries.units(images, config.data, (UNITS, 1))
-    matching = make_score_matching(config, plan)
-    states = [_state(matching, seed) for seed in range(STATES)]
+    init = make_score_matching(config, plan).init
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    states = [wild_state(shapes, ['params'], seed) for seed in range(STATES)]
     many = canaries.noise_images(config.data, CROWD, seed=2)
+
+    def at(plan: PrivacyPlan) -> dict[int, Release]:
+        step = _step(make_score_matching(config, plan))
+        return {number: releaser(step, number) for number in devices}
+
     target = AuditTarget(
         mechanism=plan['score'],
-        release={d: _release(config, plan, d) for d in devices},
-        exact={d: _release(config, _quiet(plan), d) for d in devices},
+        release=at(plan),
+        exact=at(quiet(plan)),
         scenes=[Scene(state, units) for state in states],
         crowd=Scene(states[0], canaries.units(many, config.data, (CROWD, 1))),
     )
     return [target]
 
 
-def _quiet(plan: PrivacyPlan) -> PrivacyPlan:
-    """The same plan with noise so small that it rounds to nothing."""
-    quiet = [dataclasses.replace(m, noise_multiplier=SILENT) for m in plan.mechanisms]
-    return dataclasses.replace(plan, mechanisms=tuple(quiet))
-
-
-def _state(matching: ScoreMatching, seed: int) -> Any:
-    """Normal parameters; beyond seed 0 every leaf has a scale of its own."""
-    coins = np.random.default_rng(seed)
-
-    def normal(leaf: Any) -> np.ndarray:
-        scale = 10 ** coins.uniform(-1.5, 1.5) if seed else 0.3
-        return (scale * coins.normal(size=leaf.shape)).astype(np.float32)
-
-    shapes = jax.eval_shape(matching.init, jax.random.key(0))
-    made = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-    return made._replace(params=jax.tree.map(normal, shapes.params))
-
-
-def _release(config: Config, plan: PrivacyPlan, number: int) -> Release:
-    matching, m = make_score_matching(config, plan), plan['score']
-    devices = jax.local_devices()[:number]
-
-    def step(state: Any, units: Units, keys: jax.Array) -> jax.Array:
+def _step(matching: ScoreMatching) -> Step:
+    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
         sums = matching.query(state.params, matching.shots(units, jnp.asarray(COINS)))
+        stepped, _ = matching.update(state, sums, key)
+        released: jax.Array = optax.tree_utils.tree_get(stepped.optimizer, 'trace')
+        return released * matching.mechanism.expected_batch_size
 
-        def released(key: jax.Array) -> jax.Array:
-            stepped, _ = matching.update(state, sums, key)
-            trace: jax.Array = optax.tree_utils.tree_get(stepped.optimizer, 'trace')
-            return trace * m.expected_batch_size
-
-        return jax.vmap(released)(keys)
-
-    fn = parallel.pmapped(step, devices)
-
-    def release(state: Any, units: Units, keys: np.ndarray) -> np.ndarray:
-        fills = (0, 0, True)
-        dealt = [
-            parallel.deal(x, number, 0, f) for x, f in zip(units, fills, strict=True)
-        ]
-        same = parallel.replicate((state, keys), devices)
-        made = parallel.unreplicate(fn(same[0], Units(*dealt), same[1]))
-        return made.reshape(len(keys), -1).astype(np.float64)
-
-    return release
+    return step
 
 
 # --- coins ------------------------------------------------------------------------------
@@ -111,27 +79,24 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
     nowhere: Any = None  # the phase's windows write no file
     run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
-    phase = _Traced(run, make_score_matching(config, plan), plan['score'])
+    notes = Notes(plan)
+    phase = _TracedPhase(run, make_score_matching(config, plan), notes)
     for step in range(min(STEPS, phase.total_steps)):
         phase.window(None, step)
-    noted = {'score': np.array(phase.noted)}
-    return Trace(n, {'score': phase.draws}, {}, noted, {})
+    noted = {name: np.array(value) for name, value in notes.keys.items()}
+    return Trace(n, notes.draws, {}, noted, {})
 
 
-class _Traced(ScorePhase):
-    def __init__(self, run: Run, matching: ScoreMatching, m: Mechanism):
+class _TracedPhase(ScorePhase):
+    def __init__(self, run: Run, matching: ScoreMatching, notes: Notes):
         super().__init__(run, matching)
-        self._compiled = self._note
-        self._everyone = np.arange(len(run.data.labels))
-        self.draws = Draws(m.sampling_prob, [], [], [], 1)
-        self.noted: list[np.ndarray] = []
+        self._notes, self._compiled = notes, self._note
 
     def _note(self, state: Any, _: Any, draw: Any, coins: Any, key: np.ndarray) -> Any:
-        chosen = draw['indices'][~draw['is_padding_example']]
-        self.draws.eligible.append(self._everyone)
-        self.draws.chosen.append(chosen)
-        self.draws.groups.append(np.zeros_like(chosen))
-        self.noted.append(key[0])
+        index, padding = draw['indices'][0], draw['is_padding_example'][0]
+        flat = (-1, index.shape[-1])
+        self._notes.draw('score', None, index.reshape(flat), padding.reshape(flat))
+        self._notes.key('score', key[0])
         return state, {}
 
 
