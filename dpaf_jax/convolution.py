@@ -55,16 +55,19 @@ def _backward(stride: int, saved: Any, cotangent: jax.Array) -> Any:
     )
     (by_maps,) = jax.vjp(lambda x: native(x, kernel), maps)[1](cotangent)
 
+    # Shapes only: what is traced must not be closed over.
+    like = jax.ShapeDtypeStruct(kernel.shape, kernel.dtype)
+
     @jax.custom_batching.custom_vmap
     def by_kernel(maps: jax.Array, cotangent: jax.Array) -> jax.Array:
-        (gradient,) = jax.vjp(lambda w: native(maps, w), kernel)[1](cotangent)
+        (gradient,) = jax.linear_transpose(lambda w: native(maps, w), like)(cotangent)
         return gradient
 
     @by_kernel.def_vmap
     def _(size: int, batched: list[bool], maps: jax.Array, cotangent: jax.Array) -> Any:
         del size
         axes = tuple(0 if is_batched else None for is_batched in batched)
-        product = functools.partial(_by_patches, kernel.shape, stride)
+        product = functools.partial(_by_patches, like.shape, stride)
         return jax.vmap(product, axes)(maps, cotangent), True
 
     return by_maps, by_kernel(maps, cotangent)

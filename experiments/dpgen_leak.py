@@ -28,7 +28,11 @@ _OUT = flags.DEFINE_string(
     'out', None, 'Folder for leak.json and dpgen_leak.png.', allow_override=True
 )
 _TRIALS = flags.DEFINE_integer(
-    'trials', 1000, 'Sanitised sets on either side of the game.', lower_bound=10
+    'trials',
+    1000,
+    'Sanitised sets on either side of the game.',
+    lower_bound=10,
+    allow_override=True,
 )
 
 

@@ -31,7 +31,11 @@ _OUT = flags.DEFINE_string(
     'out', None, 'Folder for leak.json and leave_one_out.png.', allow_override=True
 )
 _TRIALS = flags.DEFINE_integer(
-    'trials', 200, 'Trainings on either side, in each game and mode.', lower_bound=10
+    'trials',
+    200,
+    'Trainings on either side, in each game and mode.',
+    lower_bound=10,
+    allow_override=True,
 )
 _STEPS = flags.DEFINE_integer(
     'steps', 250, 'Steps of the measurement on digits; 0: none.', lower_bound=0

@@ -82,7 +82,7 @@ def test_one_command_trains_releases_evaluates_and_reports(method, folder):
     assert method in page and CURVES[method] in page
     released = json.loads((workdir / 'release' / 'config.json').read_text())
     assert method in released and 'dpaf' not in released
-    assert released[method] == config[method].to_dict()
+    assert released[method] == json.loads(json.dumps(config[method].to_dict()))
     assert f'({method})' in (workdir / 'release' / 'README.md').read_text()
     assert not (workdir / 'private' / 'entropy').exists()
 

@@ -50,6 +50,16 @@ def test_it_is_flaxs_convolution_with_the_same_gradients(side, kernel, stride):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
+def test_kernels_may_have_an_axis_of_their_own_too():
+    maps, weights = arrays(8, 4)
+    many = np.stack([weights * scale for scale in (1, 2, 3, 4)])
+    ours = loss(flax_conv(2, conv_general_dilated=convolve))
+    made = jax.jit(jax.vmap(jax.grad(ours)))(many, maps)
+    for i in range(4):
+        expected = jax.grad(loss(flax_conv(2)))(many[i], maps[i])
+        np.testing.assert_allclose(made[i], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_gradients_by_example_are_no_convolutions_with_groups():
     maps, weights = arrays(8, 4)
 

@@ -458,7 +458,8 @@ def test_accuracy_is_accepted_where_the_test_set_is_public_and_only_there(copied
         (lambda c: c['data'].update(num_examples=41), 'num_examples'),
         (lambda c: c['networks'].update(z_dim=9), 'generator.safetensors'),
         (lambda c: c['networks'].update(layers='C9'), 'generator.safetensors'),
-        (lambda c: c.update(method='dpgen'), 'plan'),
+        (lambda c: c.update(method='gan'), 'plan'),
+        (lambda c: c.update(method='dpgen'), 'config.json'),  # has not its fields
     ],
 )
 def test_a_config_of_another_run_is_rejected(copied, change, caught_by):
