@@ -1,5 +1,7 @@
 """Named settings that several configs share, as deltas of the canonical default."""
 
+import importlib
+
 from ml_collections import ConfigDict
 
 
@@ -34,4 +36,16 @@ def choose(config: ConfigDict, variant: str) -> ConfigDict:
         return one_shot(config)
     if variant != 'canonical':
         raise ValueError(f"variant is {variant!r}. Choose 'one_shot' or 'canonical'.")
+    return config
+
+
+DATA = ('digits', 'mnist', 'fashion_mnist')
+
+
+def on(data: str, method: str) -> ConfigDict:
+    """A data set's own config with another method: what `dp_gan.py:mnist` stands for."""
+    if data not in DATA:
+        raise ValueError(f'data is {data!r}. Choose one of {", ".join(DATA)}.')
+    config: ConfigDict = importlib.import_module(f'configs.{data}').get_config()
+    config.method = method
     return config
