@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from dpaf_jax.command import fail, parse
+from dpaf_jax.command import fail, parse, prepare_jax
 from dpaf_jax.errors import UserError
 
 _ATTACK = flags.DEFINE_string('attack', None, 'membership or memorisation.')
@@ -28,6 +28,7 @@ def main(argv: Sequence[str]) -> None:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
     if _ATTACK.value is None or _WORKDIR.value is None:
         fail('--attack and --workdir are needed; see python -m dpaf_jax.attack --help')
+    prepare_jax()
     # Imported late, so that --help and a mistyped flag answer at once.
     from dpaf_jax.attacks import ATTACKS
     from dpaf_jax.attacks.target import WARNING, open_target
