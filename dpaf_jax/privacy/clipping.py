@@ -19,9 +19,7 @@ from dpaf_jax.privacy.exact import Grid
 # Room for float32 rounding: the clipped norm stays below the bound in exact arithmetic.
 MARGIN = 1 - 1e-5
 ROW = 32  # squares that are added in whatever order
-SAMPLE = (
-    2**13
-)  # entries that a threshold is found among, at least, where there are more
+SAMPLE = 2**13  # at least so many entries of a long vector decide on its threshold
 
 
 def clip_vector(vector: Any, l2_clip_norm: float) -> Any:
