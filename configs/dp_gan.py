@@ -6,8 +6,8 @@ Digits, two CPU cores under a load of 9, 2026-11-21, delta = 1e-5, on 328 real t
 classifier seed, one generator; 10 000 synthetic images, 3 epochs): at certified epsilon = 10
 CNN 0.838, logistic regression 0.848; training 22 min, of which 3 min were this process's own
 (same algorithm and settings, in a draft of the code). At epsilon = 1 (2 seeds, 5 epochs) CNN
-0.310 +- 0.011, logistic regression 0.398 +- 0.054; training 7 min 36 s: 1469 images are too few
-for it. Not measured yet on the others.
+0.310 +- 0.011, logistic regression 0.398 +- 0.054; training 7 min 36 s: 1469 images are too
+few for it. Not measured yet on the others.
 """
 
 from ml_collections import ConfigDict
