@@ -30,7 +30,7 @@ def get_config() -> ConfigDict:
     privacy.guarantee = 'certified'  # certified | as_published (certifies nothing)
     privacy.epsilon = 10.0  # total budget; inf: no noise, no clip, no guarantee
     privacy.delta = 1e-5  # total; should be below 1 / num_examples
-    privacy.budgets = '0.1,rest,0.1'  # conv1, conv2*, DPAGG: '0.1', '20%' or 'rest'
+    privacy.budgets = '0.1,rest,0.1'  # phase 1, conv2*, DPAGG: '0.1', '20%' or 'rest'
     privacy.overflow_fraction = 0.01  # share of delta paid for batches that overflow
 
     config.networks = networks = ConfigDict()
@@ -52,10 +52,12 @@ def get_config() -> ConfigDict:
     dpaf.n_critic = 3  # the generator is updated every so many DPAGG steps ...
     dpaf.generator_steps = 1  # ... by so many steps
     dpaf.keep_fraction = 0.9  # of each per-example gradient, by magnitude, before clip
-    dpaf.taps = 'conv2'  # DPAGG's columns: count,pixels,fourier,conv1,conv2
+    dpaf.taps = 'conv2'  # DPAGG's columns: count,pixels,fourier,wavelet,conv1,conv2
 
     dpaf.classifier = classifier = ConfigDict()  # phase 1
-    classifier.private = 'all'  # all | conv1 (head random) | none (conv1 random too)
+    # What learns: all | conv1 (head random) | none (conv1 random too) | labeller: a linear
+    # layer on wavelets, kept to label the synthetic images.
+    classifier.private = 'all'
     classifier.unit = 'singleton'  # what is clipped: singleton | group
     classifier.num_groups = 8  # unit = group: groups per step
     classifier.batch_size = 192  # expected

@@ -89,9 +89,9 @@ class NetworksConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierConfig:
-    """DPAF's phase 1: the classifier whose conv1 is kept."""
+    """DPAF's phase 1: the classifier whose conv1, or whose judgement, is kept."""
 
-    private: str = one_of('all', 'conv1', 'none')
+    private: str = one_of('all', 'conv1', 'labeller', 'none')
     unit: str = one_of('singleton', 'group')
     num_groups: int = at_least(1)
     batch_size: int = at_least(1)

@@ -22,9 +22,10 @@ from dpaf_jax import pictures
 from dpaf_jax.config import Config, from_public_dict, public_dict
 from dpaf_jax.errors import UserError
 from dpaf_jax.model_card import model_card
-from dpaf_jax.networks import to_uint8
+from dpaf_jax.networks import to_float, to_uint8
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.samplers import make_sampler
+from dpaf_jax.relabelling import by_label
+from dpaf_jax.samplers import Labels, make_sampler
 
 T = TypeVar('T')
 BATCH = 500  # images generated in one call
@@ -65,14 +66,25 @@ class Release:
         sampler = make_sampler(self.config)
 
         @jax.jit
-        def batch(params: Any, key: jax.Array, labels: jax.Array) -> jax.Array:
-            return to_uint8(sampler.sample(params, key, labels))
+        def batch(params: Any, key: jax.Array, meant: jax.Array) -> Any:
+            images = to_uint8(sampler.sample(params, key, meant))
+            if isinstance(sampler, Labels):
+                return images, sampler.label(params, to_float(images))
+            return images, meant
 
-        for start in range(0, len(labels), BATCH):
+        def draw(number: int, meant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            key = jax.random.fold_in(jax.random.key(seed), number * BATCH)
+            images, given = batch(self.params, key, meant)
+            return np.asarray(images), np.asarray(given)
+
+        if isinstance(sampler, Labels):
+            meant = balanced_labels(BATCH, self.config.data.prior)
+            yield from by_label(draw, labels, meant, self.config.data.num_classes)
+            return
+        for number, start in enumerate(range(0, len(labels), BATCH)):
             part = np.zeros(BATCH, np.int32)
             part[: len(labels[start : start + BATCH])] = labels[start : start + BATCH]
-            key = jax.random.fold_in(jax.random.key(seed), start)
-            yield np.asarray(batch(self.params, key, part))[: len(labels) - start]
+            yield draw(number, part)[0][: len(labels) - start]
 
     def sample(
         self, num: int, seed: int | None = None, prior: tuple[float, ...] | None = None

@@ -12,8 +12,9 @@ from dpaf_jax.errors import UserError
 from dpaf_jax.fourier import reduced
 from dpaf_jax.networks import Layout, Networks, label_planes, make_layout
 from dpaf_jax.privacy.aggregation import simplified_instance_norm
+from dpaf_jax.wavelets import num_features, wavelet_features
 
-TAPS = ('count', 'pixels', 'fourier', 'conv1', 'conv2')
+TAPS = ('count', 'pixels', 'fourier', 'wavelet', 'conv1', 'conv2')
 FOURIER_COLUMNS = 1024
 # Length scale of the Fourier features per unit of sqrt(pixels): images of one class are
 # about this far apart, so the features tell them apart but do not single them out.
@@ -91,7 +92,7 @@ def make_row_layout(config: Config) -> RowLayout:
             f'Join any of {", ".join(TAPS)} with commas, each once, not count alone',
         )
     shapes = _shapes(config, layout)
-    bounds = {'count': 1.0, 'pixels': 1.0, 'fourier': 1.0}
+    bounds = {'count': 1.0, 'pixels': 1.0, 'fourier': 1.0, 'wavelet': 1.0}
     blocks = tuple(
         Block(tap, shapes[tap], bounds.get(tap) or _sin_bound(shapes[tap]))
         for tap in taps
@@ -107,6 +108,7 @@ def _shapes(config: Config, layout: Layout) -> dict[str, tuple[int, ...]]:
         'count': (1,),
         'pixels': (size, size, config.data.channels),
         'fourier': (FOURIER_COLUMNS,),
+        'wavelet': (num_features(size, config.data.channels),),
         'conv1': (layout.side(1), layout.side(1), maps1),
         'conv2': (layout.side(2), layout.side(2), layout.maps(2)),
     }
@@ -158,6 +160,7 @@ def features(
     taps = {
         'count': jnp.ones((len(images), 1), jnp.float32),
         'pixels': _unit(light.reshape(len(images), -1)).reshape(images.shape),
+        'wavelet': wavelet_features(images),
         'conv1': maps1,
         'conv2': maps2,
     }

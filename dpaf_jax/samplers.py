@@ -5,7 +5,7 @@ Neither data nor training code can be reached from here: a release needs no more
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,10 @@ from dpaf_jax.errors import UserError
 from dpaf_jax.networks import Generator, make_generator, to_uint8
 from dpaf_jax.pictures import sample_grid
 from dpaf_jax.score_sampler import score_sampler
+from dpaf_jax.wavelets import num_features, wavelet_features
 
 Params = Any
+GENERATOR, LABELLER = 'generator', 'labeller'
 
 
 class Sampler(Protocol):
@@ -29,6 +31,14 @@ class Sampler(Protocol):
 
     def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
         """[B] int32 labels to [B, H, W, C] float32 images in [-1, 1]."""
+
+
+@runtime_checkable
+class Labels(Protocol):
+    """What a sampler has besides, if its images get their labels afterwards."""
+
+    def label(self, params: Params, images: jax.Array) -> jax.Array:
+        """[B, H, W, C] images in [-1, 1] to their classes, [B] int32."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +60,50 @@ class LatentSampler:
         return images
 
 
+@dataclasses.dataclass(frozen=True)
+class LabelledSampler:
+    """A generator, and a labeller that says what each of its images shows."""
+
+    generator: LatentSampler
+    config: Config
+
+    def init(self, key: jax.Array) -> Params:
+        """See `Sampler`."""
+        data = self.config.data
+        features = num_features(data.image_size, data.channels)
+        weights = jnp.zeros((features, data.num_classes))
+        return labelled(self.generator.init(key), weights)
+
+    def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
+        """See `Sampler`: of the generator's classes, whatever the labeller says."""
+        return self.generator.sample(params[GENERATOR], key, labels)
+
+    def label(self, params: Params, images: jax.Array) -> jax.Array:
+        """See `Labels`."""
+        logits = wavelet_features(images) @ params[LABELLER]['weights']
+        return jnp.argmax(logits, axis=1)
+
+
+def labelled(generator: Params, weights: jax.Array) -> Params:
+    """The parameters of a `LabelledSampler`."""
+    return {GENERATOR: generator, LABELLER: {'weights': weights}}
+
+
+def dpaf_sampler(config: Config) -> LatentSampler | LabelledSampler:
+    """DPAF's: with a labeller where phase 1 has learnt one."""
+    generator = latent_sampler(config)
+    if config.dpaf.classifier.private == LABELLER:
+        return LabelledSampler(generator, config)
+    return generator
+
+
 def latent_sampler(config: Config) -> LatentSampler:
     """Of the generator that reverses the discriminator."""
     return LatentSampler(make_generator(config), config.networks.z_dim)
 
 
 SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
-    'dpaf': latent_sampler,
+    'dpaf': dpaf_sampler,
     'dpgen': score_sampler,
     'dp_merf': latent_sampler,
     'dp_gan': latent_sampler,
@@ -75,10 +122,23 @@ def make_sampler(config: Config) -> Sampler:
 
 
 def preview(
-    config: Config, params: Params, key: jax.Array, per_class: int = 8
+    config: Config,
+    params: Params,
+    key: jax.Array,
+    per_class: int = 8,
+    sampler: Sampler | None = None,
 ) -> Image.Image:
-    """A picture of samples, a row per class: what progress is judged by."""
+    """A picture of samples, a row per class: what progress is judged by.
+
+    Args:
+        config: of the run.
+        params: the sampler's.
+        key: of the draws.
+        per_class: images in a row.
+        sampler: default: the method's.
+    """
     k = config.data.num_classes
     labels = np.repeat(np.arange(k), per_class)
-    made = jax.jit(make_sampler(config).sample)(params, key, labels)
+    sampler = sampler or make_sampler(config)
+    made = jax.jit(sampler.sample)(params, key, labels)
     return sample_grid(np.asarray(to_uint8(made)), labels, k, per_class)

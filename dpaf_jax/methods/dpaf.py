@@ -7,15 +7,16 @@ from dpaf_jax.classifier import Classifier
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
 from dpaf_jax.gan import Gan
+from dpaf_jax.labeller import Labeller
 from dpaf_jax.methods.dpaf_phases import WINDOW, ClassifierPhase, GanPhase, TablePhase
 from dpaf_jax.networks import make_networks
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.rows import make_row_layout
 from dpaf_jax.run import Run
+from dpaf_jax.samplers import LABELLER, labelled
 
-NAMES = ('conv1', 'conv2', 'dpagg')  # in the order of config.privacy.budgets
-REST_ORDER = ('conv2', 'dpagg', 'conv1')
+REST_ORDER = ('conv2', 'dpagg', 'conv1', LABELLER)
 PUBLISHED_REASON = (
     'Algorithm 1 trains the classifier head without protection, takes per-example '
     'gradients through batch aggregates, and uses one batch for two mechanisms'
@@ -39,27 +40,32 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     mechanisms = [
         m
         for m in (
-            _conv1(config, num_examples),
+            _phase1(config, num_examples),
             _conv2(config, num_examples),
             _dpagg(config, num_examples),
         )
         if m is not None
     ]
+    names = (_phase1_name(config), 'conv2', 'dpagg')  # in the order of the budgets
     return make_plan(
-        mechanisms, NAMES, REST_ORDER, config.privacy, num_examples, PUBLISHED_REASON
+        mechanisms, names, REST_ORDER, config.privacy, num_examples, PUBLISHED_REASON
     )
 
 
 def train(run: Run) -> Any:
-    """Trains classifier, then GAN; returns the generator's parameters (their average)."""
+    """Trains classifier, then GAN; returns what `samplers.dpaf_sampler` samples with."""
     networks, config = make_networks(run.config), run.config
-    conv1 = None
-    if 'conv1' in run.plan:
+    conv1 = labeller = None
+    if LABELLER in run.plan:
+        phase1 = ClassifierPhase(run, Labeller(config, run.plan))
+        labeller = run.train(phase1).params
+    elif 'conv1' in run.plan:
         phase1 = ClassifierPhase(run, Classifier(networks, config, run.plan))
         conv1 = run.train(phase1).params['conv1']
     gan = Gan(networks, make_row_layout(config), config, run.plan, len(run.devices))
     phase = TablePhase if run.plan['dpagg'].sampling_prob == 1 else GanPhase
-    return run.train(phase(run, gan, conv1)).average
+    generator = run.train(phase(run, gan, conv1)).average
+    return generator if labeller is None else labelled(generator, labeller)
 
 
 def _clip_bound(config: Config, l2_clip_norm: float, grouped: bool) -> float:
@@ -69,7 +75,11 @@ def _clip_bound(config: Config, l2_clip_norm: float, grouped: bool) -> float:
     return 2 * l2_clip_norm if grouped else l2_clip_norm
 
 
-def _conv1(config: Config, num_examples: int) -> Mechanism | None:
+def _phase1_name(config: Config) -> str:
+    return LABELLER if config.dpaf.classifier.private == LABELLER else 'conv1'
+
+
+def _phase1(config: Config, num_examples: int) -> Mechanism | None:
     c = config.dpaf.classifier
     published = config.privacy.guarantee == 'as_published'
     if not _trains(config)[0]:
@@ -78,7 +88,7 @@ def _conv1(config: Config, num_examples: int) -> Mechanism | None:
     size = config.dpaf.batch_size if published else c.batch_size
     prob = size / num_examples
     return Mechanism(
-        name='conv1',
+        name=_phase1_name(config),
         kind=f'sum of clipped gradients, one per {c.unit if grouped else "singleton"}',
         sampling_prob=prob,
         l2_sensitivity=_clip_bound(config, c.l2_clip_norm, grouped),
@@ -167,6 +177,14 @@ def _check(config: Config, num_examples: int) -> None:
             'config.dpaf.classes_per_step',
             f'is {dpaf.classes_per_step}',
             f"Use a divisor of num_classes = {k} and batches = 'class_pure', or 0",
+        )
+    if dpaf.classifier.private == LABELLER and (
+        config.privacy.guarantee == 'as_published' or dpaf.classifier.unit == 'group'
+    ):
+        raise UserError(
+            'config.dpaf.classifier.private',
+            "is 'labeller' with settings that it does not know",
+            "Set config.privacy.guarantee to 'certified' and unit to 'singleton'",
         )
     _check_groups(
         'classifier', dpaf.classifier.unit == 'group', dpaf.classifier.num_groups

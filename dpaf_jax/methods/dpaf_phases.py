@@ -20,11 +20,12 @@ from dpaf_jax.conv2_update import conv2_step
 from dpaf_jax.feed import Feed, every_record, gather
 from dpaf_jax.gan import Gan, GanState, StepKeys
 from dpaf_jax.generator_update import generator_step
+from dpaf_jax.labeller import Labeller, LabellerState
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
 from dpaf_jax.run import Run
-from dpaf_jax.samplers import preview
+from dpaf_jax.samplers import LABELLER, latent_sampler, preview
 from dpaf_jax.units import Units
 from dpaf_jax.windows import repeat, stack, summary
 
@@ -49,7 +50,7 @@ class ClassifierPhase:
 
     name = 'classifier'
 
-    def __init__(self, run: Run, classifier: Classifier):
+    def __init__(self, run: Run, classifier: Classifier | Labeller):
         self._run, self._classifier = run, classifier
         self._mechanism = classifier.mechanism
         self.total_steps = self._mechanism.steps
@@ -57,12 +58,12 @@ class ClassifierPhase:
         self._feed = Feed(run)
         self._compiled = parallel.pmapped(self._window, run.devices, donate=(0,))
 
-    def init(self) -> ClassifierState:
+    def init(self) -> ClassifierState | LabellerState:
         key = public_key(self._run.keys.public('init classifier', 0))
         return jax.device_get(jax.jit(self._classifier.init)(key))
 
     def charged(self, step: int) -> Mapping[str, int]:
-        return {'conv1': step}
+        return {self._mechanism.name: step}
 
     def picture(self, state: Any) -> None:
         return None
@@ -70,7 +71,7 @@ class ClassifierPhase:
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run, steps = self._run, range(step, step + WINDOW)
         draws = self._feed.deal([_draw(run, self._mechanism, t) for t in steps])
-        keys = np.stack([run.keys.noise('conv1', t) for t in steps])
+        keys = np.stack([run.keys.noise(self._mechanism.name, t) for t in steps])
         state, metrics = self._compiled(
             state, self._feed.data, draws, run.on_every_device(keys)
         )
@@ -94,6 +95,8 @@ class _DiscriminatorPhase:
         self._run, self._gan, self._conv1 = run, gan, conv1
         self._turns, self._releases = gan.turns, gan.releases
         self.images_per_step = gan.dpagg.expected_batch_size
+        phase1 = [m for m in run.plan.mechanisms if m.name in ('conv1', LABELLER)]
+        self._before = {m.name: m.steps for m in phase1}
 
     def init(self) -> GanState:
         key = public_key(self._run.keys.public('init gan', 0))
@@ -101,7 +104,8 @@ class _DiscriminatorPhase:
 
     def picture(self, state: GanState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.average, key)
+        generator = latent_sampler(self._run.config)
+        return preview(self._run.config, state.average, key, sampler=generator)
 
     @functools.cached_property
     def _feed(self) -> Feed:
@@ -152,7 +156,7 @@ class GanPhase(_DiscriminatorPhase):
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {
-            'conv1': self._run.plan['conv1'].steps if 'conv1' in self._run.plan else 0,
+            **self._before,
             'dpagg': -(-step // self._turns),
             'conv2': step // self._mu,
         }
@@ -270,7 +274,7 @@ class TablePhase(_DiscriminatorPhase):
     def charged(self, step: int) -> Mapping[str, int]:
         releases = -(-step // self._per_release)
         return {
-            'conv1': self._run.plan['conv1'].steps if 'conv1' in self._run.plan else 0,
+            **self._before,
             'dpagg': -(-releases // self._turns),
             'conv2': releases // self._run.config.dpaf.asymmetry,
         }

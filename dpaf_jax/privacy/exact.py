@@ -22,6 +22,8 @@ from dpaf_jax.errors import UserError
 LIMIT_BITS = 20  # an entry of a contribution is at most 2^20 units of the grid
 BLOCK = 2**10  # so many contributions are added in one int32: 2^30 at most
 LOW_BITS = 15  # of a sum, kept apart from the rest: leaves room for 2^15 blocks
+FACTOR_BITS = 8  # a factor of an outer product is at most 2^8 units of its own grid
+FACTOR_BLOCK = 2**8  # so many products are added in float32: 2^24 at most
 NOISE_BITS = 18  # the noise's standard deviation is at most 2^18 units
 
 
@@ -145,3 +147,46 @@ class Grid:
             total = part if total is None else total + part
         assert total is not None
         return total
+
+    def outer_sum(self, left: jax.Array, right: jax.Array, bound: float) -> ExactSum:
+        """Adds outer products left_i x right_i exactly, as matrix products.
+
+        Each factor is rounded toward zero on a grid of its own, so neither norm grows, and
+        the products of the two grids lie on this one. A row's contribution has at most the
+        product of the two norms. Whole numbers up to 2^24 are exact in float32, so a matrix
+        product adds them exactly in whatever order.
+
+        Args:
+            left: [n, F] float32, rows of norm at most 1.
+            right: [n, K] float32, rows of norm at most `bound`; a row of zeros
+                contributes nothing.
+            bound: finite.
+
+        Returns:
+            [F, K].
+        """
+        spacing_right = 2.0 ** (math.ceil(math.log2(bound)) - FACTOR_BITS)
+        # About 16 units for an entry of typical size, but the product must be on the grid.
+        typical = 2.0 ** -max(FACTOR_BITS, 4 + round(math.log2(left.shape[1]) / 2))
+        spacing_left = max(typical, self.spacing / spacing_right)
+        if (excess := spacing_left / typical) > 4:  # share the coarseness
+            share = 2.0 ** (math.log2(excess) // 2)
+            spacing_left, spacing_right = spacing_left / share, spacing_right * share
+        multiple = int(spacing_left * spacing_right / self.spacing)
+
+        def blocks(rows: jax.Array, spacing: float) -> jax.Array:
+            limit = 2.0**FACTOR_BITS
+            scaled = jnp.nan_to_num(jnp.clip(rows / spacing, -limit, limit))
+            padded = jnp.pad(
+                jnp.trunc(scaled), ((0, -len(rows) % FACTOR_BLOCK), (0, 0))
+            )
+            return padded.reshape(-1, FACTOR_BLOCK, rows.shape[1])
+
+        products = jnp.einsum(
+            'bnf,bnk->bfk',
+            blocks(left, spacing_left),
+            blocks(right, spacing_right),
+            precision='highest',
+        )
+        each = ExactSum.of(products.astype(jnp.int32) * multiple, self.spacing)
+        return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), each)

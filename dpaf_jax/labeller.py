@@ -1,0 +1,99 @@
+"""Phase 1 of DPAF as a labeller: a linear classifier on wavelets, learnt by DP-SGD and kept.
+
+The published phase 1 trains a classifier, keeps its conv1 and throws the rest away. Here
+conv1 is fixed and public (wavelets.py), the rest is one linear layer, and that is what is
+kept: it says which class a synthetic image shows. The generator then only has to cover the
+images, not to get every label right, and what is near a border between classes gets the
+label of the side that it lies on, which is what a classifier trained on it needs to know.
+
+Guarantee: with features of norm at most 1, a record's gradient is an outer product of them
+and of its error, whose norm is clipped to C; the sum over a Poisson sample moves by at most
+C when one record is emptied, in exact arithmetic (`Grid.outer_sum`). Neighbours: zero-out.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from dpaf_jax import parallel
+from dpaf_jax.config import Config
+from dpaf_jax.networks import to_float
+from dpaf_jax.optimizers import make_optimizer
+from dpaf_jax.privacy.clipping import clip_vector
+from dpaf_jax.privacy.exact import ExactSum
+from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.samplers import LABELLER
+from dpaf_jax.units import Units
+from dpaf_jax.wavelets import num_features, wavelet_features
+
+
+class LabellerState(NamedTuple):
+    """Weights [F, K] and the optimiser's state: functions of noisy sums."""
+
+    params: jax.Array
+    optimizer: optax.OptState
+
+
+@dataclasses.dataclass(frozen=True)
+class Labeller:
+    """The static part; its methods are pure functions of arrays."""
+
+    config: Config
+    plan: PrivacyPlan
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The one that its training is."""
+        return self.plan[LABELLER]
+
+    def init(self, key: jax.Array) -> LabellerState:
+        """Needs no coins; `key` is what every phase's parts get."""
+        del key
+        data = self.config.data
+        features = num_features(data.image_size, data.channels)
+        weights = jnp.zeros((features, data.num_classes))
+        return LabellerState(weights, self._optimizer().init(weights))
+
+    def _optimizer(self) -> optax.GradientTransformation:
+        config = self.config.dpaf.classifier
+        return make_optimizer(config.optimizer, config.learning_rate)
+
+    def query(self, weights: jax.Array, units: Units) -> ExactSum | jax.Array:
+        """The pre-noise sum of clipped gradients of the cross-entropy, over all devices.
+
+        Sensitivity: `mechanism.l2_sensitivity`, see the module.
+
+        Args:
+            weights: [F, K], public or noised.
+            units: singletons.
+        """
+        units = units.without_padding()
+        # Their norm is at most 1; clipped all the same, and for images that are not finite.
+        rows = wavelet_features(to_float(units.images[:, 0]))
+        rows = jax.vmap(lambda row: clip_vector(row, 1.0))(rows)
+        truth = jax.nn.one_hot(units.labels[:, 0], self.config.data.num_classes)
+        errors = jax.nn.softmax(rows @ weights) - truth
+        bound = self.mechanism.l2_sensitivity
+        errors = jax.vmap(lambda error: clip_vector(error, bound))(errors)
+        errors = jnp.where(units.is_padding_example, 0.0, errors)
+        if self.mechanism.grid is None:
+            return parallel.total(jnp.matmul(rows.T, errors, precision='highest'))
+        return parallel.total(self.mechanism.grid.outer_sum(rows, errors, bound))
+
+    def step(
+        self, state: LabellerState, units: Units, key_data: jax.Array
+    ) -> tuple[LabellerState, dict[str, Any]]:
+        """One DP-SGD update; the divisor is public."""
+        m = self.mechanism
+        noisy = add_gaussian(self.query(state.params, units), key_data, m.noise_std)
+        gradient = noisy / m.expected_batch_size
+        updates, optimizer = self._optimizer().update(
+            gradient, state.optimizer, state.params
+        )
+        weights = optax.apply_updates(state.params, updates)
+        norm = optax.tree.norm(gradient)
+        return LabellerState(weights, optimizer), {'noisy_gradient_norm': norm}
