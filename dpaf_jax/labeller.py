@@ -30,11 +30,13 @@ from dpaf_jax.samplers import LABELLER
 from dpaf_jax.units import Units
 from dpaf_jax.wavelets import num_features, wavelet_features
 
+Params = dict[str, jax.Array]
+
 
 class LabellerState(NamedTuple):
-    """Weights [F, K] and the optimiser's state: functions of noisy sums."""
+    """{'weights': [F, K]} and the optimiser's state: functions of noisy sums."""
 
-    params: jax.Array
+    params: Params
     optimizer: optax.OptState
 
 
@@ -55,28 +57,31 @@ class Labeller:
         del key
         data = self.config.data
         features = num_features(data.image_size, data.channels)
-        weights = jnp.zeros((features, data.num_classes))
-        return LabellerState(weights, self._optimizer().init(weights))
+        params = {'weights': jnp.zeros((features, data.num_classes))}
+        return LabellerState(params, self._optimizer().init(params))
 
     def _optimizer(self) -> optax.GradientTransformation:
         config = self.config.dpaf.classifier
         return make_optimizer(config.optimizer, config.learning_rate)
 
-    def query(self, weights: jax.Array, units: Units) -> ExactSum | jax.Array:
+    def query(self, params: Params, units: Units) -> ExactSum | jax.Array:
         """The pre-noise sum of clipped gradients of the cross-entropy, over all devices.
 
         Sensitivity: `mechanism.l2_sensitivity`, see the module.
 
         Args:
-            weights: [F, K], public or noised.
+            params: public or noised.
             units: singletons.
+
+        Returns:
+            [F, K].
         """
         units = units.without_padding()
         # Their norm is at most 1; clipped all the same, and for images that are not finite.
         rows = wavelet_features(to_float(units.images[:, 0]))
         rows = jax.vmap(lambda row: clip_vector(row, 1.0))(rows)
         truth = jax.nn.one_hot(units.labels[:, 0], self.config.data.num_classes)
-        errors = jax.nn.softmax(rows @ weights) - truth
+        errors = jax.nn.softmax(rows @ params['weights']) - truth
         bound = self.mechanism.l2_sensitivity
         errors = jax.vmap(lambda error: clip_vector(error, bound))(errors)
         errors = jnp.where(units.is_padding_example, 0.0, errors)
@@ -90,10 +95,10 @@ class Labeller:
         """One DP-SGD update; the divisor is public."""
         m = self.mechanism
         noisy = add_gaussian(self.query(state.params, units), key_data, m.noise_std)
-        gradient = noisy / m.expected_batch_size
+        gradient = {'weights': noisy / m.expected_batch_size}
         updates, optimizer = self._optimizer().update(
             gradient, state.optimizer, state.params
         )
-        weights = optax.apply_updates(state.params, updates)
+        params = optax.apply_updates(state.params, updates)
         norm = optax.tree.norm(gradient)
-        return LabellerState(weights, optimizer), {'noisy_gradient_norm': norm}
+        return LabellerState(params, optimizer), {'noisy_gradient_norm': norm}

@@ -71,8 +71,8 @@ class LabelledSampler:
         """See `Sampler`."""
         data = self.config.data
         features = num_features(data.image_size, data.channels)
-        weights = jnp.zeros((features, data.num_classes))
-        return labelled(self.generator.init(key), weights)
+        labeller = {'weights': jnp.zeros((features, data.num_classes))}
+        return labelled(self.generator.init(key), labeller)
 
     def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
         """See `Sampler`: of the generator's classes, whatever the labeller says."""
@@ -84,9 +84,9 @@ class LabelledSampler:
         return jnp.argmax(logits, axis=1)
 
 
-def labelled(generator: Params, weights: jax.Array) -> Params:
+def labelled(generator: Params, labeller: Params) -> Params:
     """The parameters of a `LabelledSampler`."""
-    return {GENERATOR: generator, LABELLER: {'weights': weights}}
+    return {GENERATOR: generator, LABELLER: labeller}
 
 
 def dpaf_sampler(config: Config) -> LatentSampler | LabelledSampler:

@@ -1,5 +1,6 @@
 """DPAF: its privacy plan, and its two phases in order."""
 
+import logging
 import math
 from typing import Any
 
@@ -17,6 +18,7 @@ from dpaf_jax.run import Run
 from dpaf_jax.samplers import LABELLER, labelled
 
 REST_ORDER = ('conv2', 'dpagg', 'conv1', LABELLER)
+LABELLER_NEEDS = 20_000  # records x epsilon; measured, see docs/research.md
 PUBLISHED_REASON = (
     'Algorithm 1 trains the classifier head without protection, takes per-example '
     'gradients through batch aggregates, and uses one batch for two mechanisms'
@@ -186,6 +188,8 @@ def _check(config: Config, num_examples: int) -> None:
             "is 'labeller' with settings that it does not know",
             "Set config.privacy.guarantee to 'certified' and unit to 'singleton'",
         )
+    if dpaf.classifier.private == LABELLER:
+        _warn_about_few(num_examples * config.privacy.epsilon)
     _check_groups(
         'classifier', dpaf.classifier.unit == 'group', dpaf.classifier.num_groups
     )
@@ -199,6 +203,16 @@ def _check(config: Config, num_examples: int) -> None:
             'config.privacy.guarantee',
             "is 'as_published' with batches that the paper does not have",
             "Set config.dpaf.batches to 'mixed' and batch_size above 0",
+        )
+
+
+def _warn_about_few(records_times_epsilon: float) -> None:
+    if records_times_epsilon < LABELLER_NEEDS:
+        logging.warning(
+            "config.dpaf.classifier.private is 'labeller', but N x epsilon is %.0f: below "
+            "about %d its labels are worse than the generator's own. Use 'none'.",
+            records_times_epsilon,
+            LABELLER_NEEDS,
         )
 
 

@@ -24,12 +24,14 @@ from dpaf_jax.classifier import Classifier
 from dpaf_jax.config import Config
 from dpaf_jax.conv2_update import conv2_step
 from dpaf_jax.gan import Gan, StepKeys
+from dpaf_jax.labeller import Labeller
 from dpaf_jax.methods.dpaf_phases import ClassifierPhase, GanPhase, TablePhase
 from dpaf_jax.networks import make_networks
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.rows import make_row_layout
 from dpaf_jax.run import Run
+from dpaf_jax.samplers import LABELLER
 from dpaf_jax.units import Units
 
 UNITS, MEMBERS = 8, 2
@@ -89,6 +91,8 @@ def _part(config: Config, plan: PrivacyPlan, name: str, number: int) -> Any:
     networks = make_networks(config)
     if name == 'conv1':
         return Classifier(networks, config, plan)
+    if name == LABELLER:
+        return Labeller(config, plan)
     return Gan(networks, make_row_layout(config), config, plan, number)
 
 
@@ -106,7 +110,9 @@ def _release(config: Config, plan: PrivacyPlan, name: str, number: int) -> Relea
     return releaser(step, number)
 
 
-def _conv1_step(classifier: Classifier, m: Mechanism, _: PrivacyPlan) -> Step:
+def _phase1_step(
+    classifier: Classifier | Labeller, m: Mechanism, _: PrivacyPlan
+) -> Step:
     def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
         stepped, _ = classifier.step(state, units, key)
         return _divisor(m) * _first_trace(stepped.optimizer)
@@ -137,7 +143,8 @@ def _dpagg_step(gan: Gan, m: Mechanism, plan: PrivacyPlan) -> Step:
 
 
 _STEPS: dict[str, Callable[[Any, Mechanism, PrivacyPlan], Step]] = {
-    'conv1': _conv1_step,
+    'conv1': _phase1_step,
+    LABELLER: _phase1_step,
     'conv2': _conv2_step,
     'dpagg': _dpagg_step,
 }
@@ -165,9 +172,9 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
     notes = Notes(plan)
     networks = make_networks(config)
-    if 'conv1' in plan:
-        phase1 = _TracedClassifier(run, Classifier(networks, config, plan), notes)
-        phase1.go()
+    for name in ('conv1', LABELLER):
+        if name in plan:
+            _TracedClassifier(run, _part(config, plan, name, 1), notes).go()
     gan = Gan(networks, make_row_layout(config), config, plan, 1)
     traced = _TracedTable if plan['dpagg'].sampling_prob == 1 else _TracedGan
     traced(run, gan, notes).go()
@@ -184,7 +191,7 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
 
 
 class _TracedClassifier(ClassifierPhase):
-    def __init__(self, run: Run, classifier: Classifier, notes: Notes):
+    def __init__(self, run: Run, classifier: Classifier | Labeller, notes: Notes):
         super().__init__(run, classifier)
         self._notes, self._compiled = notes, self._note
 
@@ -194,9 +201,11 @@ class _TracedClassifier(ClassifierPhase):
 
     def _note(self, state: Any, _: Any, draws: Any, keys: np.ndarray) -> Any:
         for t, key in enumerate(keys[0]):
-            self._notes.key('conv1', key)
+            self._notes.key(self._mechanism.name, key)
             padding = draws['is_padding_example'][0, t]
-            self._notes.draw('conv1', None, draws['indices'][0, t], padding)
+            self._notes.draw(
+                self._mechanism.name, None, draws['indices'][0, t], padding
+            )
         return state, {}
 
 

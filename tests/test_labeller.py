@@ -1,0 +1,188 @@
+"""Contracts of the labeller: its bound, its noise, and what its labels do to a release."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import test_audit_faults as faults
+import test_sensitivity as sensitivity
+import tiny
+import tiny_runs
+
+from dpaf_jax import methods, parallel
+from dpaf_jax.errors import UserError
+from dpaf_jax.labeller import Labeller
+from dpaf_jax.networks import to_float
+from dpaf_jax.pipeline import Pipeline
+from dpaf_jax.privacy.exact import Grid
+from dpaf_jax.release import load_release
+from dpaf_jax.samplers import LABELLER, make_sampler
+
+ON = {**tiny.ONE_SHOT, 'dpaf__classifier__private': LABELLER, 'dpaf__taps': 'wavelet'}
+CLIP = {'dpaf__classifier__l2_clip_norm': 0.02}
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quickly():
+    with tiny.quick_compilation():
+        yield
+
+
+def case(number, free=False):
+    config = tiny.config(**ON, **CLIP)
+    plan = tiny.plan(config)
+    labeller = Labeller(config, sensitivity.unclipped(plan) if free else plan)
+    query = parallel.pmapped(labeller.query, jax.local_devices()[:number])
+    scales = enumerate(sensitivity.SCALES)
+    return query, [tiny.state(labeller, i, scale).params for i, scale in scales]
+
+
+@pytest.mark.parametrize('number', [1, 8])
+def test_one_record_moves_the_sum_by_at_most_c(number):
+    query, states = case(number)
+    units = sensitivity.make_units(grouped=False)
+    sensitivity.check(query, number, states, units, 0.02, power=0.7)
+
+
+def test_without_its_clip_it_would_move_further():
+    query, states = case(1, free=True)
+    units = sensitivity.make_units(grouped=False)
+    assert sensitivity.moves(query, 1, states, units).max() > 0.2
+
+
+def test_the_audit_finds_features_that_are_too_long(monkeypatch):
+    fields = ON | {'dpaf__classifier__l2_clip_norm': 0.5}
+    assert not faults.mechanism_failures(LABELLER, **fields)
+    monkeypatch.setattr('dpaf_jax.labeller.clip_vector', lambda vector, _: 3 * vector)
+    assert 'sensitivity' in faults.mechanism_failures(LABELLER, **fields)
+
+
+def test_coins_are_fresh():
+    assert not faults.coin_failures(**ON)
+
+
+def test_the_plan_spends_the_whole_budget_on_both():
+    config = tiny.config(**ON, privacy__budgets='75%,rest,25%')
+    with tiny_runs.accounting_grid():
+        plan = methods.get('dpaf').plan(config, 40)
+    assert [m.name for m in plan.mechanisms] == [LABELLER, 'dpagg']
+    assert 0.99 * config.privacy.epsilon < plan.epsilon <= config.privacy.epsilon
+
+
+def test_what_it_cannot_do_is_refused():
+    config = tiny.config(**ON, dpaf__classifier__unit='group')
+    with pytest.raises(UserError, match='labeller'):
+        methods.get('dpaf').plan(config, 40)
+
+
+def test_few_records_are_warned_about(caplog):
+    tiny.plan(tiny.config(**ON))
+    assert "worse than the generator's own" in caplog.text
+
+
+def test_it_learns():
+    """Without noise, enough steps tell stripes from checks."""
+    config = tiny.config(
+        **ON, privacy__epsilon=math.inf, dpaf__classifier__batch_size=40
+    )
+    config = dataclasses.replace(
+        config,
+        dpaf=dataclasses.replace(
+            config.dpaf,
+            classifier=dataclasses.replace(
+                config.dpaf.classifier, optimizer='momentum', learning_rate=5.0
+            ),
+        ),
+    )
+    labeller = Labeller(config, methods.get('dpaf').plan(config, 40))
+    rows = np.indices((8, 8))
+    patterns = [rows[0] % 2, rows[1] // 2 % 2, rows.sum(axis=0) // 2 % 2]
+    images = 255 * np.stack([patterns[i % 3] for i in range(40)])[:, None, ..., None]
+    labels = np.arange(40, dtype=np.int32)[:, None] % 3
+    units = tiny.units(images.astype(np.uint8), labels, np.zeros((40, 1), bool))
+    step = parallel.pmapped(labeller.step, jax.local_devices()[:1])
+    state = parallel.replicate(
+        labeller.init(jax.random.key(0)), jax.local_devices()[:1]
+    )
+    for _ in range(30):
+        state, _ = step(state, sensitivity.deal(units, 1), np.zeros((1, 2), np.uint32))
+    sampler = make_sampler(config)
+    params = {LABELLER: parallel.unreplicate(state).params}
+    given = sampler.label(params, to_float(jnp.asarray(units.images[:, 0])))
+    assert np.array_equal(given, labels[:, 0])
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('labelled')
+    source = tiny_runs.write_npz(folder / 'images.npz')
+    config = tiny_runs.one_shot(
+        source, dpaf__classifier__private=LABELLER, dpaf__taps='count,wavelet'
+    )
+    pipeline = Pipeline(config, folder / 'run')
+    with tiny_runs.accounting_grid():
+        for stage in pipeline.stages():
+            pipeline.run(stage)
+    return folder / 'run'
+
+
+def test_a_release_gives_its_images_the_labels_that_its_labeller_sees(finished):
+    release = load_release(finished / 'release')
+    # One that tells: the untrained one of so small a run sees one class alone.
+    weights = np.random.default_rng(0).normal(size=(324, 2)).astype(np.float32)
+    params = {**release.params, LABELLER: {'weights': weights}}
+    release = dataclasses.replace(release, params=params)
+    images, labels = release.sample(60, seed=3)
+    sampler = make_sampler(release.config)
+    given = np.asarray(sampler.label(params, to_float(jnp.asarray(images))))
+    if len(set(given)) == 2:
+        assert np.array_equal(given, labels)
+    assert np.bincount(labels).tolist() == [30, 30]
+
+
+def outer_sum(left, right, bound, std=1.0):
+    grid = Grid.of(bound, std)
+    return tiny.vector(grid.outer_sum(jnp.asarray(left), jnp.asarray(right), bound))
+
+
+def rows(number, columns, norm, seed):
+    made = np.random.default_rng(seed).normal(size=(number, columns))
+    made *= norm / np.linalg.norm(made, axis=1, keepdims=True)
+    return made.astype(np.float32)
+
+
+@pytest.mark.parametrize(('columns', 'std'), [(4, 1e-3), (324, 1.9), (4000, 3.0)])
+def test_what_rounding_factors_loses_is_little_beside_the_noise(columns, std):
+    left, right = rows(700, columns, 1.0, 0), rows(700, 3, 0.5, 1)
+    made = outer_sum(left, right, 0.5, std)
+    exact = (left.astype(np.float64).T @ right).ravel()
+    lost = np.linalg.norm(made - exact)
+    assert lost < 0.1 * np.linalg.norm(exact) + 0.01 * std * np.sqrt(exact.size)
+
+
+def test_outer_products_in_any_order_are_the_same_and_each_is_within_its_bound():
+    left, right = rows(700, 324, 1.0, 0), rows(700, 3, 0.5, 1)
+    whole = outer_sum(left, right, 0.5)
+    order = np.random.default_rng(2).permutation(700)
+    assert np.array_equal(outer_sum(left[order], right[order], 0.5), whole)
+    for i in (0, 300, 699):
+        absent = right.copy()
+        absent[i] = 0
+        moved = whole - outer_sum(left, absent, 0.5)
+        alone = outer_sum(left[i : i + 1], right[i : i + 1], 0.5)
+        assert np.array_equal(moved, alone)
+        assert 0.4 < np.linalg.norm(moved) <= 0.5
+
+
+def test_largest_factors_do_not_overflow():
+    left = np.zeros((5000, 324), np.float32)
+    left[:, 0] = 1
+    right = np.full((5000, 1), -0.5, np.float32)
+    made = outer_sum(left, right, 0.5)
+    assert made[0] == 5000 * outer_sum(left[:1], right[:1], 0.5)[0]
+    assert np.isfinite(
+        outer_sum(np.full((2, 324), np.nan, np.float32), right[:2], 0.5)
+    ).all()
