@@ -221,8 +221,30 @@ class DpgenConfig:
     threshold: float = above(0.0)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GPateConfig:
+    """G-PATE: teachers, their votes, and the student's training."""
+
+    teachers: int = at_least(1)
+    batch_size: int = at_least(1)
+    teacher_steps: int = at_least(1)
+    width: int = at_least(1)
+    fc_width: int = at_least(1)
+    teacher_learning_rate: float = above(0.0)
+    steps: int = at_least(1)
+    fakes: int = at_least(1)
+    projections: int = at_least(1)
+    projection_cell: int = at_least(1)
+    clip: float = above(0.0)
+    bins: int = at_least(2)
+    threshold: float = between(0.0, 1.0)
+    threshold_noise: float = between(0.1, 16.0)
+    generator_learning_rate: float = above(0.0)
+    ema_decay: float = between(0.0, 0.999999)
+
+
 # A method's fields; a release has those of its own method alone.
-METHOD_SECTIONS = ('dpaf', 'dpgen', 'dp_merf', 'dp_gan')
+METHOD_SECTIONS = ('dpaf', 'dpgen', 'dp_merf', 'dp_gan', 'g_pate')
 _ABSENT: Any = None
 
 
@@ -271,6 +293,7 @@ class Config:
     dpgen: DpgenConfig = _ABSENT
     dp_merf: DpMerfConfig = _ABSENT
     dp_gan: DpGanConfig = _ABSENT
+    g_pate: GPateConfig = _ABSENT
     run: RunConfig
     samples: SamplesConfig
     evaluation: EvaluationConfig

@@ -18,6 +18,8 @@ class Dataset:
         images: [n, H, W, C] uint8, memory-mapped: what is not touched is not read. Of
             the N records those that are not empty; their number n is private.
         labels: [n] int32, in 0 .. num_classes - 1.
+        index: [n] int64, rising, in 0 .. N - 1: where each record stands among all of the
+            training split, empty ones counted. Which others are empty does not move it.
         test_images: [num_test, H, W, C] uint8, memory-mapped.
         test_labels: [num_test] int32.
         manifest: what they are; private, as the images.
@@ -25,6 +27,7 @@ class Dataset:
 
     images: np.ndarray
     labels: np.ndarray
+    index: np.ndarray
     test_images: np.ndarray
     test_labels: np.ndarray
     manifest: Manifest
@@ -54,6 +57,7 @@ def load(config: DataConfig, directory: pathlib.Path) -> Dataset:
     return Dataset(
         images=_open(directory, 'train_images.npy', (train, *side), np.uint8),
         labels=_open(directory, 'train_labels.npy', (train,), np.int32),
+        index=_open(directory, 'train_index.npy', (train,), np.int64),
         test_images=_open(directory, 'test_images.npy', (test, *side), np.uint8),
         test_labels=_open(directory, 'test_labels.npy', (test,), np.int32),
         manifest=manifest,

@@ -26,8 +26,9 @@ def prepare(config: DataConfig, directory: pathlib.Path) -> Manifest:
 
     The directory (mode 0700: it holds private data) gets `train_images.npy` and
     `test_images.npy` ([n, S, S, C] uint8), `train_labels.npy` and `test_labels.npy`
-    ([n] int32) and `manifest.json`. It is written beside its place and then renamed:
-    it is there whole, or not at all. Images are streamed, never all in memory.
+    ([n] int32), `train_index.npy` ([n] int64, see `Dataset`) and `manifest.json`. It is
+    written beside its place and then renamed: it is there whole, or not at all. Images are
+    streamed, never all in memory.
 
     What has been prepared is recognised by the settings alone: a source whose files
     have changed since is not noticed; delete the directory after such a change.
@@ -147,6 +148,7 @@ def _write_arrays(
 ) -> str:
     shape = (config.image_size, config.image_size, config.channels)
     checksum = hashlib.sha256()
+    index = np.flatnonzero(source.is_present[~is_test]).astype('<i8')
     all_labels, is_test = source.labels[source.is_present], is_test[source.is_present]
     with contextlib.ExitStack() as stack:
         files = {
@@ -165,6 +167,9 @@ def _write_arrays(
         with _ArrayFile(staging / f'{name}_labels.npy', labels.shape, '<i4') as file:
             file.append(labels)
         checksum.update(files[side].checksum() + file.checksum())
+    with _ArrayFile(staging / 'train_index.npy', index.shape, '<i8') as file:
+        file.append(index)
+    checksum.update(file.checksum())
     return checksum.hexdigest()
 
 
