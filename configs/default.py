@@ -109,7 +109,7 @@ def get_config() -> ConfigDict:
     dp_gan.ema_decay = 0.98  # of the released weights, per generator step; 0: the last
 
     config.g_pate = g_pate = ConfigDict()  # method = 'g_pate'
-    g_pate.teachers = 100  # n, on disjoint parts of the data
+    g_pate.teachers = 300  # n, on disjoint parts of the data
     g_pate.batch_size = 16  # records of its part that a teacher sees at a step, in turn
     g_pate.teacher_steps = 1  # of each teacher in front of a vote; they cost no epsilon
     g_pate.width = 32  # units of a teacher's first layer ...
@@ -118,13 +118,11 @@ def get_config() -> ConfigDict:
     g_pate.steps = 300  # of the student; what sets the noise is steps x fakes x
     g_pate.fakes = 20  # ... fakes of a step, which the teachers vote on, x
     g_pate.projections = 10  # ... k, random directions of each fake
-    g_pate.projection_cell = (
-        2  # pixels a side over which a direction is smooth; 1: none
-    )
+    g_pate.projection_cell = 4  # a direction is smooth over so many pixels; 1: none
     g_pate.clip = 1e-4  # c: a gradient along a direction is cut to [-c, c] ...
-    g_pate.bins = 10  # ... and put into one of B bins
-    g_pate.threshold = 0.5  # share of the teachers that must agree, or nothing moves
-    g_pate.threshold_noise = 3.0  # sigma1 / sigma2; sigma2 follows from epsilon
+    g_pate.bins = 2  # ... and put into one of B bins
+    g_pate.threshold = 0.0  # share of teachers that must agree; 0: no check, no cost
+    g_pate.threshold_noise = 3.0  # of that check, over the bins'; those from epsilon
     g_pate.generator_learning_rate = 1e-3  # Adam's, falling to 2 % along a cosine
     g_pate.ema_decay = 0.98  # of the released weights; 0: the last ones
 

@@ -64,6 +64,18 @@ def test_every_query_of_every_fake_of_every_step_is_charged(epsilon):
     assert exact <= plan.epsilon <= epsilon and exact > 0.999 * epsilon
 
 
+def test_queries_without_a_check_are_not_charged_for_one():
+    config = settings(g_pate__threshold=0.0)
+    (m,) = tiny.plan(config).mechanisms
+    assert m.l2_sensitivity == math.sqrt(2) and 'highest' not in m.kind
+    gan = gan_of(g_pate__threshold=0.0)
+    fn = parallel.pmapped(gan.release, jax.local_devices()[:1])
+    ballot = fn(np.zeros((1, 8, 6, 2), np.int32), np.zeros((1, 2), np.uint32))
+    assert ballot.highest is None
+    values, passed = voting.confident_gnmax(ballot, 4.0)
+    assert passed.all() and np.all(values != 0)
+
+
 def test_what_is_published_is_certified_and_the_same():
     plans = [
         tiny.plan(settings(privacy__guarantee=guarantee))
@@ -269,11 +281,7 @@ def trained(devices=1, unrolls=True, **fields):
         while step < phase.total_steps:
             state, step, metrics = phase.window(state, step)
             assert phase.charged(step) == {'votes': 12 * step}
-        assert set(metrics) == {
-            'queries_passed',
-            'highest_share',
-            'student_gradient_norm',
-        }
+        assert set(metrics) == {'queries_passed', 'student_gradient_norm'}
         return run, start, parallel.unreplicate(state)
 
 

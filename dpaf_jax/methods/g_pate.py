@@ -69,18 +69,25 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     if g_pate.teachers > num_examples:
         problem = f'is {g_pate.teachers}, for {num_examples} records'
         raise UserError('config.g_pate.teachers', problem, 'Give each one at least')
+    ratio = noise_ratio(config)
     votes = Mechanism(
         name=VOTES,
-        kind='votes of teachers on disjoint parts: one histogram, and its highest bin '
-        f'over {g_pate.threshold_noise:g}, per fake and projection',
+        kind='votes of teachers on disjoint parts: one histogram per fake and projection'
+        + (f', and its highest bin over {ratio:g}' if ratio < math.inf else ''),
         sampling_prob=1.0,
-        l2_sensitivity=voting.sensitivity(g_pate.threshold_noise),
+        l2_sensitivity=voting.sensitivity(ratio),
         steps=g_pate.steps * g_pate.fakes * g_pate.projections,
         expected_batch_size=float(num_examples),
         capacity=num_examples,
     )
     only = (VOTES,)
     return make_plan([votes], only, only, config.privacy, num_examples, None)
+
+
+def noise_ratio(config: Config) -> float:
+    """Of the threshold check's noise to the bins'; infinity where there is no check."""
+    g_pate = config.g_pate
+    return g_pate.threshold_noise if g_pate.threshold else math.inf
 
 
 def train(run: Run) -> Any:
@@ -140,8 +147,10 @@ class GPate:
     @property
     def grid(self) -> Grid | None:
         """On which a vote is a whole number of units; fits both noises of a query."""
-        largest = self.mechanism.noise_std * self.config.g_pate.threshold_noise
-        return Grid.of(1.0, largest) if largest else None
+        ratio, noise_std = noise_ratio(self.config), self.mechanism.noise_std
+        if not noise_std:
+            return None
+        return Grid.of(1.0, noise_std * (ratio if ratio < math.inf else 1.0))
 
     @property
     def teachers(self) -> Teachers:
@@ -217,8 +226,8 @@ class GPate:
         """The step's queries: counted over all devices, noised once."""
         g_pate = self.config.g_pate
         counted = voting.count(votes, g_pate.bins, self.grid)
-        noise_std = self.mechanism.noise_std
-        return voting.release(counted, key_data, noise_std, g_pate.threshold_noise)
+        ratio = noise_ratio(self.config)
+        return voting.release(counted, key_data, self.mechanism.noise_std, ratio)
 
     def learn(
         self, state: GPateState, fakes: Fakes, ballot: Ballot
@@ -250,7 +259,6 @@ class GPate:
         )
         metrics = {
             'queries_passed': jnp.mean(passed.astype(jnp.float32)),
-            'highest_share': jnp.mean(ballot.highest) / g_pate.teachers,
             'student_gradient_norm': optax.tree.norm(gradient),
         }
         return state, metrics

@@ -19,7 +19,7 @@ from dpaf_jax.auditing import canaries
 from dpaf_jax.auditing.rehearsal import Notes, quiet
 from dpaf_jax.auditing.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
-from dpaf_jax.methods.g_pate import VOTES, GPate, GPatePhase
+from dpaf_jax.methods.g_pate import VOTES, GPate, GPatePhase, noise_ratio
 from dpaf_jax.parallel import Split
 from dpaf_jax.privacy.keys import RunKeys, public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
@@ -89,7 +89,7 @@ def _wild(state: Any, seed: int) -> Any:
 def _releaser(gan: GPate, number: int) -> Release:
     """Ballots of one step on `number` devices for many keys at once."""
     devices = jax.local_devices()[:number]
-    ratio = gan.config.g_pate.threshold_noise
+    ratio = noise_ratio(gan.config)
 
     def ballots(state: Any, units: Units, keys: jax.Array) -> jax.Array:
         fakes = gan.fakes(state.generator, public_key(jnp.asarray(COINS)))
@@ -97,6 +97,8 @@ def _releaser(gan: GPate, number: int) -> Release:
 
         def released(key: jax.Array) -> jax.Array:
             ballot = gan.release(votes, key)
+            if ballot.highest is None:
+                return ballot.histogram.ravel()
             parts = ballot.histogram.ravel(), ballot.highest.ravel() / ratio
             return jnp.concatenate(parts)
 

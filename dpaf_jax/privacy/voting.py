@@ -34,15 +34,20 @@ class Ballot(NamedTuple):
 
     Attributes:
         histogram: [..., B] float32 noisy votes.
-        highest: [...] float32 noisy height of the highest bin, of the exact histogram.
+        highest: [...] float32 noisy height of the highest bin, of the exact histogram;
+            None where the queries have no check.
     """
 
     histogram: jax.Array
-    highest: jax.Array
+    highest: jax.Array | None
 
 
 def sensitivity(ratio: float) -> float:
-    """How far one teacher moves one query, in l2; see the module."""
+    """How far one teacher moves one query, in l2; see the module.
+
+    Args:
+        ratio: sigma1 / sigma2; infinity for queries without a check.
+    """
     return math.sqrt(2 + 1 / ratio**2)
 
 
@@ -92,9 +97,11 @@ def release(
         counted: [..., B], this device's.
         key_data: [2] uint32 of this step alone, equal on all devices.
         noise_std: sigma2.
-        ratio: sigma1 over sigma2.
+        ratio: sigma1 over sigma2; infinity for no check: then no height is released.
     """
     histogram = parallel.total(counted)
+    if math.isinf(ratio):
+        return Ballot(add_gaussian(histogram, key_data, noise_std), None)
     exact = histogram.rounded() if isinstance(histogram, ExactSum) else histogram
     winner = jnp.argmax(exact, axis=-1, keepdims=True)
     highest = jax.tree.map(
@@ -113,13 +120,15 @@ def confident_gnmax(ballot: Ballot, threshold: float) -> tuple[jax.Array, jax.Ar
 
     Args:
         ballot: released.
-        threshold: votes that the highest bin must have.
+        threshold: votes that the highest bin must have, where there is a check.
 
     Returns:
         ([...] float32 midpoints of the winning bins in units of the clip, 0 where the
         check fails; [...] bool, whether it passed).
     """
-    passed = ballot.highest >= threshold
     winner = jnp.argmax(ballot.histogram, axis=-1)
     value = midpoint(winner, ballot.histogram.shape[-1])
+    if ballot.highest is None:
+        return value, jnp.ones(value.shape, bool)
+    passed = ballot.highest >= threshold
     return jnp.where(passed, value, 0.0), passed
