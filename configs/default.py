@@ -125,6 +125,7 @@ def get_config() -> ConfigDict:
     g_pate.threshold_noise = 3.0  # of that check, over the bins'; those from epsilon
     g_pate.generator_learning_rate = 1e-3  # Adam's, falling to 2 % along a cosine
     g_pate.ema_decay = 0.98  # of the released weights; 0: the last ones
+    g_pate.agreement = False  # the teachers' rates, exact: under nonprivate/
 
     config.dpgen = dpgen = ConfigDict()  # method = 'dpgen'
     dpgen.width = 16  # maps at the finest scale; doubles from scale to scale ...

@@ -241,6 +241,7 @@ class GPateConfig:
     threshold_noise: float = between(0.1, 16.0)
     generator_learning_rate: float = above(0.0)
     ema_decay: float = between(0.0, 0.999999)
+    agreement: bool
 
 
 # A method's fields; a release has those of its own method alone.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import math
 import tempfile
 from unittest import mock
@@ -369,6 +370,19 @@ def test_directions_are_of_variance_one_over_k_and_smooth_where_asked():
     assert np.var(directions) == pytest.approx(1 / 2, rel=0.1)
     images = np.asarray(smooth.fakes(generator, key).projections).reshape(64, 8, 8, 2)
     assert np.mean(images[:, 3] * images[:, 4]) > 0.5 * np.mean(images[:, 3] ** 2)
+
+
+def test_agreement_goes_to_the_nonprivate_folder_alone(tmp_path):
+    config = settings(g_pate__agreement=True)
+    run = tiny.run(tmp_path, config)
+    phase = GPatePhase(run, GPate(config, run.plan))
+    state = parallel.replicate(phase.init(), run.devices)
+    _, step, metrics = phase.window(state, 0)
+    assert not [name for name in metrics if 'nonprivate' in name]
+    path = tmp_path / 'nonprivate' / 'agreement' / 'history.jsonl'
+    (row,) = [json.loads(line) for line in path.read_text().splitlines()]
+    assert row['step'] == step and 1 >= row['nonprivate_first'] >= 0.25
+    assert row['nonprivate_first'] + row['nonprivate_second'] <= 1 + 1e-6
 
 
 # --- memory ---------------------------------------------------------------------------

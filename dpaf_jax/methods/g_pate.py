@@ -43,6 +43,7 @@ from dpaf_jax.privacy.exact import Grid
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.voting import Ballot
+from dpaf_jax.progress import History
 from dpaf_jax.run import Run
 from dpaf_jax.samplers import LatentSampler, latent_sampler, preview
 from dpaf_jax.teachers import Parts, State, Teachers
@@ -51,6 +52,7 @@ from dpaf_jax.windows import repeat
 
 VOTES = 'votes'
 WINDOW = 10  # at most so many steps in one scanned call
+PRIVATE = 'nonprivate_'  # names of metrics that go nowhere but to that folder
 MEMORY_SHARE = 0.8  # of a device's memory, that the teachers may take
 Metrics = dict[str, jax.Array]
 
@@ -277,7 +279,17 @@ class GPate:
         fakes = self.fakes(state.generator, public_key(key))
         teachers, votes = self.query(state.teachers.tree, parts, fakes)
         state = state._replace(teachers=Split(teachers))
-        return self.learn(state, fakes, self.release(votes, noise_key))
+        state, metrics = self.learn(state, fakes, self.release(votes, noise_key))
+        if self.config.g_pate.agreement:
+            metrics |= self.agreement(votes)
+        return state, metrics
+
+    def agreement(self, votes: jax.Array) -> Metrics:
+        """Mean shares of the most and second most agreed bins: exact, so NOT private."""
+        counted = parallel.total(voting.count(votes, self.config.g_pate.bins, None))
+        ordered = jnp.sort(counted, axis=-1) / self.config.g_pate.teachers
+        shares = jnp.mean(ordered, axis=(0, 1))
+        return {f'{PRIVATE}first': shares[-1], f'{PRIVATE}second': shares[-2]}
 
 
 class GPatePhase:
@@ -295,6 +307,7 @@ class GPatePhase:
         self._parts = Parts.of(run.data.index, records, g_pate.teachers)
         self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))
         self._feed = Feed(run)
+        self._agreement = History(run.workdir / 'nonprivate' / 'agreement')
 
     def init(self) -> GPateState:
         key = public_key(self._run.keys.public('init g_pate', 0))
@@ -316,7 +329,12 @@ class GPatePhase:
         public = np.stack([run.keys.public('step', t) for t in steps])
         keys = run.on_every_device(noise), run.on_every_device(public)
         state, metrics = self._window_fn(state, self._feed.data, draws, *keys)
-        return state, steps[-1] + 1, metrics
+        end = steps[-1] + 1
+        if private := [name for name in metrics if name.startswith(PRIVATE)]:
+            shares = {name: float(metrics.pop(name)[0]) for name in private}
+            self._agreement.truncate(self.name, step)  # a resumed run does it again
+            self._agreement.append({'phase': self.name, 'step': end, **shares})
+        return state, end, metrics
 
     def _window(
         self, state: Any, data: Any, draws: Any, noise_keys: Any, public_keys: Any
