@@ -16,6 +16,9 @@ def get_config() -> ConfigDict:
 
     config.data = data = ConfigDict()
     data.source = 'digits'  # digits | tfds:<name> | folder:, npz:, celeba:, ffhq:<path>
+    # ... or table:<path>, a CSV file or an npz archive, with
+    data.columns = ''  # 'age:0:120,bmi:10:60': its numbers, with public bounds, and
+    data.label = 'label'  # ... the column of its labels, 0 .. num_classes - 1
     data.image_size = 16  # images are cropped to the centred square, then resized
     data.channels = 1  # 1: grey, 3: colour
     data.num_classes = 10  # labels are 0 .. num_classes - 1
@@ -125,6 +128,7 @@ def get_config() -> ConfigDict:
     g_pate.threshold_noise = 3.0  # of that check, over the bins'; those from epsilon
     g_pate.generator_learning_rate = 1e-3  # Adam's, falling to 2 % along a cosine
     g_pate.ema_decay = 0.98  # of the released weights; 0: the last ones
+    g_pate.noisy_prior = False  # classes from a Laplace histogram: budgets '0.01,rest'
     g_pate.agreement = False  # the teachers' rates, exact: under nonprivate/
 
     config.dpgen = dpgen = ConfigDict()  # method = 'dpgen'

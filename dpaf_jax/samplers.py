@@ -14,11 +14,12 @@ from PIL import Image
 
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
-from dpaf_jax.networks import Generator, make_generator, to_uint8
+from dpaf_jax.networks import Generator, TableGenerator, make_generator, to_uint8
 from dpaf_jax.pictures import sample_grid
 from dpaf_jax.score_sampler import score_sampler
 
 Params = Any
+PRIOR = 'prior'  # among released parameters: class probabilities, noisy and paid for
 
 
 class Sampler(Protocol):
@@ -35,13 +36,17 @@ class Sampler(Protocol):
 class LatentSampler:
     """One pass of a generator network over normal draws."""
 
-    generator: Generator
+    generator: Generator | TableGenerator
     z_dim: int
+    prior: tuple[float, ...] = ()
 
     def init(self, key: jax.Array) -> Params:
-        """See `Sampler`."""
+        """See `Sampler`; with a `prior` of classes where the method releases one."""
         z, labels = jnp.zeros((1, self.z_dim)), jnp.zeros(1, jnp.int32)
-        return self.generator.init(key, z, labels)
+        params = self.generator.init(key, z, labels)
+        if not self.prior:
+            return params
+        return {**params, PRIOR: {'classes': jnp.array(self.prior)}}
 
     def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
         """See `Sampler`."""
@@ -55,12 +60,18 @@ def latent_sampler(config: Config) -> LatentSampler:
     return LatentSampler(make_generator(config), config.networks.z_dim)
 
 
+def g_pate_sampler(config: Config) -> LatentSampler:
+    """The student; with the class distribution if that is learnt."""
+    learnt = config.data.prior if config.g_pate.noisy_prior else ()
+    return dataclasses.replace(latent_sampler(config), prior=learnt)
+
+
 SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dpaf': latent_sampler,
     'dpgen': score_sampler,
     'dp_merf': latent_sampler,
     'dp_gan': latent_sampler,
-    'g_pate': latent_sampler,
+    'g_pate': g_pate_sampler,
 }
 
 

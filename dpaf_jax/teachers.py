@@ -8,6 +8,7 @@ moved by what other records hold or by which of them are empty.
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import flax.linen as nn
@@ -101,7 +102,7 @@ class Teachers:
     def init(self, key: jax.Array) -> State:
         """One teacher's: public coins."""
         data = self.config.data
-        image = jnp.zeros((1, data.image_size, data.image_size, data.channels))
+        image = jnp.zeros((1, *data.shape))
         params = self.network.init(key, image, jnp.zeros(1, jnp.int32))
         return params, self.optimizer.init(params)
 
@@ -114,7 +115,7 @@ class Teachers:
         shapes, _ = jax.eval_shape(self.init, jax.random.key(0))
         number = 4 * sum(leaf.size for leaf in jax.tree.leaves(shapes))
         data, g_pate = self.config.data, self.config.g_pate
-        pixels = data.image_size**2 * data.channels
+        pixels = math.prod(data.shape)
         number += pixels * (g_pate.batch_size + 2 * g_pate.fakes)
         return 4 * number * g_pate.teachers
 

@@ -30,6 +30,8 @@ class Settings:
     test_fraction: float
     attribute: str
     annotations: str
+    columns: str
+    label: str
     format: int = FORMAT
 
     @classmethod

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import math
 import os
 import pathlib
 import shutil
@@ -67,7 +68,7 @@ def _prepare(
     source: Source, is_test: np.ndarray, config: DataConfig, directory: pathlib.Path
 ) -> Manifest:
     present = source.is_present
-    num_bytes = int(np.sum(present)) * config.image_size**2 * config.channels
+    num_bytes = int(np.sum(present)) * math.prod(config.shape) * _dtype(config).itemsize
     with _writing(directory), _staging(directory, num_bytes) as staging:
         checksum = _write_arrays(source, is_test, config, staging)
         manifest = Manifest(
@@ -146,7 +147,7 @@ def _check_vacant(directory: pathlib.Path) -> None:
 def _write_arrays(
     source: Source, is_test: np.ndarray, config: DataConfig, staging: pathlib.Path
 ) -> str:
-    shape = (config.image_size, config.image_size, config.channels)
+    shape, dtype = config.shape, _dtype(config).str
     checksum = hashlib.sha256()
     index = np.flatnonzero(source.is_present[~is_test]).astype('<i8')
     all_labels, is_test = source.labels[source.is_present], is_test[source.is_present]
@@ -156,11 +157,12 @@ def _write_arrays(
                 _ArrayFile(
                     staging / f'{name}_images.npy',
                     (int(np.sum(is_test == side)), *shape),
+                    dtype,
                 )
             )
             for side, name in ((False, 'train'), (True, 'test'))
         }
-        for side, pixels in zip(is_test, decoded(source, config), strict=True):
+        for side, pixels in zip(is_test, _records(source, config), strict=True):
             files[bool(side)].append(pixels)
     for side, name in ((False, 'train'), (True, 'test')):
         labels = all_labels[is_test == side].astype('<i4')
@@ -171,6 +173,17 @@ def _write_arrays(
         file.append(index)
     checksum.update(file.checksum())
     return checksum.hexdigest()
+
+
+def _records(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
+    """[H, W, C] of every record: decoded pictures, or a table's rows as they are."""
+    if not config.columns:
+        return decoded(source, config)
+    return (np.asarray(row).reshape(config.shape) for row in source.contents())
+
+
+def _dtype(config: DataConfig) -> np.dtype:
+    return np.dtype('<f4' if config.columns else '|u1')
 
 
 class _ArrayFile:

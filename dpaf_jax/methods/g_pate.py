@@ -31,9 +31,9 @@ import optax
 from PIL import Image
 
 from dpaf_jax import parallel
+from dpaf_jax.class_histogram import CLASSES, class_histogram, noisy_prior
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
-from dpaf_jax.fakes import prior_labels
 from dpaf_jax.feed import Feed, device_memory, gather
 from dpaf_jax.optimizers import make_optimizer, moving_average
 from dpaf_jax.parallel import Split
@@ -45,7 +45,7 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.voting import Ballot
 from dpaf_jax.progress import History
 from dpaf_jax.run import Run
-from dpaf_jax.samplers import LatentSampler, latent_sampler, preview
+from dpaf_jax.samplers import PRIOR, LatentSampler, g_pate_sampler, preview
 from dpaf_jax.teachers import Parts, State, Teachers
 from dpaf_jax.units import Units
 from dpaf_jax.windows import repeat
@@ -82,8 +82,12 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         expected_batch_size=float(num_examples),
         capacity=num_examples,
     )
-    only = (VOTES,)
-    return make_plan([votes], only, only, config.privacy, num_examples, None)
+    if not g_pate.noisy_prior:
+        only = (VOTES,)
+        return make_plan([votes], only, only, config.privacy, num_examples, None)
+    names = CLASSES, VOTES
+    both = [class_histogram(num_examples), votes]
+    return make_plan(both, names, (VOTES,), config.privacy, num_examples, None)
 
 
 def noise_ratio(config: Config) -> float:
@@ -162,7 +166,7 @@ class GPate:
     @property
     def student(self) -> LatentSampler:
         """The generator."""
-        return latent_sampler(self.config)
+        return g_pate_sampler(self.config)
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
@@ -188,10 +192,16 @@ class GPate:
         g_pate, data = self.config.g_pate, self.config.data
         key_z, key_labels, key_projections = jax.random.split(key, 3)
         z = jax.random.normal(key_z, (g_pate.fakes, self.student.z_dim))
-        labels = prior_labels(data.prior, key_labels, g_pate.fakes)
+        prior = jnp.array(data.prior)
+        if g_pate.noisy_prior:
+            prior = generator[PRIOR]['classes']
+        labels = jax.random.categorical(key_labels, jnp.log(prior), shape=(len(z),))
         images = self.student.generator.apply(generator, z, labels)
-        side = -(-data.image_size // g_pate.projection_cell)
-        shape = (g_pate.fakes, side, side, data.channels, g_pate.projections)
+        # The columns of a table have no neighbours to be smooth with.
+        cell = 1 if data.columns else g_pate.projection_cell
+        height, width, channels = data.shape
+        coarse_sides = -(-height // cell), -(-width // cell)
+        shape = (g_pate.fakes, *coarse_sides, channels, g_pate.projections)
         coarse = jax.random.normal(key_projections, shape)
         whole = (*images.shape, g_pate.projections)
         projections = jax.image.resize(coarse, whole, 'bilinear')
@@ -311,11 +321,17 @@ class GPatePhase:
 
     def init(self) -> GPateState:
         key = public_key(self._run.keys.public('init g_pate', 0))
-        return jax.device_get(jax.jit(self._gan.init)(key))
+        state = jax.device_get(jax.jit(self._gan.init)(key))
+        if not self._run.config.g_pate.noisy_prior:
+            return state
+        # From the same coins whenever the run starts or goes on: one release.
+        prior = {'classes': noisy_prior(self._run)}
+        generator = {**state.generator, PRIOR: prior}
+        return state._replace(generator=generator, average=generator)
 
     def charged(self, step: int) -> Mapping[str, int]:
         g_pate = self._run.config.g_pate
-        return {VOTES: step * g_pate.fakes * g_pate.projections}
+        return {CLASSES: 1, VOTES: step * g_pate.fakes * g_pate.projections}
 
     def picture(self, state: GPateState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))
