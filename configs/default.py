@@ -121,7 +121,9 @@ def get_config() -> ConfigDict:
     g_pate.steps = 300  # of the student; what sets the noise is steps x fakes x
     g_pate.fakes = 20  # ... fakes of a step, which the teachers vote on, x
     g_pate.projections = 10  # ... k, random directions of each fake
-    g_pate.projection_cell = 4  # a direction is smooth over so many pixels; 1: none
+    g_pate.cell = (
+        2  # fakes and directions are smooth over so many pixels; 1: as printed
+    )
     g_pate.clip = 1e-4  # c: a gradient along a direction is cut to [-c, c] ...
     g_pate.bins = 2  # ... and put into one of B bins
     g_pate.threshold = 0.0  # share of teachers that must agree; 0: no check, no cost

@@ -13,7 +13,15 @@ def get_config(data: str = 'digits') -> ConfigDict:
     """
     if data == 'table':
         return table()
-    return variants.on(data, 'g_pate')
+    config = variants.on(data, 'g_pate')
+    g_pate = config.g_pate
+    if data == 'digits':
+        g_pate.batch_size = 5  # a whole part
+    else:
+        g_pate.teachers = 2000
+        g_pate.batch_size = 8
+        g_pate.steps = 500
+    return config
 
 
 def table() -> ConfigDict:

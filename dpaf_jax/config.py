@@ -278,7 +278,7 @@ class GPateConfig:
     steps: int = at_least(1)
     fakes: int = at_least(1)
     projections: int = at_least(1)
-    projection_cell: int = at_least(1)
+    cell: int = at_least(1)
     clip: float = above(0.0)
     bins: int = at_least(2)
     threshold: float = between(0.0, 1.0)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
-from dpaf_jax.networks import Generator, TableGenerator, make_generator, to_uint8
+from dpaf_jax.networks import Generator, make_generator, to_uint8
 from dpaf_jax.pictures import sample_grid
 from dpaf_jax.score_sampler import score_sampler
 
@@ -36,7 +36,7 @@ class Sampler(Protocol):
 class LatentSampler:
     """One pass of a generator network over normal draws."""
 
-    generator: Generator | TableGenerator
+    generator: Any  # a module, or what has init and apply like one
     z_dim: int
     prior: tuple[float, ...] = ()
 
@@ -60,10 +60,37 @@ def latent_sampler(config: Config) -> LatentSampler:
     return LatentSampler(make_generator(config), config.networks.z_dim)
 
 
+@dataclasses.dataclass(frozen=True)
+class SmoothGenerator:
+    """A generator of images whose details below `cell` pixels are averaged away.
+
+    G-PATE's votes are about smooth directions: what these cannot see must not drift.
+    """
+
+    generator: Generator
+    cell: int
+
+    def init(self, *args: Any) -> Params:
+        """As of a module."""
+        return self.generator.init(*args)
+
+    def apply(self, params: Params, z: jax.Array, labels: jax.Array) -> jax.Array:
+        """[B, z_dim] and [B] to [B, H, W, C] in [-1, 1]: means over cells, enlarged."""
+        images = self.generator.apply(params, z, labels)
+        number, height, width, channels = images.shape
+        sides = -(-height // self.cell), -(-width // self.cell)
+        coarse = jax.image.resize(images, (number, *sides, channels), 'linear')
+        return jax.image.resize(coarse, images.shape, 'linear')
+
+
 def g_pate_sampler(config: Config) -> LatentSampler:
     """The student; with the class distribution if that is learnt."""
-    learnt = config.data.prior if config.g_pate.noisy_prior else ()
-    return dataclasses.replace(latent_sampler(config), prior=learnt)
+    student, g_pate = latent_sampler(config), config.g_pate
+    learnt = config.data.prior if g_pate.noisy_prior else ()
+    if g_pate.cell > 1 and not config.data.columns:
+        smooth = SmoothGenerator(make_generator(config), g_pate.cell)
+        student = dataclasses.replace(student, generator=smooth)
+    return dataclasses.replace(student, prior=learnt)
 
 
 SAMPLERS: dict[str, Callable[[Config], Sampler]] = {

@@ -360,9 +360,7 @@ def test_the_student_follows_the_votes():
 
 
 def test_directions_are_of_variance_one_over_k_and_smooth_where_asked():
-    rough, smooth = (
-        gan_of(g_pate__projection_cell=cell, g_pate__fakes=64) for cell in (1, 4)
-    )
+    rough, smooth = (gan_of(g_pate__cell=cell, g_pate__fakes=64) for cell in (1, 4))
     key = jax.random.key(0)
     generator = rough.init(key).generator
     directions = rough.fakes(generator, key).projections
@@ -383,6 +381,21 @@ def test_agreement_goes_to_the_nonprivate_folder_alone(tmp_path):
     (row,) = [json.loads(line) for line in path.read_text().splitlines()]
     assert row['step'] == step and 1 >= row['nonprivate_first'] >= 0.25
     assert row['nonprivate_first'] + row['nonprivate_second'] <= 1 + 1e-6
+
+
+def test_the_student_cannot_show_what_smooth_directions_do_not_see():
+    board = (np.indices((8, 8)).sum(axis=0) % 2 * 2 - 1).astype(np.float32)
+    images = {}
+    for cell in (1, 2):
+        student = gan_of(g_pate__cell=cell).student
+        params = jax.tree.map(lambda x: 5 * x, student.init(jax.random.key(0)))
+        made = student.sample(params, jax.random.key(1), jnp.arange(6) % 3)
+        images[cell] = np.asarray(made)[..., 0]
+        assert made.shape == (6, 8, 8, 1) and np.abs(made).max() <= 1
+    hidden = {
+        cell: np.abs(np.mean(x * board, axis=(1, 2))) for cell, x in images.items()
+    }
+    assert hidden[2].max() < 0.1 * hidden[1].max() and images[2].std() > 0.01
 
 
 # --- memory ---------------------------------------------------------------------------

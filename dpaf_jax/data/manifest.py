@@ -30,8 +30,8 @@ class Settings:
     test_fraction: float
     attribute: str
     annotations: str
-    columns: str
-    label: str
+    columns: str = ''  # defaults: what was prepared before tables has no such fields
+    label: str = 'label'
     format: int = FORMAT
 
     @classmethod

@@ -198,7 +198,7 @@ class GPate:
         labels = jax.random.categorical(key_labels, jnp.log(prior), shape=(len(z),))
         images = self.student.generator.apply(generator, z, labels)
         # The columns of a table have no neighbours to be smooth with.
-        cell = 1 if data.columns else g_pate.projection_cell
+        cell = 1 if data.columns else g_pate.cell
         height, width, channels = data.shape
         coarse_sides = -(-height // cell), -(-width // cell)
         shape = (g_pate.fakes, *coarse_sides, channels, g_pate.projections)
