@@ -391,7 +391,7 @@ def test_the_student_cannot_show_what_smooth_directions_do_not_see():
         params = jax.tree.map(lambda x: 5 * x, student.init(jax.random.key(0)))
         made = student.sample(params, jax.random.key(1), jnp.arange(6) % 3)
         images[cell] = np.asarray(made)[..., 0]
-        assert made.shape == (6, 8, 8, 1) and np.abs(made).max() <= 1
+        assert made.shape == (6, 8, 8, 1) and np.abs(made).max() <= 1 + 1e-5
     hidden = {
         cell: np.abs(np.mean(x * board, axis=(1, 2))) for cell, x in images.items()
     }

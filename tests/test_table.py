@@ -11,6 +11,7 @@ import tiny_runs
 from dp_accounting import LaplaceDpEvent
 
 from dpaf_jax import class_histogram, data, evaluate_table
+from dpaf_jax.auditing import session
 from dpaf_jax.config import EvaluationConfig, from_config_dict
 from dpaf_jax.errors import UserError
 from dpaf_jax.methods import g_pate
@@ -125,6 +126,11 @@ def test_what_is_wrong_is_named_without_a_value(tmp_path, suffix, change, messag
 def test_a_config_that_does_not_fit_a_table_is_refused(changes, message):
     with pytest.raises(UserError, match=message):
         settings('table:x.csv', **changes)
+
+
+def test_a_table_is_not_audited():
+    with pytest.raises(UserError, match=r'config\.data\.columns: is a table'):
+        session.audit(settings('table:x.csv'))
 
 
 def test_images_have_no_columns():

@@ -128,6 +128,11 @@ def _method(config: Config) -> MethodAudit:
         raise UserError(
             'config.method', f'is {config.method!r}, which has no audit', 'Add one'
         )
+    if config.data.columns:
+        remedy = (
+            'Audit the same settings on images: teachers and votes are the same code'
+        )
+        raise UserError('config.data.columns', 'is a table, without an audit', remedy)
     return AUDITS[config.method]
 
 

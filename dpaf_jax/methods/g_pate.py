@@ -317,7 +317,6 @@ class GPatePhase:
         self._parts = Parts.of(run.data.index, records, g_pate.teachers)
         self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))
         self._feed = Feed(run)
-        self._agreement = History(run.workdir / 'nonprivate' / 'agreement')
 
     def init(self) -> GPateState:
         key = public_key(self._run.keys.public('init g_pate', 0))
@@ -348,9 +347,15 @@ class GPatePhase:
         end = steps[-1] + 1
         if private := [name for name in metrics if name.startswith(PRIVATE)]:
             shares = {name: float(metrics.pop(name)[0]) for name in private}
-            self._agreement.truncate(self.name, step)  # a resumed run does it again
-            self._agreement.append({'phase': self.name, 'step': end, **shares})
+            self._note_agreement(step, {'phase': self.name, 'step': end, **shares})
         return state, end, metrics
+
+    def _note_agreement(self, step: int, row: Mapping[str, Any]) -> None:
+        folder = self._run.workdir / 'nonprivate' / 'agreement'
+        folder.mkdir(parents=True, exist_ok=True)
+        history = History(folder)
+        history.truncate(self.name, step)  # a resumed run does some steps again
+        history.append(row)
 
     def _window(
         self, state: Any, data: Any, draws: Any, noise_keys: Any, public_keys: Any

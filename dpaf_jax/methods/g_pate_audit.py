@@ -7,7 +7,6 @@ bin is divided by the noise ratio: then all coordinates carry the same noise.
 
 import dataclasses
 import math
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -121,7 +120,7 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     n, k = plan.num_examples, config.data.num_classes
     blank = np.zeros((n, 1, 1, 1), np.uint8)
     data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
-    nowhere = pathlib.Path('nowhere')  # windows write no file
+    nowhere: Any = None  # windows write no file
     run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
     notes = Notes(plan)
     phase = _TracedPhase(run, GPate(config, plan), notes)
