@@ -14,7 +14,7 @@ from PIL import Image
 
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
-from dpaf_jax.networks import Generator, make_generator, to_uint8
+from dpaf_jax.networks import make_generator, to_uint8
 from dpaf_jax.pictures import sample_grid
 from dpaf_jax.score_sampler import score_sampler
 
@@ -62,25 +62,28 @@ def latent_sampler(config: Config) -> LatentSampler:
 
 @dataclasses.dataclass(frozen=True)
 class SmoothGenerator:
-    """A generator of images whose details below `cell` pixels are averaged away.
+    """A generator of small images, enlarged.
 
-    G-PATE's votes are about smooth directions: what these cannot see must not drift.
+    G-PATE's votes are about smooth directions: what these cannot see must not be there,
+    or noise would move it about.
+
+    Attributes:
+        generator: of the small images.
+        size: of the large ones.
     """
 
-    generator: Generator
-    cell: int
+    generator: Any
+    size: int
 
     def init(self, *args: Any) -> Params:
         """As of a module."""
         return self.generator.init(*args)
 
     def apply(self, params: Params, z: jax.Array, labels: jax.Array) -> jax.Array:
-        """[B, z_dim] and [B] to [B, H, W, C] in [-1, 1]: means over cells, enlarged."""
-        images = self.generator.apply(params, z, labels)
-        number, height, width, channels = images.shape
-        sides = -(-height // self.cell), -(-width // self.cell)
-        coarse = jax.image.resize(images, (number, *sides, channels), 'linear')
-        return jax.image.resize(coarse, images.shape, 'linear')
+        """[B, z_dim] and [B] to [B, size, size, C] in [-1, 1]."""
+        small = self.generator.apply(params, z, labels)
+        shape = (len(small), self.size, self.size, small.shape[-1])
+        return jax.image.resize(small, shape, 'bilinear')
 
 
 def g_pate_sampler(config: Config) -> LatentSampler:
@@ -88,8 +91,10 @@ def g_pate_sampler(config: Config) -> LatentSampler:
     student, g_pate = latent_sampler(config), config.g_pate
     learnt = config.data.prior if g_pate.noisy_prior else ()
     if g_pate.cell > 1 and not config.data.columns:
-        smooth = SmoothGenerator(make_generator(config), g_pate.cell)
-        student = dataclasses.replace(student, generator=smooth)
+        size = config.data.image_size
+        data = dataclasses.replace(config.data, image_size=-(-size // g_pate.cell))
+        small = make_generator(dataclasses.replace(config, data=data))
+        student = dataclasses.replace(student, generator=SmoothGenerator(small, size))
     return dataclasses.replace(student, prior=learnt)
 
 

@@ -39,6 +39,7 @@ SMALL = {
         'g_pate__width': 3,
         'g_pate__fc_width': 3,
         'g_pate__steps': 3,
+        'g_pate__cell': 1,
         'g_pate__fakes': 4,
         'g_pate__projections': 2,
     },

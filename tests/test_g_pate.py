@@ -360,42 +360,34 @@ def test_the_student_follows_the_votes():
 
 
 def test_directions_are_of_variance_one_over_k_and_smooth_where_asked():
-    rough, smooth = (gan_of(g_pate__cell=cell, g_pate__fakes=64) for cell in (1, 4))
-    key = jax.random.key(0)
-    generator = rough.init(key).generator
-    directions = rough.fakes(generator, key).projections
-    assert directions.shape == (64, 64, 2)
-    assert np.var(directions) == pytest.approx(1 / 2, rel=0.1)
-    images = np.asarray(smooth.fakes(generator, key).projections).reshape(64, 8, 8, 2)
-    assert np.mean(images[:, 3] * images[:, 4]) > 0.5 * np.mean(images[:, 3] ** 2)
-
-
-def test_agreement_goes_to_the_nonprivate_folder_alone(tmp_path):
-    config = settings(g_pate__agreement=True)
-    run = tiny.run(tmp_path, config)
-    phase = GPatePhase(run, GPate(config, run.plan))
-    state = parallel.replicate(phase.init(), run.devices)
-    _, step, metrics = phase.window(state, 0)
-    assert not [name for name in metrics if 'nonprivate' in name]
-    path = tmp_path / 'nonprivate' / 'agreement' / 'history.jsonl'
-    (row,) = [json.loads(line) for line in path.read_text().splitlines()]
-    assert row['step'] == step and 1 >= row['nonprivate_first'] >= 0.25
-    assert row['nonprivate_first'] + row['nonprivate_second'] <= 1 + 1e-6
+    made = {}
+    for cell in (1, 2):
+        gan = gan_of(g_pate__cell=cell, g_pate__fakes=64, data__image_size=16)
+        key = jax.random.key(0)
+        generator = gan.student.init(key)
+        made[cell] = np.asarray(gan.fakes(generator, key).projections)
+        assert made[cell].shape == (64, 256, 2)
+    assert np.var(made[1]) == pytest.approx(1 / 2, rel=0.1)
+    rows = made[2].reshape(64, 16, 16, 2)
+    assert np.mean(rows[:, 3] * rows[:, 4]) > 0.5 * np.mean(rows[:, 3] ** 2)
 
 
 def test_the_student_cannot_show_what_smooth_directions_do_not_see():
-    board = (np.indices((8, 8)).sum(axis=0) % 2 * 2 - 1).astype(np.float32)
-    images = {}
+    board = (np.indices((16, 16)).sum(axis=0) % 2 * 2 - 1).astype(np.float32)
+    hidden = {}
     for cell in (1, 2):
-        student = gan_of(g_pate__cell=cell).student
+        student = gan_of(g_pate__cell=cell, data__image_size=16).student
         params = jax.tree.map(lambda x: 5 * x, student.init(jax.random.key(0)))
         made = student.sample(params, jax.random.key(1), jnp.arange(6) % 3)
-        images[cell] = np.asarray(made)[..., 0]
-        assert made.shape == (6, 8, 8, 1) and np.abs(made).max() <= 1 + 1e-5
-    hidden = {
-        cell: np.abs(np.mean(x * board, axis=(1, 2))) for cell, x in images.items()
-    }
-    assert hidden[2].max() < 0.1 * hidden[1].max() and images[2].std() > 0.01
+        assert made.shape == (6, 16, 16, 1) and np.abs(made).max() <= 1 + 1e-5
+        assert np.std(made) > 0.01
+        hidden[cell] = np.abs(np.mean(np.asarray(made)[..., 0] * board, axis=(1, 2)))
+    assert hidden[2].max() < 0.1 * hidden[1].max()
+
+
+def test_a_cell_too_large_for_the_layers_is_refused_by_the_plan():
+    with pytest.raises(UserError, match=r'config\.networks\.layers'):
+        g_pate.plan(settings(g_pate__cell=4), 40)
 
 
 # --- memory ---------------------------------------------------------------------------
@@ -420,7 +412,7 @@ def test_memory_is_stated_and_what_does_not_fit_is_refused(capsys):
 
 
 def audited(devices=(1,)):
-    config = settings()
+    config = settings(g_pate__teacher_learning_rate=1.0)  # one record turns many votes
     plan = tiny.plan(config)
     (target,) = g_pate_audit.audit_targets(config, plan, devices)
     with mock.patch.object(mechanisms, 'SAMPLES', 100_000):
@@ -436,11 +428,10 @@ def test_the_audit_passes_it_and_catches_faults():
     query = GPate.query
 
     def mixed(self, teachers, parts, fakes):
-        """Every teacher sees the records of the one before it, too."""
-        shared = Units(
-            *(jnp.concatenate([x, jnp.roll(x, 1, axis=0)], 1) for x in parts)
-        )
-        return query(self, teachers, shared, fakes)
+        """Every teacher sees the records of all."""
+        number = len(parts.labels)
+        shared = (x.reshape(1, -1, *x.shape[2:]).repeat(number, 0) for x in parts)
+        return query(self, teachers, Units(*shared), fakes)
 
     with mock.patch.object(GPate, 'query', mixed):
         assert 'sensitivity' in audited()

@@ -54,7 +54,7 @@ def config_dict(**fields: Any) -> ConfigDict:
     config.dp_gan.generator_batch_size = 6
     config.g_pate.update({'teachers': 8, 'batch_size': 3, 'width': 3, 'fc_width': 3})
     config.g_pate.update({'steps': 4, 'fakes': 6, 'projections': 2, 'bins': 4})
-    config.g_pate.threshold = 0.5
+    config.g_pate.update({'threshold': 0.5, 'cell': 1})
     config.dpgen.update(
         {'width': 2, 'max_width': 3, 'num_levels': 3, 'batch_size': 8, 'microbatch': 4}
     )

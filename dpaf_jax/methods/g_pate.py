@@ -71,6 +71,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     if g_pate.teachers > num_examples:
         problem = f'is {g_pate.teachers}, for {num_examples} records'
         raise UserError('config.g_pate.teachers', problem, 'Give each one at least')
+    g_pate_sampler(config)  # whether layers, size and cell fit each other
     ratio = noise_ratio(config)
     votes = Mechanism(
         name=VOTES,

@@ -170,6 +170,7 @@ def shrink(config: Config, num_examples: int) -> Config:
             fc_width=4,
             steps=10,
             fakes=10,
+            cell=1,
             projections=min(g_pate.projections, 4),
         ),
     )
