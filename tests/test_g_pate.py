@@ -390,6 +390,19 @@ def test_a_cell_too_large_for_the_layers_is_refused_by_the_plan():
         g_pate.plan(settings(g_pate__cell=4), 40)
 
 
+def test_agreement_goes_to_the_nonprivate_folder_alone(tmp_path):
+    config = settings(g_pate__agreement=True)
+    run = tiny.run(tmp_path, config)
+    phase = GPatePhase(run, GPate(config, run.plan))
+    state = parallel.replicate(phase.init(), run.devices)
+    _, step, metrics = phase.window(state, 0)
+    assert not [name for name in metrics if 'nonprivate' in name]
+    path = tmp_path / 'nonprivate' / 'agreement' / 'history.jsonl'
+    (row,) = [json.loads(line) for line in path.read_text().splitlines()]
+    assert row['step'] == step and 1 >= row['nonprivate_first'] >= 0.25
+    assert row['nonprivate_first'] + row['nonprivate_second'] <= 1 + 1e-6
+
+
 # --- memory ---------------------------------------------------------------------------
 
 
