@@ -16,6 +16,9 @@ def get_config() -> ConfigDict:
 
     config.data = data = ConfigDict()
     data.source = 'digits'  # digits | tfds:<name> | folder:, npz:, celeba:, ffhq:<path>
+    # ... or table:<path>, a CSV file or an npz archive, with
+    data.columns = ''  # 'age:0:120,bmi:10:60': its numbers, with public bounds, and
+    data.label = 'label'  # ... the column of its labels, 0 .. num_classes - 1
     data.image_size = 16  # images are cropped to the centred square, then resized
     data.channels = 1  # 1: grey, 3: colour
     data.num_classes = 10  # labels are 0 .. num_classes - 1
@@ -109,6 +112,28 @@ def get_config() -> ConfigDict:
     dp_gan.generator_batch_size = 256
     dp_gan.generator_learning_rate = 1e-3  # Adam's
     dp_gan.ema_decay = 0.98  # of the released weights, per generator step; 0: the last
+
+    config.g_pate = g_pate = ConfigDict()  # method = 'g_pate'
+    g_pate.teachers = 300  # n, on disjoint parts of the data
+    g_pate.batch_size = 16  # records of its part that a teacher sees at a step, in turn
+    g_pate.teacher_steps = 1  # of each teacher in front of a vote; they cost no epsilon
+    g_pate.width = 32  # units of a teacher's first layer ...
+    g_pate.fc_width = 16  # ... and of its second
+    g_pate.teacher_learning_rate = 1e-3  # Adam's
+    g_pate.steps = 300  # of the student; what sets the noise is steps x fakes x
+    g_pate.fakes = 20  # ... fakes of a step, which the teachers vote on, x
+    g_pate.projections = 10  # ... k, random directions of each fake
+    g_pate.cell = (
+        2  # fakes and directions are smooth over so many pixels; 1: as printed
+    )
+    g_pate.clip = 1e-4  # c: a gradient along a direction is cut to [-c, c] ...
+    g_pate.bins = 2  # ... and put into one of B bins
+    g_pate.threshold = 0.0  # share of teachers that must agree; 0: no check, no cost
+    g_pate.threshold_noise = 3.0  # of that check, over the bins'; those from epsilon
+    g_pate.generator_learning_rate = 1e-3  # Adam's, falling to 2 % along a cosine
+    g_pate.ema_decay = 0.98  # of the released weights; 0: the last ones
+    g_pate.noisy_prior = False  # classes from a Laplace histogram: budgets '0.01,rest'
+    g_pate.agreement = False  # the teachers' rates, exact: under nonprivate/
 
     config.dpgen = dpgen = ConfigDict()  # method = 'dpgen'
     dpgen.width = 16  # maps at the finest scale; doubles from scale to scale ...

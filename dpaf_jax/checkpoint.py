@@ -38,6 +38,7 @@ class Checkpoints:
                 max_to_keep=keep, create=True, enable_async_checkpointing=False
             ),
         )
+        self._directory.chmod(0o700)  # G-PATE's teachers remember private records
 
     def latest_step(self) -> int | None:
         """The newest complete checkpoint's step."""

@@ -10,7 +10,7 @@ import math
 import re
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ml_collections import ConfigDict
 
@@ -39,6 +39,36 @@ def between(low: float, high: float) -> Any:
     return dataclasses.field(metadata={'low': low, 'high': high})
 
 
+class Column(NamedTuple):
+    """A continuous column and its public bounds, never those of the data.
+
+    Attributes:
+        name: in the file.
+        low: what lies below counts as this.
+        high: what lies above counts as this.
+    """
+
+    name: str
+    low: float
+    high: float
+
+
+def _column(text: str) -> Column:
+    name, _, bounds = text.strip().partition(':')
+    low, _, high = bounds.partition(':')
+    try:
+        made = Column(name, float(low), float(high))
+    except ValueError:
+        made = Column(name, math.nan, math.nan)
+    if not name or not -math.inf < made.low < made.high < math.inf:
+        problem = f'has the entry {text!r}'
+        remedy = (
+            "Write name:low:high, such as 'age:0:120,bmi:10:60', from public bounds"
+        )
+        raise UserError('config.data.columns', problem, remedy)
+    return made
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig:
     """Which images, and what is publicly known about them."""
@@ -52,7 +82,21 @@ class DataConfig:
     attribute: str = one_of('', 'gender', 'hair')
     annotations: str
     class_prior: tuple[float, ...]
+    columns: str
+    label: str
     cache: str
+
+    @property
+    def table(self) -> tuple['Column', ...]:
+        """The columns of a table in their order; empty for images."""
+        return tuple(map(_column, self.columns.split(','))) if self.columns else ()
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, W, C) of a record as it is stored: a table's row is one line of numbers."""
+        if self.columns:
+            return 1, len(self.table), 1
+        return self.image_size, self.image_size, self.channels
 
     @property
     def prior(self) -> tuple[float, ...]:
@@ -221,8 +265,33 @@ class DpgenConfig:
     threshold: float = above(0.0)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GPateConfig:
+    """G-PATE: teachers, their votes, and the student's training."""
+
+    teachers: int = at_least(1)
+    batch_size: int = at_least(1)
+    teacher_steps: int = at_least(1)
+    width: int = at_least(1)
+    fc_width: int = at_least(1)
+    teacher_learning_rate: float = above(0.0)
+    steps: int = at_least(1)
+    fakes: int = at_least(1)
+    projections: int = at_least(1)
+    cell: int = at_least(1)
+    clip: float = above(0.0)
+    bins: int = at_least(2)
+    threshold: float = between(0.0, 1.0)
+    threshold_noise: float = between(0.1, 16.0)
+    generator_learning_rate: float = above(0.0)
+    ema_decay: float = between(0.0, 0.999999)
+    noisy_prior: bool
+    agreement: bool
+
+
 # A method's fields; a release has those of its own method alone.
-METHOD_SECTIONS = ('dpaf', 'dpgen', 'dp_merf', 'dp_gan')
+METHOD_SECTIONS = ('dpaf', 'dpgen', 'dp_merf', 'dp_gan', 'g_pate')
+TABLE_METHODS = ('g_pate',)
 _ABSENT: Any = None
 
 
@@ -271,6 +340,7 @@ class Config:
     dpgen: DpgenConfig = _ABSENT
     dp_merf: DpMerfConfig = _ABSENT
     dp_gan: DpGanConfig = _ABSENT
+    g_pate: GPateConfig = _ABSENT
     run: RunConfig
     samples: SamplesConfig
     evaluation: EvaluationConfig
@@ -292,6 +362,10 @@ def from_config_dict(config: ConfigDict) -> Config:
     typed = from_public_dict(config.to_dict())
     _check_data(typed.data)
     _check_privacy(typed.privacy)
+    if typed.data.table and typed.method not in TABLE_METHODS:
+        problem = f'is {typed.method!r}, which knows images alone'
+        remedy = f'Use {" or ".join(TABLE_METHODS)} for a table'
+        raise UserError('config.method', problem, remedy)
     return typed
 
 
@@ -386,11 +460,22 @@ def _check_data(data: DataConfig) -> None:
             f'is {prior}',
             f'Give {data.num_classes} positive numbers that sum to 1, from public knowledge',
         )
-    if not re.fullmatch(r'digits|(tfds|folder|npz|celeba|ffhq):.+', data.source):
+    names = [column.name for column in data.table]
+    if len(set(names)) < len(names):
+        problem = f'is {data.columns!r}, with a name twice'
+        raise UserError('config.data.columns', problem, 'Keep one of each')
+    if bool(names) != data.source.startswith('table:'):
+        raise UserError(
+            'config.data.columns',
+            f'is {data.columns!r} with the source {data.source!r}',
+            'A table needs columns and their public bounds, and only a table has them',
+        )
+    if not re.fullmatch(r'digits|(tfds|folder|npz|celeba|ffhq|table):.+', data.source):
         raise UserError(
             'config.data.source',
             f'is {data.source!r}',
-            "Use 'digits', 'tfds:<name>', or folder:, npz:, celeba: or ffhq: and a path",
+            "Use 'digits', 'tfds:<name>', or folder:, npz:, celeba:, ffhq: or table: and "
+            'a path',
         )
 
 

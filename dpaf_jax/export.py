@@ -1,5 +1,6 @@
 """Synthetic data sets as files that others read; whole, or not there at all."""
 
+import csv
 import pathlib
 import shutil
 import zipfile
@@ -7,6 +8,7 @@ import zipfile
 import numpy as np
 from PIL import Image
 
+from dpaf_jax.config import DataConfig
 from dpaf_jax.errors import UserError
 from dpaf_jax.release import Release
 
@@ -29,6 +31,30 @@ def read_npz(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
         raise UserError(
             str(path), 'is damaged', 'Delete it: it is drawn anew from the release'
         ) from error
+
+
+def write_csv(
+    path: pathlib.Path, data: DataConfig, rows: np.ndarray, labels: np.ndarray
+) -> None:
+    """Writes a table's rows in the units of its columns, and the label last.
+
+    Args:
+        path: of the file.
+        data: names and bounds of the columns.
+        rows: [N, 1, F, 1] float32, 0 and 1 at the bounds.
+        labels: [N] integers.
+    """
+    low = np.array([column.low for column in data.table])
+    high = np.array([column.high for column in data.table])
+    values = low + (high - low) * rows.reshape(len(rows), -1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + '.unfinished')
+    with temporary.open('w', newline='', encoding='utf-8') as file:
+        writer = csv.writer(file)
+        writer.writerow([*(column.name for column in data.table), data.label])
+        for row, label in zip(values.tolist(), labels.tolist(), strict=True):
+            writer.writerow([*(f'{value:.7g}' for value in row), label])
+    temporary.rename(path)
 
 
 def write_folder(

@@ -35,7 +35,7 @@ class Feed:
     def __init__(self, run: Run):
         self._run = run
         self.data: dict[str, jax.Array] = {}
-        if run.data.images.nbytes <= SHARE * _memory(run.devices):
+        if run.data.images.nbytes <= SHARE * device_memory(run.devices):
             host = {'images': run.data.images, 'labels': run.data.labels}
             self.data = parallel.replicate(host, run.devices)
 
@@ -101,7 +101,7 @@ def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[Units]
         yield Units(*(parallel.deal(x, number, 0, 0) for x in chunk))
 
 
-def _memory(devices: Any) -> float:
+def device_memory(devices: Any) -> float:
     """Bytes on one device; virtual CPU devices share what the machine has."""
     stats = devices[0].memory_stats() or {}
     if 'bytes_limit' in stats:

@@ -7,8 +7,7 @@ from dpaf_jax.config import Config
 TEMPLATE = """\
 # Synthetic image generator ({method})
 
-Generates {size} x {size} images with {channels} channel(s) in {classes} classes, trained
-under differential privacy with dpaf_jax.
+Generates {records} in {classes} classes, trained under differential privacy with dpaf_jax.
 
 ![Synthetic samples, one row per class](samples.png)
 
@@ -54,8 +53,7 @@ def model_card(
     claimed = privacy.get('claimed_epsilon')
     return TEMPLATE.format(
         method=config.method,
-        size=config.data.image_size,
-        channels=config.data.channels,
+        records=_records(config),
         classes=config.data.num_classes,
         headline=headline(privacy),
         guarantee=privacy['guarantee'],
@@ -68,8 +66,16 @@ def model_card(
         'hold for the algorithm.\n'
         if claimed is not None
         else '',
-        accuracy=_accuracy(accuracy),
+        accuracy=_accuracy(accuracy, 'AUROC' if config.data.columns else 'Accuracy'),
     )
+
+
+def _records(config: Config) -> str:
+    data = config.data
+    if data.columns:
+        return f'rows of a table with {len(data.table)} columns'
+    size, channels = data.image_size, data.channels
+    return f'{size} x {size} images with {channels} channel(s)'
 
 
 def headline(privacy: dict[str, Any]) -> str:
@@ -85,14 +91,14 @@ def headline(privacy: dict[str, Any]) -> str:
     return 'certified epsilon: none'
 
 
-def _accuracy(accuracy: dict[str, Any] | None) -> str:
+def _accuracy(accuracy: dict[str, Any] | None, name: str) -> str:
     if not accuracy:
         return ''
     rows = [
         f'| {model} | {a["mean"]:.3f} | {a["std"]:.3f} | {len(a["values"])} |'
         for model, a in accuracy.items()
     ]
-    head = '\n## Accuracy on the public test set\n\n'
+    head = f'\n## {name} on the public test set\n\n'
     table = [
         '| trained on synthetic | mean | std | seeds |',
         '|---|---|---|---|',

@@ -250,8 +250,35 @@ def make_networks(config: Config) -> Networks:
     )
 
 
-def make_generator(config: Config) -> Generator:
+class TableGenerator(nn.Module):
+    """Fully connected layers, for rows of numbers.
+
+    Attributes:
+        width: units of each of two hidden layers.
+        columns: F.
+        num_classes: an embedding of the label joins the first layer's output.
+    """
+
+    width: int
+    columns: int
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, z: jax.Array, labels: jax.Array) -> jax.Array:
+        """[B, z_dim] normal draws and [B] labels to [B, 1, F, 1] in (-1, 1)."""
+        embedding = nn.Embed(self.num_classes, self.width, embedding_init=_label_init)(
+            labels
+        )
+        hidden = nn.leaky_relu(nn.Dense(self.width)(z) + embedding, SLOPE)
+        hidden = nn.leaky_relu(nn.Dense(self.width)(hidden), SLOPE)
+        return nn.tanh(nn.Dense(self.columns)(hidden))[:, None, :, None]
+
+
+def make_generator(config: Config) -> Generator | TableGenerator:
     """The generator alone: all that a release needs."""
+    if config.data.columns:
+        width, k = config.networks.fc_width, config.data.num_classes
+        return TableGenerator(width, len(config.data.table), k)
     layout, net = make_layout(config), config.networks
     widths = tuple(
         min(net.generator_width * 2**i, net.max_width) for i in range(sum(layout.parts))
@@ -262,7 +289,9 @@ def make_generator(config: Config) -> Generator:
 
 
 def to_float(images: jax.Array) -> jax.Array:
-    """uint8 [..., H, W, C] to float32 in [-1, 1]."""
+    """uint8 [..., H, W, C], or a table's float32 in [0, 1], to float32 in [-1, 1]."""
+    if images.dtype != jnp.uint8:
+        return images * 2 - 1
     return images.astype(jnp.float32) / 127.5 - 1
 
 

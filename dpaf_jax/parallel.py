@@ -5,6 +5,7 @@ over examples crosses them once, by `total`, before any noise. All devices then 
 the same parameters, which `unreplicate` checks.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,19 @@ from dpaf_jax.errors import UserError
 
 AXIS = 'devices'
 HostOrDevice = Any  # np.ndarray on the host, jax.Array inside a compiled step
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A part of a state that is dealt to the devices instead of copied to each.
+
+    Attributes:
+        tree: of arrays with a leading axis: [n, ...] on the host, n / D of it inside a
+            `pmapped` function.
+    """
+
+    tree: Any
 
 
 def pick_devices(number: int) -> list[jax.Device]:
@@ -53,32 +67,50 @@ def pmapped(
 
 
 def replicate(tree: Any, devices: Sequence[jax.Device]) -> Any:
-    """Copies host arrays to every device: a leading axis [D] appears."""
+    """Copies host arrays to every device, or deals a `Split`: a leading axis [D] appears."""
     sharding = NamedSharding(Mesh(np.array(devices), (AXIS,)), PartitionSpec(AXIS))
 
-    def place(leaf: Any) -> jax.Array:
+    def place(leaf: Any) -> Any:
+        if isinstance(leaf, Split):
+            return Split(jax.tree.map(share, leaf.tree))
         host = np.asarray(leaf)
         shape = (len(devices), *host.shape)
         return jax.make_array_from_callback(shape, sharding, lambda _: host[None])
 
-    return jax.tree.map(place, tree)
+    def share(leaf: Any) -> jax.Array:
+        host = np.asarray(leaf)
+        dealt = host.reshape(len(devices), -1, *host.shape[1:])
+        return jax.make_array_from_callback(dealt.shape, sharding, lambda i: dealt[i])
+
+    return jax.tree.map(place, tree, is_leaf=_is_split)
 
 
 def unreplicate(tree: Any) -> Any:
     """Returns the first replica as host arrays, after checking that all are equal.
 
+    What was `Split` comes back whole.
+
     Raises:
         RuntimeError: replicas differ in a single bit: noise or data were not shared.
     """
 
-    def take(leaf: jax.Array) -> np.ndarray:
+    def take(leaf: Any) -> Any:
+        if isinstance(leaf, Split):
+            return Split(jax.tree.map(gather, leaf.tree))
         copies = [np.asarray(shard.data)[0] for shard in leaf.addressable_shards]
         for other in copies[1:]:
             if not np.array_equal(copies[0], other, equal_nan=True):
                 raise RuntimeError('replicas differ between devices: this is a bug')
         return copies[0]
 
-    return jax.tree.map(take, tree)
+    def gather(leaf: jax.Array) -> np.ndarray:
+        return np.concatenate([np.asarray(s.data)[0] for s in leaf.addressable_shards])
+
+    return jax.tree.map(take, tree, is_leaf=_is_split)
+
+
+def _is_split(node: Any) -> bool:
+    return isinstance(node, Split)
 
 
 def first(tree: Any) -> Any:

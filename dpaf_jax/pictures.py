@@ -27,8 +27,8 @@ def sample_grid(
     The first ones as they come, not chosen ones: the picture is a fair sample.
 
     Args:
-        images: [N, H, W, C] uint8, synthetic. C = 3 is colour; of any other number of
-            channels the first is shown in grey.
+        images: [N, H, W, C] uint8, synthetic, or float32 in [0, 1]. C = 3 is colour; of
+            any other number of channels the first is shown in grey.
         labels: [N] integers in [0, num_classes).
         num_classes: rows.
         per_class: columns; a place for which there is no image stays see-through.
@@ -42,6 +42,8 @@ def sample_grid(
     Raises:
         ValueError: `images` are not uint8 [N, H, W, C], or `scale` is below 1.
     """
+    if images.dtype == np.float32:  # rows of a table
+        images = np.rint(255 * images).astype(np.uint8)
     if images.ndim != 4 or images.dtype != np.uint8:
         raise ValueError(
             f'images are {images.dtype} {images.shape}, not uint8 [N,H,W,C]'

@@ -17,11 +17,19 @@ import numpy as np
 from absl import logging
 from ml_collections import ConfigDict
 
-from dpaf_jax import evaluate, fingerprint, methods, parallel, pictures, report
+from dpaf_jax import (
+    evaluate,
+    evaluate_table,
+    fingerprint,
+    methods,
+    parallel,
+    pictures,
+    report,
+)
 from dpaf_jax.config import Config, from_config_dict, public_dict
 from dpaf_jax.data import Dataset, Manifest, load, prepare, read_manifest
 from dpaf_jax.errors import UserError
-from dpaf_jax.export import read_npz, write_npz
+from dpaf_jax.export import read_npz, write_csv, write_npz
 from dpaf_jax.model_card import model_card
 from dpaf_jax.privacy.keys import RunKeys, read_or_create_entropy
 from dpaf_jax.privacy.plan import PrivacyPlan
@@ -286,6 +294,8 @@ class Pipeline:
         number = self.config.samples.num
         if self._num_samples() != number:
             images, labels = load_release(self.workdir.release).sample(number)
+            if self.config.data.columns:
+                write_csv(self.workdir.samples_csv, self.config.data, images, labels)
             write_npz(self.workdir.samples, images, labels)
         return self.workdir.samples
 
@@ -305,9 +315,10 @@ class Pipeline:
         train = read_npz(self.workdir.samples)
         test = np.asarray(data.test_images), np.asarray(data.test_labels)
         k, settings = self.config.data.num_classes, self.config.evaluation
+        protocol = evaluate_table if self.config.data.columns else evaluate
         progress = Progress(
             'evaluate',
-            evaluate.total_steps(len(train[1]), settings),
+            protocol.total_steps(len(train[1]), settings),
             settings.batch_size,
         )
 
@@ -315,12 +326,12 @@ class Pipeline:
             self._stop.check('evaluate')
             progress.update(step, metrics)
 
-        made = evaluate.evaluate(*train, *test, k, settings, on_progress=on_progress)
+        made = protocol.evaluate(*train, *test, k, settings, on_progress=on_progress)
         progress.close()
         accuracy = {'synthetic': made}
         if settings.train_on_real:
             real = np.asarray(data.images), np.asarray(data.labels)
-            ceiling = evaluate.evaluate(*real, *test, k, settings)
+            ceiling = protocol.evaluate(*real, *test, k, settings)
             write_json(self.workdir.nonprivate / 'evaluation.json', {'real': ceiling})
         public = self.config.release.test_set_is_public
         privacy = load_release(self.workdir.release).privacy

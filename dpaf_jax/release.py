@@ -25,7 +25,7 @@ from dpaf_jax.model_card import model_card
 from dpaf_jax.networks import to_float, to_uint8
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.relabelling import by_label
-from dpaf_jax.samplers import Labels, make_sampler
+from dpaf_jax.samplers import PRIOR, Labels, make_sampler
 
 T = TypeVar('T')
 BATCH = 500  # images generated in one call
@@ -48,6 +48,13 @@ class Release:
     privacy: dict[str, Any]
     params: Any
 
+    @property
+    def prior(self) -> tuple[float, ...]:
+        """Class probabilities: those released with the generator, or the config's."""
+        if PRIOR in self.params:
+            return tuple(map(float, self.params[PRIOR]['classes']))
+        return self.config.data.prior
+
     def generate(
         self, labels: np.ndarray, seed: int | None = None
     ) -> Iterator[np.ndarray]:
@@ -59,7 +66,8 @@ class Release:
                 are post-processing: their seed protects nothing.
 
         Yields:
-            [at most BATCH, H, W, C] uint8.
+            [at most BATCH, H, W, C] uint8; of a table [.., 1, F, 1] float32, where 0
+            and 1 are the public bounds.
         """
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
@@ -67,7 +75,10 @@ class Release:
 
         @jax.jit
         def batch(params: Any, key: jax.Array, meant: jax.Array) -> Any:
-            images = to_uint8(sampler.sample(params, key, meant))
+            made = sampler.sample(params, key, meant)
+            if self.config.data.columns:
+                return (made + 1) / 2, meant
+            images = to_uint8(made)
             if isinstance(sampler, Labels):
                 return images, sampler.label(params, to_float(images))
             return images, meant
@@ -78,7 +89,7 @@ class Release:
             return np.asarray(images), np.asarray(given)
 
         if isinstance(sampler, Labels):
-            meant = balanced_labels(BATCH, self.config.data.prior)
+            meant = balanced_labels(BATCH, self.prior)
             yield from by_label(draw, labels, meant, self.config.data.num_classes)
             return
         for number, start in enumerate(range(0, len(labels), BATCH)):
@@ -94,12 +105,12 @@ class Release:
         Args:
             num: how many images.
             seed: see `generate`.
-            prior: class probabilities; None takes the config's public prior.
+            prior: class probabilities; None takes the release's.
 
         Returns:
-            ([num, H, W, C] uint8, [num] int32).
+            ([num, H, W, C] as from `generate`, [num] int32).
         """
-        labels = balanced_labels(num, prior or self.config.data.prior)
+        labels = balanced_labels(num, prior or self.prior)
         return np.concatenate(list(self.generate(labels, seed))), labels
 
 
@@ -136,7 +147,8 @@ def write_release(
     _write_json(staging / CONFIG, fields)
     _write_json(staging / PRIVACY, release.privacy)
     num_classes = config.data.num_classes
-    images, labels = release.sample(8 * num_classes)
+    labels = balanced_labels(8 * num_classes, (1,) * num_classes)
+    images = np.concatenate(list(release.generate(labels)))
     pictures.save_png(
         pictures.sample_grid(images, labels, num_classes), staging / PICTURE
     )

@@ -17,7 +17,13 @@ from dpaf_jax.progress import duration, number
 
 NOT_COVERED = 'Measured on real test images: not covered by ε'
 NOT_CURVES = ('phase', 'step', 'seconds', 'epsilon_spent')
-MODEL_NAMES = {'cnn': 'Small CNN', 'logistic_regression': 'Logistic regression'}
+MODEL_NAMES = {
+    'cnn': 'Small CNN',
+    'logistic_regression': 'Logistic regression',
+    'adaboost': 'AdaBoost',
+    'bagging': 'Bagging',
+    'mlp': 'Multi-layer perceptron',
+}
 
 # Light and dark by the reader's setting; no font, script or picture from elsewhere.
 STYLE = """
@@ -77,7 +83,7 @@ def html_page(report: dict[str, Any], grid: Image.Image | None) -> str:
     sections = [
         _headline(report['privacy']),
         _samples(grid, report['config']),
-        _accuracy(report['accuracy']),
+        _accuracy(report['accuracy'], figure_name(report['config'])),
         _curves(report['history'], report['privacy']),
         _mechanisms(report['privacy']),
         _wall_time(report['wall_seconds']),
@@ -207,7 +213,12 @@ def _samples(grid: Image.Image | None, config: dict[str, Any]) -> str:
     )
 
 
-def _accuracy(accuracy: dict[str, Any]) -> str:
+def figure_name(config: dict[str, Any]) -> str:
+    """What the figures of usefulness are."""
+    return 'AUROC' if config.get('data', {}).get('columns') else 'Accuracy'
+
+
+def _accuracy(accuracy: dict[str, Any], name: str) -> str:
     rows = [
         (
             MODEL_NAMES.get(model, model),
@@ -220,7 +231,7 @@ def _accuracy(accuracy: dict[str, Any]) -> str:
     ]
     if not rows:
         return _section('Usefulness', '<p class="muted">Not evaluated.</p>')
-    head = ('Classifier', 'Trained on', 'Accuracy (mean ± std)', 'Each seed')
+    head = ('Classifier', 'Trained on', f'{name} (mean ± std)', 'Each seed')
     return _section(
         'Usefulness',
         f'<p class="warn"><b>{NOT_COVERED}.</b> These figures are for whoever may see '

@@ -8,7 +8,7 @@ from absl import app, flags
 
 from dpaf_jax.command import fail, parse
 from dpaf_jax.errors import UserError
-from dpaf_jax.export import write_folder, write_npz
+from dpaf_jax.export import write_csv, write_folder, write_npz
 from dpaf_jax.release import Release, balanced_labels, load_release
 
 _RELEASE = flags.DEFINE_string(
@@ -20,7 +20,7 @@ _OUT = flags.DEFINE_string(
     None,
     'A .npz file (images uint8 [N, H, W, C], labels int32 [N]), or a folder that gets '
     'train/<label>/<index>.png: torchvision (ImageFolder on train/), Hugging Face datasets '
-    '("imagefolder") and TFDS (folder_dataset.ImageFolder) read it.',
+    '("imagefolder") and TFDS (folder_dataset.ImageFolder) read it. Of a table a CSV file.',
     allow_override=True,
 )
 _SEED = flags.DEFINE_integer('seed', None, 'Of the latent draws; default: a new one.')
@@ -42,6 +42,9 @@ def main(argv: Sequence[str]) -> None:
         if out.suffix == '.npz':
             images = np.concatenate(list(release.generate(labels, _SEED.value)))
             write_npz(out, images, labels)
+        elif release.config.data.columns:
+            rows = np.concatenate(list(release.generate(labels, _SEED.value)))
+            write_csv(out, release.config.data, rows, labels)
         else:
             write_folder(out, release, labels, _SEED.value)
     except (UserError, OSError) as error:
@@ -51,7 +54,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _prior(release: Release) -> tuple[float, ...]:
     if _PRIOR.value is None:
-        return release.config.data.prior
+        return release.prior
     try:
         prior = tuple(float(p) for p in _PRIOR.value)
     except ValueError:

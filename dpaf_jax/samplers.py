@@ -14,13 +14,14 @@ from PIL import Image
 
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
-from dpaf_jax.networks import Generator, make_generator, to_uint8
+from dpaf_jax.networks import make_generator, to_uint8
 from dpaf_jax.pictures import sample_grid
 from dpaf_jax.score_sampler import score_sampler
 from dpaf_jax.wavelets import num_features, wavelet_features
 
 Params = Any
 GENERATOR, LABELLER = 'generator', 'labeller'
+PRIOR = 'prior'  # among released parameters: class probabilities, noisy and paid for
 
 
 class Sampler(Protocol):
@@ -45,13 +46,17 @@ class Labels(Protocol):
 class LatentSampler:
     """One pass of a generator network over normal draws."""
 
-    generator: Generator
+    generator: Any  # a module, or what has init and apply like one
     z_dim: int
+    prior: tuple[float, ...] = ()
 
     def init(self, key: jax.Array) -> Params:
-        """See `Sampler`."""
+        """See `Sampler`; with a `prior` of classes where the method releases one."""
         z, labels = jnp.zeros((1, self.z_dim)), jnp.zeros(1, jnp.int32)
-        return self.generator.init(key, z, labels)
+        params = self.generator.init(key, z, labels)
+        if not self.prior:
+            return params
+        return {**params, PRIOR: {'classes': jnp.array(self.prior)}}
 
     def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
         """See `Sampler`."""
@@ -102,11 +107,50 @@ def latent_sampler(config: Config) -> LatentSampler:
     return LatentSampler(make_generator(config), config.networks.z_dim)
 
 
+@dataclasses.dataclass(frozen=True)
+class SmoothGenerator:
+    """A generator of small images, enlarged.
+
+    G-PATE's votes are about smooth directions: what these cannot see must not be there,
+    or noise would move it about.
+
+    Attributes:
+        generator: of the small images.
+        size: of the large ones.
+    """
+
+    generator: Any
+    size: int
+
+    def init(self, *args: Any) -> Params:
+        """As of a module."""
+        return self.generator.init(*args)
+
+    def apply(self, params: Params, z: jax.Array, labels: jax.Array) -> jax.Array:
+        """[B, z_dim] and [B] to [B, size, size, C] in [-1, 1]."""
+        small = self.generator.apply(params, z, labels)
+        shape = (len(small), self.size, self.size, small.shape[-1])
+        return jax.image.resize(small, shape, 'bilinear')
+
+
+def g_pate_sampler(config: Config) -> LatentSampler:
+    """The student; with the class distribution if that is learnt."""
+    student, g_pate = latent_sampler(config), config.g_pate
+    learnt = config.data.prior if g_pate.noisy_prior else ()
+    if g_pate.cell > 1 and not config.data.columns:
+        size = config.data.image_size
+        data = dataclasses.replace(config.data, image_size=-(-size // g_pate.cell))
+        small = make_generator(dataclasses.replace(config, data=data))
+        student = dataclasses.replace(student, generator=SmoothGenerator(small, size))
+    return dataclasses.replace(student, prior=learnt)
+
+
 SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dpaf': dpaf_sampler,
     'dpgen': score_sampler,
     'dp_merf': latent_sampler,
     'dp_gan': latent_sampler,
+    'g_pate': g_pate_sampler,
 }
 
 

@@ -33,6 +33,7 @@ class Workdir:
         self.config = self.root / 'private' / 'config.json'
         self.release = self.root / 'release'
         self.samples = self.root / 'samples' / 'synthetic.npz'
+        self.samples_csv = self.samples.with_suffix('.csv')
         self.evaluation = self.root / 'evaluation.json'
         self.nonprivate = self.root / 'nonprivate'
         self.report = self.root / 'report.json'

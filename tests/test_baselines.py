@@ -33,11 +33,22 @@ SMALL = {
         'dp_gan__fc_width': 4,
         'dp_gan__generator_batch_size': 6,
     },
+    'g_pate': {
+        'g_pate__teachers': 4,
+        'g_pate__batch_size': 3,
+        'g_pate__width': 3,
+        'g_pate__fc_width': 3,
+        'g_pate__steps': 3,
+        'g_pate__cell': 1,
+        'g_pate__fakes': 4,
+        'g_pate__projections': 2,
+    },
 }
-PHASES = {'dp_merf': 'generator', 'dp_gan': 'gan'}
+PHASES = {'dp_merf': 'generator', 'dp_gan': 'gan', 'g_pate': 'votes'}
 CURVES = {
     'dp_merf': 'loss match',
     'dp_gan': 'fakes rejected',
+    'g_pate': 'queries passed',
 }  # one of those of the report
 METHODS = sorted(SMALL)
 

@@ -71,6 +71,17 @@ class TestCeleba:
             str(asked.num_examples), ''
         )
 
+    def test_faces_that_a_filter_empties_leave_the_others_in_their_places(
+        self, tmp_path
+    ):
+        gender = self.write(tmp_path / 'x')
+        hair = DataConfig(**vars(gender) | {'attribute': 'hair', 'num_classes': 3})
+        every = prepared(gender, tmp_path / 'every')
+        some = prepared(hair, tmp_path / 'some')
+        np.testing.assert_array_equal(every.index, np.arange(len(every.images)))
+        assert len(some.index) < len(every.index)
+        np.testing.assert_array_equal(every.images[some.index], some.images)
+
     def test_a_tar_is_the_same_as_its_folder(self, tmp_path):
         config = self.write(tmp_path / 'x')
         with tarfile.open(tmp_path / 'x.tar', 'w') as archive:

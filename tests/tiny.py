@@ -52,6 +52,9 @@ def config_dict(**fields: Any) -> ConfigDict:
     config.dp_gan.update({'batch_size': 8, 'width': 2, 'fc_width': 4})
     config.dp_gan.update({'discriminator_steps': 4, 'generator_steps': 2})
     config.dp_gan.generator_batch_size = 6
+    config.g_pate.update({'teachers': 8, 'batch_size': 3, 'width': 3, 'fc_width': 3})
+    config.g_pate.update({'steps': 4, 'fakes': 6, 'projections': 2, 'bins': 4})
+    config.g_pate.update({'threshold': 0.5, 'cell': 1})
     config.dpgen.update(
         {'width': 2, 'max_width': 3, 'num_levels': 3, 'batch_size': 8, 'microbatch': 4}
     )
@@ -130,7 +133,8 @@ def dataset(config: Config, num_examples: int = NUM_EXAMPLES, seed: int = 0) -> 
         checksum='0' * 64,
         settings=Settings.of(data),
     )
-    return Dataset(images, labels, images.copy(), labels.copy(), manifest)
+    test = images.copy(), labels.copy()
+    return Dataset(images, labels, np.arange(num_examples), *test, manifest)
 
 
 def keys(entropy: bytes = ENTROPY, fingerprint: str = 'f' * 64) -> RunKeys:

@@ -70,4 +70,5 @@ def dataset(config: Config, images: np.ndarray, labels: np.ndarray) -> Dataset:
         checksum='',
         settings=Settings.of(data),
     )
-    return Dataset(images, labels, images[:0], labels[:0], manifest)
+    index = np.arange(len(images))
+    return Dataset(images, labels, index, images[:0], labels[:0], manifest)

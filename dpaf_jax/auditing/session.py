@@ -21,7 +21,13 @@ from dpaf_jax.auditing.mechanisms import MechanismAudit
 from dpaf_jax.auditing.target import MethodAudit
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
-from dpaf_jax.methods import dp_gan_audit, dp_merf_audit, dpaf_audit, dpgen_audit
+from dpaf_jax.methods import (
+    dp_gan_audit,
+    dp_merf_audit,
+    dpaf_audit,
+    dpgen_audit,
+    g_pate_audit,
+)
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan
 
@@ -30,6 +36,7 @@ AUDITS: dict[str, MethodAudit] = {
     'dpgen': dpgen_audit,
     'dp_merf': dp_merf_audit,
     'dp_gan': dp_gan_audit,
+    'g_pate': g_pate_audit,
 }
 
 
@@ -121,6 +128,11 @@ def _method(config: Config) -> MethodAudit:
         raise UserError(
             'config.method', f'is {config.method!r}, which has no audit', 'Add one'
         )
+    if config.data.columns:
+        remedy = (
+            'Audit the same settings on images: teachers and votes are the same code'
+        )
+        raise UserError('config.data.columns', 'is a table, without an audit', remedy)
     return AUDITS[config.method]
 
 

@@ -16,8 +16,11 @@ class Dataset:
 
     Attributes:
         images: [n, H, W, C] uint8, memory-mapped: what is not touched is not read. Of
-            the N records those that are not empty; their number n is private.
+            the N records those that are not empty; their number n is private. Rows of a
+            table are [n, 1, F, 1] float32, 0 and 1 at the public bounds.
         labels: [n] int32, in 0 .. num_classes - 1.
+        index: [n] int64, rising, in 0 .. N - 1: where each record stands among all of the
+            training split, empty ones counted. Which others are empty does not move it.
         test_images: [num_test, H, W, C] uint8, memory-mapped.
         test_labels: [num_test] int32.
         manifest: what they are; private, as the images.
@@ -25,6 +28,7 @@ class Dataset:
 
     images: np.ndarray
     labels: np.ndarray
+    index: np.ndarray
     test_images: np.ndarray
     test_labels: np.ndarray
     manifest: Manifest
@@ -49,12 +53,13 @@ def load(config: DataConfig, directory: pathlib.Path) -> Dataset:
         remedy = 'Run the prepare stage first'
         raise UserError(str(directory), 'holds no prepared data', remedy)
     check_settings(manifest, config, directory)
-    side = (manifest.image_size, manifest.image_size, manifest.channels)
+    side, dtype = config.shape, np.float32 if config.columns else np.uint8
     train, test = manifest.num_present, manifest.num_test
     return Dataset(
-        images=_open(directory, 'train_images.npy', (train, *side), np.uint8),
+        images=_open(directory, 'train_images.npy', (train, *side), dtype),
         labels=_open(directory, 'train_labels.npy', (train,), np.int32),
-        test_images=_open(directory, 'test_images.npy', (test, *side), np.uint8),
+        index=_open(directory, 'train_index.npy', (train,), np.int64),
+        test_images=_open(directory, 'test_images.npy', (test, *side), dtype),
         test_labels=_open(directory, 'test_labels.npy', (test,), np.int32),
         manifest=manifest,
     )

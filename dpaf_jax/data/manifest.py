@@ -16,7 +16,7 @@ from dpaf_jax.errors import UserError
 
 FILE_NAME = 'manifest.json'
 # Raise when the same source and settings would decode to other pixels or splits.
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Settings:
     test_fraction: float
     attribute: str
     annotations: str
+    columns: str = ''  # defaults: what was prepared before tables has no such fields
+    label: str = 'label'
     format: int = FORMAT
 
     @classmethod
@@ -52,7 +54,7 @@ class Manifest:
         num_examples: N, records of the training split, empty ones included.
         num_present: those of them that have an image; private.
         num_test: images of the test split.
-        checksum: sha256 over the four decoded arrays; equal for equal arrays.
+        checksum: sha256 over the five prepared arrays; equal for equal arrays.
         settings: what the data were prepared with.
     """
 

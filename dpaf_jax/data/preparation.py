@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import math
 import os
 import pathlib
 import shutil
@@ -26,8 +27,9 @@ def prepare(config: DataConfig, directory: pathlib.Path) -> Manifest:
 
     The directory (mode 0700: it holds private data) gets `train_images.npy` and
     `test_images.npy` ([n, S, S, C] uint8), `train_labels.npy` and `test_labels.npy`
-    ([n] int32) and `manifest.json`. It is written beside its place and then renamed:
-    it is there whole, or not at all. Images are streamed, never all in memory.
+    ([n] int32), `train_index.npy` ([n] int64, see `Dataset`) and `manifest.json`. It is
+    written beside its place and then renamed: it is there whole, or not at all. Images are
+    streamed, never all in memory.
 
     What has been prepared is recognised by the settings alone: a source whose files
     have changed since is not noticed; delete the directory after such a change.
@@ -66,7 +68,7 @@ def _prepare(
     source: Source, is_test: np.ndarray, config: DataConfig, directory: pathlib.Path
 ) -> Manifest:
     present = source.is_present
-    num_bytes = int(np.sum(present)) * config.image_size**2 * config.channels
+    num_bytes = int(np.sum(present)) * math.prod(config.shape) * _dtype(config).itemsize
     with _writing(directory), _staging(directory, num_bytes) as staging:
         checksum = _write_arrays(source, is_test, config, staging)
         manifest = Manifest(
@@ -145,8 +147,9 @@ def _check_vacant(directory: pathlib.Path) -> None:
 def _write_arrays(
     source: Source, is_test: np.ndarray, config: DataConfig, staging: pathlib.Path
 ) -> str:
-    shape = (config.image_size, config.image_size, config.channels)
+    shape, dtype = config.shape, _dtype(config).str
     checksum = hashlib.sha256()
+    index = np.flatnonzero(source.is_present[~is_test]).astype('<i8')
     all_labels, is_test = source.labels[source.is_present], is_test[source.is_present]
     with contextlib.ExitStack() as stack:
         files = {
@@ -154,18 +157,33 @@ def _write_arrays(
                 _ArrayFile(
                     staging / f'{name}_images.npy',
                     (int(np.sum(is_test == side)), *shape),
+                    dtype,
                 )
             )
             for side, name in ((False, 'train'), (True, 'test'))
         }
-        for side, pixels in zip(is_test, decoded(source, config), strict=True):
+        for side, pixels in zip(is_test, _records(source, config), strict=True):
             files[bool(side)].append(pixels)
     for side, name in ((False, 'train'), (True, 'test')):
         labels = all_labels[is_test == side].astype('<i4')
         with _ArrayFile(staging / f'{name}_labels.npy', labels.shape, '<i4') as file:
             file.append(labels)
         checksum.update(files[side].checksum() + file.checksum())
+    with _ArrayFile(staging / 'train_index.npy', index.shape, '<i8') as file:
+        file.append(index)
+    checksum.update(file.checksum())
     return checksum.hexdigest()
+
+
+def _records(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
+    """[H, W, C] of every record: decoded pictures, or a table's rows as they are."""
+    if not config.columns:
+        return decoded(source, config)
+    return (np.asarray(row).reshape(config.shape) for row in source.contents())
+
+
+def _dtype(config: DataConfig) -> np.dtype:
+    return np.dtype('<f4' if config.columns else '|u1')
 
 
 class _ArrayFile:

@@ -61,6 +61,19 @@ class SampledGaussian:
     steps: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Laplace:
+    """A query with Laplace noise on all records, repeated: pure DP.
+
+    Attributes:
+        noise_multiplier: scale over the sensitivity in l1, above 0.
+        steps: at least 1.
+    """
+
+    noise_multiplier: float
+    steps: int
+
+
 class Bounds(NamedTuple):
     """The exact epsilon lies in [lower, upper]."""
 
@@ -68,11 +81,14 @@ class Bounds(NamedTuple):
     upper: float
 
 
-def queries_of(event: Any, steps: int = 1) -> list[SampledGaussian]:
+Query = SampledGaussian | Laplace
+
+
+def queries_of(event: Any, steps: int = 1) -> list[Query]:
     """Reads the `dp_event` of privacy.json as plain JSON.
 
     Raises:
-        ValueError: it is not made of Poisson-sampled Gaussians alone.
+        ValueError: it is made of other than Poisson-sampled Gaussians and Laplace noise.
     """
     match event:
         case {'class': 'ComposedDpEvent', 'events': [*events], **rest} if not rest:
@@ -97,11 +113,18 @@ def queries_of(event: Any, steps: int = 1) -> list[SampledGaussian]:
             s > 0 and len(event) == 2
         ):
             return [SampledGaussian(s, 1.0, steps)]
+        case {'class': 'LaplaceDpEvent', 'noise_multiplier': float(b) | int(b)} if (
+            b > 0 and len(event) == 2
+        ):
+            return [Laplace(b, steps)]
     raise ValueError(f'not Poisson-sampled Gaussians: {str(event)[:200]}')
 
 
-def epsilon_bounds(queries: Sequence[SampledGaussian], delta: float) -> Bounds:
+def epsilon_bounds(queries: Sequence[Query], delta: float) -> Bounds:
     """Epsilon of the composition of all queries.
+
+    Laplace queries are pure DP: to the upper bound they add their epsilon, to the lower one
+    nothing (basic composition; without Gaussians they are all of it, at most).
 
     Args:
         queries: of the whole run; may be empty.
@@ -114,6 +137,15 @@ def epsilon_bounds(queries: Sequence[SampledGaussian], delta: float) -> Bounds:
     Raises:
         ValueError: delta is too small for float64.
     """
+    pure = math.fsum(
+        m.steps / m.noise_multiplier for m in queries if isinstance(m, Laplace)
+    )
+    gaussian = [m for m in queries if isinstance(m, SampledGaussian)]
+    lower, upper = _gaussian_bounds(gaussian, delta)
+    return Bounds(lower, upper + pure)
+
+
+def _gaussian_bounds(queries: Sequence[SampledGaussian], delta: float) -> Bounds:
     mu_squared = math.fsum(
         m.steps / m.noise_multiplier**2 for m in queries if m.sampling_prob == 1
     )

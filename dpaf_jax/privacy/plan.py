@@ -22,11 +22,15 @@ REPLACE_ONE = (
     'for zero-out neighbours too'
 )
 CERTIFIED = 'certified'
+EVENTS = {
+    'gaussian': dp_accounting.GaussianDpEvent,
+    'laplace': dp_accounting.LaplaceDpEvent,
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Mechanism:
-    """One Gaussian mechanism on Poisson samples, repeated.
+    """One Gaussian mechanism on Poisson samples, repeated; or one Laplace mechanism.
 
     Attributes:
         name: what it trains or releases: 'conv1', 'conv2', 'dpagg', ...
@@ -39,8 +43,10 @@ class Mechanism:
         expected_batch_size: public mean of a draw's size; the only normaliser.
         capacity: slots of a padded draw, per unit group.
         num_groups: groups that a draw is dealt to; 1 where there are none.
-        noise_multiplier: noise standard deviation over `l2_sensitivity`; 0 for a
-            run without privacy.
+        noise_multiplier: noise standard deviation over `l2_sensitivity`, of Laplace noise
+            its scale over the sensitivity in l1, which then is as large; 0 for a run
+            without privacy.
+        law: of the noise: 'gaussian' or 'laplace'.
     """
 
     name: str
@@ -52,10 +58,11 @@ class Mechanism:
     capacity: int
     num_groups: int = 1
     noise_multiplier: float = 0.0
+    law: str = 'gaussian'
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of the noise added to each coordinate of the sum."""
+        """Standard deviation (Laplace: scale) of the noise on each coordinate of the sum."""
         return (
             self.noise_multiplier * self.l2_sensitivity
             if self.noise_multiplier
@@ -74,7 +81,8 @@ class Mechanism:
         sigma = self.noise_multiplier if noise_multiplier is None else noise_multiplier
         if sigma == 0:
             return dp_accounting.NonPrivateDpEvent()
-        once: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(sigma)
+        event = EVENTS[self.law]
+        once: dp_accounting.DpEvent = event(sigma)
         if self.sampling_prob < 1:
             once = dp_accounting.PoissonSampledDpEvent(self.sampling_prob, once)
         return dp_accounting.SelfComposedDpEvent(once, self.steps)

@@ -120,7 +120,7 @@ def _generator_tensors(config: Config) -> dict[str, tuple[tuple[int, ...], np.dt
 def check_picture(path: pathlib.Path, config: Config) -> Check:
     """A whole PNG of the grid's size with pixels alone."""
     data = config.data
-    none = np.zeros((0, data.image_size, data.image_size, data.channels), np.uint8)
+    none = np.zeros((0, *data.shape), np.uint8)
     expected = sample_grid(none, np.zeros(0), data.num_classes, PER_CLASS)
     try:
         size, kinds = _png(path.read_bytes())

@@ -28,7 +28,7 @@ RELATIVE = 1e-9  # for those
 AGREEMENT = 0.01  # how far the third accountant's upper bound may exceed what is stated
 MAX_EPSILON = 500.0  # by Renyi DP; beyond it nobody waits for the others
 ACCURACY = re.compile(
-    r'\n## Accuracy on the public test set\n\n'
+    r'\n## (?:Accuracy|AUROC) on the public test set\n\n'
     r'\| trained on synthetic \| mean \| std \| seeds \|\n\|---\|---\|---\|---\|\n'
     r'(\| [\w ]+ \| \d\.\d{3} \| \d\.\d{3} \| \d+ \|\n)+'
 )

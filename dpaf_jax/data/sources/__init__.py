@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from dpaf_jax.config import DataConfig
 from dpaf_jax.data.source import Source, reading
-from dpaf_jax.data.sources import celeba, digits, ffhq, folder, npz, tfds
+from dpaf_jax.data.sources import celeba, digits, ffhq, folder, npz, table, tfds
 from dpaf_jax.errors import UserError
 
 # Each takes what stands behind the colon and the config, and lists the records.
@@ -15,6 +15,7 @@ SOURCES: dict[str, Callable[[str, DataConfig], Source]] = {
     'tfds': tfds.open_source,
     'celeba': celeba.open_source,
     'ffhq': ffhq.open_source,
+    'table': table.open_source,
 }
 
 
