@@ -87,6 +87,8 @@ def join(cluster: str) -> None:
     state = distributed.global_state
     _Process.index, _Process.count = state.process_id, state.num_processes
     _Process.client = state.client
+    if count() == 1:
+        return
     _Process.watch = threading.Thread(target=_watch, daemon=True)
     _Process.watch.start()
 
