@@ -1,7 +1,7 @@
 """A run without data or privacy to speak of: random images, real phases, no training.
 
 What a benchmark times is the method's own window on the run's own devices. Noise costs the
-same whatever its size, so the plan's is found quickly and roughly.
+same whatever its size, so nothing is calibrated.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import pathlib
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import jax
@@ -52,8 +52,17 @@ def random_images(config: Config, number: int) -> Dataset:
 
 
 def rough_plan(config: Config, num_examples: int) -> PrivacyPlan:
-    """The method's plan, calibrated on a coarse grid."""
-    with mock.patch.object(accounting, 'PLD_GRID', 1e-2):
+    """The method's plan with noise multipliers of 1: found at once, and cost the same."""
+
+    def settle(mechanism: Any, *_: Any) -> Any:
+        return dataclasses.replace(mechanism, noise_multiplier=1.0)
+
+    with mock.patch.multiple(
+        accounting,
+        calibrate=settle,
+        epsilon_pld=lambda event, delta: 1.0,
+        epsilon_rdp=lambda event, delta: 1.0,
+    ):
         return methods.get(config.method).plan(config, num_examples)
 
 
@@ -61,14 +70,12 @@ class Window:
     """Calls one phase's window at step 0, over and over."""
 
     def __init__(self, run: Run, phase: Phase):
-        self._phase = phase
-        self._state = parallel.replicate(phase.init(), run.devices)
-        self.name, self.images_per_step = phase.name, phase.images_per_step
-        self.steps = 0
+        self.phase, self.name, self.steps = phase, phase.name, 0
+        self.state = parallel.replicate(phase.init(), run.devices)
 
     def __call__(self) -> Any:
-        self._state, self.steps, _ = self._phase.window(self._state, 0)
-        return jax.block_until_ready(self._state)
+        self.state, self.steps, _ = self.phase.window(self.state, 0)
+        return jax.block_until_ready(self.state)
 
 
 @dataclasses.dataclass
@@ -117,6 +124,41 @@ def programs() -> Iterator[list[str]]:
 
     with mock.patch.object(parallel, 'pmapped', noting):
         yield texts
+
+
+class Cost(NamedTuple):
+    """Of one program, as written, before the compiler improves it.
+
+    Attributes:
+        calls: in one call of the window.
+        flops: of one call, on one device.
+    """
+
+    calls: int
+    flops: float
+
+
+@contextlib.contextmanager
+def costs() -> Iterator[dict[str, Cost]]:
+    """Notes what phases would compute inside; nothing is compiled, results are shapes."""
+    found: dict[str, Cost] = {}
+
+    def counting(fn: Any, devices: Any, donate: Any = ()) -> Callable[..., Any]:
+        mapped = jax.pmap(fn, axis_name=parallel.AXIS, devices=devices)
+        made: list[Any] = []
+
+        def call(*args: Any) -> Any:
+            name = getattr(fn, '__name__', None) or fn.func.__name__
+            if not made:
+                made.append(mapped.lower(*args))
+            calls = found[name].calls + 1 if name in found else 1
+            found[name] = Cost(calls, made[0].cost_analysis()['flops'])
+            return made[0].out_info
+
+        return call
+
+    with mock.patch.object(parallel, 'pmapped', counting):
+        yield found
 
 
 def all_reduces(text: str) -> list[int]:
