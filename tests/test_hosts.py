@@ -19,7 +19,7 @@ from dpaf_jax.errors import UserError
 
 SCRIPT = tiny_runs.ROOT / 'tests' / 'processes.py'
 CONFIGS = {'one_shot': 'digits.py', 'canonical': 'digits.py:canonical'}
-SECONDS = 300
+SECONDS = 900  # of a busy machine
 
 
 class Ended(NamedTuple):
