@@ -3,20 +3,56 @@
 What resumes a run: the newest complete checkpoint of its phase, or the phase's start.
 All randomness derives from the run's entropy and the step, so nothing else is needed
 for the resumed run to repeat the uninterrupted one bit for bit.
+
+On other devices it would not: there it has other keys, and may only go on from where it
+stopped (`Inherited`). With several processes all save and restore together; the first one
+writes.
 """
 
-import hashlib
+import dataclasses
 import logging
 import pathlib
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from dpaf_jax import hosts
 from dpaf_jax.errors import UserError
+from dpaf_jax.parallel import digest
 
 Tree = TypeVar('Tree')
+
+
+@dataclasses.dataclass(frozen=True)
+class Inherited:
+    """What sessions with other fingerprints have left.
+
+    Their steps have been released with other keys: computing one again would release it
+    twice and charge it once.
+
+    Attributes:
+        fingerprints: of those sessions, hexadecimal.
+        steps: by phase, how far they came; where this session goes on.
+    """
+
+    fingerprints: tuple[str, ...]
+    steps: Mapping[str, int]
+
+
+NOTHING = Inherited((), {})
+
+
+def reached(folder: pathlib.Path) -> dict[str, int]:
+    """The newest checkpoint of each phase in a run's folder of checkpoints."""
+    saved: dict[str, int] = {}
+    for path in folder.glob('*/*'):
+        if path.name.isdecimal():
+            phase = path.parent.name
+            saved[phase] = max(saved.get(phase, 0), int(path.name))
+    return saved
 
 
 class Checkpoints:
@@ -25,13 +61,22 @@ class Checkpoints:
     Args:
         directory: of this phase; created when first saved to.
         keep: how many checkpoints to keep.
-        fingerprint: of the run, hexadecimal; only its own checkpoints are restored.
+        fingerprint: of the run, hexadecimal; only its own checkpoints are restored,
+        inherited: and these.
     """
 
-    def __init__(self, directory: pathlib.Path, keep: int, fingerprint: str):
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        keep: int,
+        fingerprint: str,
+        inherited: Inherited = NOTHING,
+    ):
         logging.getLogger('absl').setLevel(logging.WARNING)
         self._directory = directory.absolute()
         self._owner = np.frombuffer(bytes.fromhex(fingerprint), np.uint8)
+        self._heirloom = inherited.fingerprints
+        self._first_step = inherited.steps.get(directory.name, 0)
         self._manager = ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
@@ -72,7 +117,13 @@ class Checkpoints:
         Raises:
             UserError: the checkpoint is damaged or belongs to something else.
         """
-        step = self.latest_step()
+        step = hosts.from_first(self.latest_step)
+        if (step or 0) < self._first_step:
+            raise UserError(
+                f'{self._directory}/{self._first_step}',
+                'is missing: steps up to it were released before the devices changed',
+                'Restore it to resume, or give a new workdir: it spends epsilon anew',
+            )
         if step is None:
             return None
         expected = {'run': self._owner, 'sum': _checksum(like), 'state': like}
@@ -86,9 +137,14 @@ class Checkpoints:
                 raise ValueError('its shapes are others')
         except Exception as error:
             raise self._unusable(step, f'is damaged ({_first_line(error)})') from error
-        if not np.array_equal(content['run'], self._owner):
+        if not self._may_use(content['run'], step):
             raise self._unusable(step, 'belongs to another run')
         return content['state'], step
+
+    def _may_use(self, owner: np.ndarray, step: int) -> bool:
+        if np.array_equal(owner, self._owner):
+            return True
+        return bytes(owner).hex() in self._heirloom and step == self._first_step
 
     def _unusable(self, step: int, problem: str) -> UserError:
         return UserError(
@@ -105,10 +161,7 @@ class Checkpoints:
 
 def _checksum(state: Any) -> np.ndarray:
     """SHA-256 over all leaves: what is on a disk is not checked by anybody else."""
-    digest = hashlib.sha256()
-    for leaf in jax.tree.leaves(state):
-        digest.update(np.ascontiguousarray(leaf).tobytes())
-    return np.frombuffer(digest.digest(), np.uint8)
+    return np.frombuffer(digest(state), np.uint8)
 
 
 def _shapes(state: Any) -> list[tuple[int, ...]]:

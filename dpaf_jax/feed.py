@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpaf_jax import parallel
+from dpaf_jax import hosts, parallel
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.run import Run
 from dpaf_jax.units import Units
@@ -35,12 +35,15 @@ class Feed:
     def __init__(self, run: Run):
         self._run = run
         self.data: dict[str, jax.Array] = {}
-        if run.data.images.nbytes <= SHARE * device_memory(run.devices):
+        room = SHARE * device_memory(run.devices[parallel.mine(run.devices)])
+        if hosts.from_first(lambda: run.data.images.nbytes <= room):
             host = {'images': run.data.images, 'labels': run.data.labels}
             self.data = parallel.replicate(host, run.devices)
 
     def deal(self, draws: list[Draw]) -> dict[str, np.ndarray]:
         """Stacks draws [W, U, M] and deals their units to the devices: [D, W, U / D, M].
+
+        Only this process's rows of it are made, and only their images are read.
 
         Args:
             draws: one per step of a window, all of one shape.
@@ -49,11 +52,11 @@ class Feed:
             'indices' and 'is_padding_example'; also 'images' and 'labels' where the data
             do not lie on the devices.
         """
-        number = len(self._run.devices)
+        number, mine = len(self._run.devices), parallel.mine(self._run.devices)
         dealt = {
             field: parallel.deal(
                 np.stack([getattr(draw, field) for draw in draws]), number, 1, fill
-            )
+            )[mine]
             for field, fill in FILL.items()
         }
         if not self.data:
@@ -82,6 +85,8 @@ def gather(data: Mapping[str, Any], draw: Mapping[str, Any]) -> Units:
 def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[Units]:
     """The whole data set once, in chunks of one shape, dealt to the devices.
 
+    Each process reads what its own devices get.
+
     Args:
         run: its data and devices.
         present: [n] bool, records that take part; default: all of them.
@@ -90,15 +95,15 @@ def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[Units]
         Singletons with a device axis in front; padded slots point at the first record.
     """
     images, labels = run.data.images, run.data.labels
-    number = len(run.devices)
+    number, mine = len(run.devices), parallel.mine(run.devices)
     for start in range(0, len(labels), CHUNK * number):
         index = np.arange(start, start + CHUNK * number)
         absent = index >= len(labels)
         index = np.where(absent, 0, index)
         if present is not None:
             absent = absent | ~present[index]
-        chunk = Units(images[index][:, None], labels[index][:, None], absent[:, None])
-        yield Units(*(parallel.deal(x, number, 0, 0) for x in chunk))
+        own = index.reshape(number, -1, 1)[mine]
+        yield Units(images[own], labels[own], absent.reshape(number, -1, 1)[mine])
 
 
 def device_memory(devices: Any) -> float:

@@ -10,12 +10,14 @@ from typing import Any
 
 import jax
 
+from dpaf_jax import hosts
 from dpaf_jax.config import Config, to_dict
 from dpaf_jax.data import Manifest
 from dpaf_jax.privacy.plan import PrivacyPlan
 
 SECTIONS = ('method', 'data', 'privacy', 'networks')
 PRIVATE = ('data checksum', 'entropy hash')  # components that no message may quote
+MACHINE = ('backend', 'device kind', 'device count', 'process count')
 LIBRARIES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'dp-accounting')
 
 
@@ -57,7 +59,16 @@ def components(
         'backend': devices[0].platform,
         'device kind': devices[0].device_kind,
         'device count': len(devices),
+        'process count': hosts.count(),
     }
+
+
+def veiled(parts: Mapping[str, Any], entropy: bytes) -> dict[str, Any]:
+    """`parts` as another process may see them: private ones only as equal or not."""
+    hidden = {
+        n: hashlib.sha256(entropy + str(parts[n]).encode()).hexdigest() for n in PRIVATE
+    }
+    return {**parts, **hidden}
 
 
 @functools.cache

@@ -5,15 +5,18 @@
 Any config field can be replaced: --config.privacy.epsilon=1. `--stage=plan` prints the
 mechanisms, their noise and epsilon without looking at an image. The same command again
 resumes an interrupted run, or says that it is done.
+
+On several hosts start it once on each, with --cluster and a workdir that all of them see.
 """
 
 import os
-import sys
+import traceback
 from collections.abc import Sequence
+from typing import Any
 
 from absl import app, flags
 
-from dpaf_jax.command import fail, prepare_jax
+from dpaf_jax.command import EXIT_BAD_INPUT, fail, prepare_jax
 from dpaf_jax.config_flag import CONFIG, parse
 from dpaf_jax.errors import UserError
 
@@ -25,7 +28,14 @@ _STAGE = flags.DEFINE_string(
     'all',
     'all, or one of prepare, plan, train, release, samples, evaluate, report.',
 )
+_CLUSTER = flags.DEFINE_string(
+    'cluster',
+    '',
+    'Several processes as one run: auto (SLURM, TPU slice, Kubernetes, MPI), or '
+    'ADDRESS:PORT,INDEX,COUNT with the address of process 0 and a free port there.',
+)
 
+EXIT_BUG = 1
 EXIT_INTERRUPTED = 143  # as a shell reports SIGTERM; launch scripts start again
 
 
@@ -41,30 +51,49 @@ def main(argv: Sequence[str]) -> None:
         os.environ['JAX_PLATFORMS'] = 'cpu'
     prepare_jax()
     # Imported late, so that --help and a mistyped flag answer at once.
-    from dpaf_jax.pipeline import Pipeline
-    from dpaf_jax.privacy.plan import describe
+    from dpaf_jax import hosts
     from dpaf_jax.run import Interrupted, StopRequest
 
     stop = StopRequest()
     stop.listen()
     try:
-        pipeline = Pipeline(CONFIG.value, workdir, stop=stop)
-        if _STAGE.value == 'all' and pipeline.is_done():
-            print(f'{workdir}: done already; see {pipeline.workdir.release}')
-            return
-        whole = _STAGE.value == 'all'
-        for stage in pipeline.stages() if whole else (_STAGE.value,):
-            result = pipeline.run(stage)
-            if stage == 'plan':
-                print(describe(result))
+        if _CLUSTER.value and _STAGE.value == 'plan':
+            hosts.parse(_CLUSTER.value)  # one process plans
+        else:
+            hosts.join(_CLUSTER.value)
+        _run_stages(workdir, stop)
+        hosts.leave()
     except (UserError, FloatingPointError) as error:
-        fail(str(error))
+        hosts.end(EXIT_BAD_INPUT, f'error: {error}')
     except OSError as error:
         # What was there before is whole: files appear under their names when complete.
-        fail(f'{error.filename or workdir}: {error.strerror or error}')
+        text = f'{error.filename or workdir}: {error.strerror or error}'
+        hosts.end(EXIT_BAD_INPUT, f'error: {text}')
     except Interrupted as notice:
-        print(notice, file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
+        hosts.end(EXIT_INTERRUPTED, str(notice))
+    except Exception as error:
+        hosts.end_where_another_is_gone(error, EXIT_INTERRUPTED)
+        if hosts.count() == 1:
+            raise
+        traceback.print_exc()
+        hosts.end(EXIT_BUG, f'error: {type(error).__name__}: {error}')
+
+
+def _run_stages(workdir: str, stop: Any) -> None:
+    from dpaf_jax import hosts
+    from dpaf_jax.pipeline import Pipeline
+    from dpaf_jax.privacy.plan import describe
+
+    pipeline = Pipeline(CONFIG.value, workdir, stop=stop)
+    whole = _STAGE.value == 'all'
+    if whole and hosts.from_first(pipeline.is_done):
+        if hosts.is_first():
+            print(f'{workdir}: done already; see {pipeline.workdir.release}')
+        return
+    for stage in pipeline.stages() if whole else (_STAGE.value,):
+        result = pipeline.run(stage)
+        if stage == 'plan' and hosts.is_first():
+            print(describe(result))
 
 
 def run() -> None:

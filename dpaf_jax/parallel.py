@@ -3,9 +3,15 @@
 Private draws, fake batches and generator batches are dealt to the devices; every sum
 over examples crosses them once, by `total`, before any noise. All devices then hold
 the same parameters, which `unreplicate` checks.
+
+The devices may belong to several processes (hosts.py), each of which runs the same code:
+`devices` are always those of the whole run, in one order. On the host an array with a device
+axis holds the rows of this process's own devices, `mine`.
 """
 
 import dataclasses
+import functools
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from dpaf_jax import hosts
 from dpaf_jax.errors import UserError
 
 AXIS = 'devices'
@@ -34,36 +41,71 @@ class Split:
 
 
 def pick_devices(number: int) -> list[jax.Device]:
-    """The first `number` local devices; all of them if it is 0.
+    """The first `number` devices, equally many of each process; all of them if it is 0.
 
     Raises:
-        UserError: there are fewer.
+        UserError: there are fewer, or the processes cannot share the number.
     """
-    devices = jax.local_devices()
-    if number > len(devices):
+    each, rest = divmod(number, hosts.count())
+    devices = sorted(jax.devices(), key=lambda d: (d.process_index, d.id))
+    by_process = [
+        [d for d in devices if d.process_index == index]
+        for index in range(jax.process_count())
+    ]
+    if rest:
         raise UserError(
             'config.run.devices',
-            f'is {number}, but this machine has {len(devices)} {devices[0].platform}',
+            f'is {number}, for {hosts.count()} processes',
+            'Give a multiple of that, or 0 for all',
+        )
+    fewest = min(by_process, key=len)
+    if each > len(fewest):
+        raise UserError(
+            'config.run.devices',
+            f'is {number}, but this machine has {len(fewest)} {devices[0].platform}',
             'Ask for fewer, or 0 for all',
         )
-    return devices[: number or len(devices)]
+    return [d for own in by_process for d in own[: each or len(own)]]
+
+
+def mine(devices: Sequence[jax.Device]) -> slice:
+    """Where this process's devices stand among those of the run."""
+    own = [i for i, d in enumerate(devices) if d.process_index == jax.process_index()]
+    return slice(own[0], own[-1] + 1)
 
 
 def total(tree: Any) -> Any:
-    """Sum over devices, inside a `pmapped` function."""
-    return jax.lax.psum(tree, AXIS)
+    """Sum over devices, inside a `pmapped` function: one message for a whole tree."""
+    return _packed(functools.partial(jax.lax.psum, axis_name=AXIS), tree)
 
 
 def mean(tree: Any) -> Any:
-    """Mean over devices, inside a `pmapped` function."""
-    return jax.lax.pmean(tree, AXIS)
+    """Mean over devices, inside a `pmapped` function: one message for a whole tree."""
+    return _packed(functools.partial(jax.lax.pmean, axis_name=AXIS), tree)
+
+
+def _packed(reduce: Callable[[jax.Array], jax.Array], tree: Any) -> Any:
+    """Applies `reduce` to all leaves of one type as one vector: a message costs time."""
+    leaves, structure = jax.tree.flatten(tree)
+    leaves = [jnp.asarray(leaf) for leaf in leaves]
+    for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):  # in one order for all
+        where = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        ends = np.cumsum([leaves[i].size for i in where])
+        vector = reduce(jnp.concatenate([leaves[i].ravel() for i in where]))
+        for i, part in zip(where, jnp.split(vector, ends[:-1]), strict=True):
+            leaves[i] = part.reshape(leaves[i].shape)
+    return jax.tree.unflatten(structure, leaves)
 
 
 def pmapped(
     fn: Callable[..., Any], devices: Sequence[jax.Device], donate: tuple[int, ...] = ()
 ) -> Callable[..., Any]:
     """Compiles `fn` for every device; all arguments and results carry a device axis."""
-    return jax.pmap(fn, axis_name=AXIS, devices=devices, donate_argnums=donate)
+    compiled = jax.pmap(fn, axis_name=AXIS, devices=devices, donate_argnums=donate)
+    if hosts.count() == 1 or devices[0].platform != 'cpu':
+        return compiled
+    # Several calls at once may wait for each other across CPU processes, forever.
+    return lambda *args: jax.block_until_ready(compiled(*args))
 
 
 def replicate(tree: Any, devices: Sequence[jax.Device]) -> Any:
@@ -92,6 +134,7 @@ def unreplicate(tree: Any) -> Any:
 
     Raises:
         RuntimeError: replicas differ in a single bit: noise or data were not shared.
+            With several processes, all call this at the same point.
     """
 
     def take(leaf: Any) -> Any:
@@ -106,7 +149,19 @@ def unreplicate(tree: Any) -> Any:
     def gather(leaf: jax.Array) -> np.ndarray:
         return np.concatenate([np.asarray(s.data)[0] for s in leaf.addressable_shards])
 
-    return jax.tree.map(take, tree, is_leaf=_is_split)
+    host = jax.tree.map(take, tree, is_leaf=_is_split)
+    leaves = jax.tree.leaves(host, is_leaf=_is_split)
+    alike = [leaf for leaf in leaves if not _is_split(leaf)]
+    hosts.check_same('replicas', digest(alike).hex())
+    return host
+
+
+def digest(tree: Any) -> bytes:
+    """SHA-256 over all leaves."""
+    hasher = hashlib.sha256()
+    for leaf in jax.tree.leaves(tree):
+        hasher.update(np.ascontiguousarray(leaf).tobytes())
+    return hasher.digest()
 
 
 def _is_split(node: Any) -> bool:
@@ -116,6 +171,31 @@ def _is_split(node: Any) -> bool:
 def first(tree: Any) -> Any:
     """The first device's copy of each leaf, still on the device, unchecked."""
     return jax.tree.map(lambda leaf: leaf.addressable_shards[0].data[0], tree)
+
+
+class Vote:
+    """What any process asks, told to all of them at the same step.
+
+    One process has its answer at once; several have it a call later, so that nobody waits
+    for the step that the devices are at.
+    """
+
+    def __init__(self, devices: Sequence[jax.Device]):
+        highest = functools.partial(jax.lax.pmax, axis_name=AXIS)
+        self._number = len(devices[mine(devices)])
+        self._fn = pmapped(highest, devices) if hosts.count() > 1 else None
+        self._cast: jax.Array | None = None
+
+    def __call__(self, asked: Sequence[int]) -> list[int]:
+        """The highest of what the processes asked, number by number."""
+        if self._fn is None:
+            return list(asked)
+        before = self._cast
+        ballot = np.broadcast_to(np.array(asked, np.int32), (self._number, len(asked)))
+        self._cast = self._fn(ballot)
+        return (
+            [0] * len(asked) if before is None else np.asarray(first(before)).tolist()
+        )
 
 
 def deal(array: HostOrDevice, num_devices: int, axis: int, fill: Any) -> np.ndarray:

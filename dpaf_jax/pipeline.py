@@ -21,11 +21,13 @@ from dpaf_jax import (
     evaluate,
     evaluate_table,
     fingerprint,
+    hosts,
     methods,
     parallel,
     pictures,
     report,
 )
+from dpaf_jax.checkpoint import NOTHING, Inherited, reached
 from dpaf_jax.config import Config, from_config_dict, public_dict
 from dpaf_jax.data import Dataset, Manifest, load, prepare, read_manifest
 from dpaf_jax.errors import UserError
@@ -39,6 +41,7 @@ from dpaf_jax.run import Run, StopRequest
 from dpaf_jax.workdir import Workdir, json_text, read_json, write_json, write_text
 
 STAGES = ('prepare', 'plan', 'train', 'release', 'samples', 'evaluate', 'report')
+SHARED = ('train', 'release')  # by all processes; the others are the first one's
 SHAPES_RESULTS = ('samples', 'evaluation', 'release')  # sections read after the release
 FIXED_ENTROPY = 'none (fixed entropy)'
 
@@ -110,6 +113,9 @@ class Pipeline:
     def run(self, stage: str) -> Any:
         """Runs one stage by name, holding the workdir's lock; returns its result.
 
+        With several processes all call this; only the first has a result of a stage that
+        is not shared. They part when the last shared stage is done.
+
         Raises:
             UserError: the stage is unknown, or one before it has not been run.
         """
@@ -118,10 +124,14 @@ class Pipeline:
                 '--stage', f'is {stage!r}', f'Choose all or {", ".join(STAGES)}'
             )
         self._stop.check(stage)
-        with self.workdir.locked():
-            self._refuse_other_config()
-            with self.workdir.timed(stage):
-                return getattr(self, f'_{stage}')()
+        if STAGES.index(stage) > STAGES.index(SHARED[-1]):
+            hosts.leave()
+        if hosts.is_first():
+            with self.workdir.locked():
+                self._refuse_other_config()
+                with self.workdir.timed(stage):
+                    return getattr(self, f'_{stage}')()
+        return getattr(self, f'_{stage}')() if stage in SHARED else None
 
     def _refuse_other_config(self) -> None:
         """A workdir belongs to the config that it was trained with."""
@@ -232,44 +242,111 @@ class Pipeline:
 
     def _train(self) -> Any:
         """Trains, or finds it done; returns the generator's parameters."""
-        self._require(self.workdir.plan, 'plan')
-        if self.workdir.release.exists():
+        planned = hosts.from_first(self._planned)
+        if planned is None:
             logging.info('%s: released already, nothing to train', self.workdir.root)
             return load_release(self.workdir.release).params
-        plan = self._plan()
-        self._require(self._data_directory / 'manifest.json', 'prepare')
+        plan = PrivacyPlan.from_json(planned)
         data = self._data(plan)
         devices = parallel.pick_devices(self.config.run.devices)
+        keys, inherited = self._keys(plan, data.manifest, devices)
         run = Run(
             workdir=self.workdir.root,
             config=self.config,
             plan=plan,
             data=data,
-            keys=self._keys(plan, data.manifest, devices),
+            keys=keys,
             devices=devices,
             stop=self._stop,
+            inherited=inherited,
         )
         return self.method.train(run)
 
+    def _planned(self) -> dict[str, Any] | None:
+        """The plan of a training that is still to be done; every process has it from here."""
+        self._require(self.workdir.plan, 'plan')
+        if self.workdir.release.exists():
+            return None
+        plan = self._plan()
+        self._require(self._data_directory / 'manifest.json', 'prepare')
+        return plan.to_json()
+
     def _keys(
         self, plan: PrivacyPlan, manifest: Manifest, devices: list[Any]
-    ) -> RunKeys:
-        before = read_json(self.workdir.fingerprint)
-        if before and self._entropy is None:
-            self._refuse_lost_entropy()
-        entropy = self._entropy or read_or_create_entropy(self.workdir.entropy)
+    ) -> tuple[RunKeys, Inherited]:
+        """The same in every process: the first draws entropy, the others read its file."""
+        hosts.from_first(self._make_entropy)
+        entropy = self._entropy
+        if entropy is None:
+            self._require_shared(self.workdir.entropy)
+            entropy = read_or_create_entropy(self.workdir.entropy)
         parts = fingerprint.components(self.config, plan, manifest, devices, entropy)
-        if before and (changed := fingerprint.changes(before, parts)):
+        seen = fingerprint.veiled(parts, entropy)
+        if unlike := fingerprint.changes(hosts.from_first(lambda: seen), seen):
+            raise UserError(
+                '--cluster',
+                f'a process differs from the first one: {unlike}',
+                'Start all of them with one code, environment, command and kind of device',
+            )
+        hosts.from_first(lambda: self._begin_or_resume(parts))
+        noted, inherited = read_json(self.workdir.inherited), NOTHING
+        if noted:
+            inherited = Inherited(tuple(noted['fingerprints']), noted['steps'])
+        return RunKeys(entropy, fingerprint.digest(parts)), inherited
+
+    def _make_entropy(self) -> None:
+        if self._entropy is None:
+            if self.workdir.fingerprint.exists():
+                self._refuse_lost_entropy()
+            read_or_create_entropy(self.workdir.entropy)
+
+    def _require_shared(self, path: pathlib.Path) -> None:
+        if not path.exists():
+            raise UserError(
+                '--workdir',
+                f'{path} is there for the first process only',
+                'Give a folder that every process sees',
+            )
+
+    def _begin_or_resume(self, parts: dict[str, Any]) -> None:
+        """Notes what shapes this run, or compares it with what was noted."""
+        before = read_json(self.workdir.fingerprint)
+        changed = fingerprint.changes(before, parts) if before else ''
+        if changed and not self._may_move(before, parts):
             raise UserError(
                 '--workdir',
                 f'{self.workdir.root} was started under other circumstances: {changed}',
                 'Restore them to resume, or give a new workdir: it takes new keys and '
-                'spends epsilon anew',
+                'spends epsilon anew. Only other devices are allowed, and only where a '
+                'signal has stopped the run and the last checkpoint is there',
             )
-        if not before:
+        if changed:
+            self._inherit(fingerprint.digest(before))
+        if changed or not before:
             write_json(self.workdir.fingerprint, parts)
             os.chmod(self.workdir.fingerprint, 0o600)
-        return RunKeys(entropy, fingerprint.digest(parts))
+
+    def _may_move(self, before: dict[str, Any], parts: dict[str, Any]) -> bool:
+        """Whether only the machine is another, and no step can be released twice.
+
+        Other devices mean other keys, and rounding that may differ in a bit. That is safe
+        where the last checkpoint holds all that was ever computed: each step then has been
+        released once, whatever keys the next one takes.
+        """
+        changed = {n for n in {*before, *parts} if before.get(n) != parts.get(n)}
+        stopped = read_json(self.workdir.stopped)
+        if not changed <= {*fingerprint.MACHINE} or not stopped:
+            return False
+        return bool(stopped == reached(self.workdir.stopped.parent))
+
+    def _inherit(self, owner: str) -> None:
+        earlier = (read_json(self.workdir.inherited) or {}).get('fingerprints', [])
+        content = {
+            'fingerprints': [*earlier, owner],
+            'steps': read_json(self.workdir.stopped),
+        }
+        write_json(self.workdir.inherited, content)
+        os.chmod(self.workdir.inherited, 0o600)
 
     def _refuse_lost_entropy(self) -> None:
         # With new keys, steps since the last save would be released twice, paid once.
@@ -282,11 +359,14 @@ class Pipeline:
 
     def _release(self) -> Release:
         """Writes the release folder from the finished training, then deletes the keys."""
-        if not self.workdir.release.exists():
+        if not hosts.from_first(self.workdir.release.exists):
             params = self._train()
-            write_release(self.workdir.release, self.config, self._plan(), params)
+            hosts.from_first(lambda: self._write_release(params))
         self.workdir.entropy.unlink(missing_ok=True)
         return load_release(self.workdir.release)
+
+    def _write_release(self, params: Any) -> None:
+        write_release(self.workdir.release, self.config, self._plan(), params)
 
     def _samples(self) -> pathlib.Path:
         """Draws the synthetic data set from the release."""

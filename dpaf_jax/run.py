@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import io
+import os
 import pathlib
 import signal
 import time
@@ -12,14 +14,15 @@ import jax
 import numpy as np
 from PIL import Image
 
-from dpaf_jax import parallel
-from dpaf_jax.checkpoint import Checkpoints
+from dpaf_jax import hosts, parallel
+from dpaf_jax.checkpoint import NOTHING, Checkpoints, Inherited, reached
 from dpaf_jax.config import Config
 from dpaf_jax.data import Dataset
 from dpaf_jax.privacy.accounting import spent_so_far
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.progress import History, Progress, TensorBoard
+from dpaf_jax.workdir import Workdir, write_json
 
 
 class Interrupted(Exception):
@@ -41,6 +44,11 @@ class StopRequest:
         """Takes the signals over; only possible in the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
+
+    @property
+    def signal_number(self) -> int:
+        """0 if none has come."""
+        return int(signal.Signals[self.signal_name]) if self.signal_name else 0
 
     def check(self, where: str) -> None:
         """Raises Interrupted if a signal has come; for work that saves nothing."""
@@ -96,7 +104,12 @@ class Phase(Protocol):
 
 @dataclasses.dataclass
 class Run:
-    """Everything that a method needs besides its config."""
+    """Everything that a method needs besides its config.
+
+    Attributes:
+        devices: of all processes.
+        inherited: what sessions on other devices have left in this workdir.
+    """
 
     workdir: pathlib.Path
     config: Config
@@ -106,6 +119,7 @@ class Run:
     devices: Sequence[jax.Device]
     stop: StopRequest = dataclasses.field(default_factory=StopRequest)
     on_step: Callable[[str, int], None] = lambda phase, step: None
+    inherited: Inherited = NOTHING
 
     def train(self, phase: Phase) -> Any:
         """Runs a phase to its end, from its newest checkpoint if it has one.
@@ -114,17 +128,19 @@ class Run:
             The final state as host arrays; the same as an uninterrupted run's.
 
         Raises:
-            Interrupted: after SIGTERM or SIGINT, with everything saved.
+            Interrupted: after SIGTERM or SIGINT to any process, with everything saved.
             FloatingPointError: a loss is NaN.
         """
         checkpoints = Checkpoints(
             self.workdir / 'checkpoints' / phase.name,
             self.config.run.keep_checkpoints,
             self.keys.fingerprint,
+            self.inherited,
         )
         with self.stop.deferred(), contextlib.closing(checkpoints):
             start = phase.init()
             state, step = checkpoints.restore(start) or (start, 0)
+            hosts.check_same('states', f'{step} {parallel.digest(state).hex()}')
             if step < phase.total_steps:
                 state = self._train(phase, checkpoints, state, step)
         self.stop.check(phase.name)
@@ -134,20 +150,12 @@ class Run:
         self, phase: Phase, checkpoints: Checkpoints, state: Any, step: int
     ) -> Any:
         settings = self.config.run
-        history, board = History(self.workdir), TensorBoard(self.workdir)
-        history.truncate(phase.name, step)
-        progress = Progress(
-            phase.name,
-            phase.total_steps,
-            phase.images_per_step,
-            planned_epsilon=self.plan.epsilon,
-            epsilon_at=lambda at: spent_so_far(self.plan, phase.charged(at)),
-            writer=board,
-            history=history,
-            start_step=step,
-        )
+        board = TensorBoard(self.workdir) if hosts.is_first() else None
+        progress = self._progress(phase, step, board)
         placed = parallel.replicate(state, self.devices)
+        vote = parallel.Vote(self.devices)
         saved_at, ahead = time.monotonic(), None
+        hosts.from_first(lambda: self._mark_running())
         while step < phase.total_steps:
             placed, step, metrics = phase.window(placed, step)
             # One window ahead of the device, not more: a stop is noticed soon.
@@ -156,27 +164,77 @@ class Run:
             progress.update(step, ahead)
             self.on_step(phase.name, step)
             due = time.monotonic() - saved_at > settings.checkpoint_seconds
-            if due or self.stop.signal_name:
-                host = parallel.unreplicate(placed)
-                checkpoints.save(step, host)
-                board.picture(phase.picture(host), step)
+            asked = int(due and hosts.is_first()), self.stop.signal_number
+            save, number = vote(asked)
+            if step < phase.total_steps and (save or number):
+                self._save(phase, checkpoints, step, placed, board, ends=number > 0)
                 saved_at = time.monotonic()
-            if self.stop.signal_name and step < phase.total_steps:
-                board.close()
+            if step < phase.total_steps and number:
                 raise Interrupted(
-                    f'{self.stop.signal_name}: stopped at {phase.name} step {step} of '
-                    f'{phase.total_steps} and saved. Run the same command to go on.'
+                    f'{signal.Signals(number).name}: stopped at {phase.name} step {step} '
+                    f'of {phase.total_steps} and saved. Run the same command to go on.'
                 )
-        final = parallel.unreplicate(placed)
-        checkpoints.save(step, final)
-        board.picture(phase.picture(final), step)
+        final = self._save(phase, checkpoints, step, placed, board, ends=True)
         progress.close()
-        board.close()
         return final
+
+    def _progress(self, phase: Phase, step: int, board: TensorBoard | None) -> Progress:
+        """Told by the first process alone; the others only look for NaN."""
+        history = None
+        if hosts.is_first():
+            history = History(self.workdir)
+            history.truncate(phase.name, step)
+        return Progress(
+            phase.name,
+            phase.total_steps,
+            phase.images_per_step,
+            planned_epsilon=self.plan.epsilon,
+            epsilon_at=lambda at: spent_so_far(self.plan, phase.charged(at)),
+            writer=board,
+            history=history,
+            start_step=step,
+            stream=None if hosts.is_first() else io.StringIO(),
+        )
+
+    def _save(
+        self,
+        phase: Phase,
+        checkpoints: Checkpoints,
+        step: int,
+        placed: Any,
+        board: TensorBoard | None,
+        ends: bool,
+    ) -> Any:
+        """Checkpoint and picture; `ends`: nothing further has been computed, nor will be."""
+        state = parallel.unreplicate(placed)
+        checkpoints.save(step, state)
+
+        def note() -> None:
+            assert board
+            board.picture(phase.picture(state), step)
+            if ends:
+                board.close()
+                write_json(self._stopped, reached(self.workdir / 'checkpoints'))
+
+        hosts.from_first(note)
+        return state
+
+    @property
+    def _stopped(self) -> pathlib.Path:
+        return Workdir(self.workdir).stopped
+
+    def _mark_running(self) -> None:
+        """From here on outputs exist that no checkpoint has, and a kill may lose."""
+        if self._stopped.exists():
+            self._stopped.unlink()
+            folder = os.open(self._stopped.parent, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
 
     def on_every_device(self, value: np.ndarray) -> np.ndarray:
         """A host array with a device axis in front, equal for all."""
-        return np.broadcast_to(value, (len(self.devices), *np.shape(value)))
+        number = len(self.devices[parallel.mine(self.devices)])
+        return np.broadcast_to(value, (number, *np.shape(value)))
 
     @property
     def unrolls(self) -> bool:

@@ -40,11 +40,13 @@ class Workdir:
         self.private = self.root / 'private'
         self.entropy = self.private / 'entropy'
         self.fingerprint = self.private / 'fingerprint.json'
+        self.inherited = self.private / 'inherited.json'
+        self.stopped = self.root / 'checkpoints' / 'stopped.json'
         self.stages = self.root / 'stages.json'
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the folder for one process.
+        """Holds the folder for one run.
 
         Raises:
             UserError: it cannot be written, is full, or another run holds it.

@@ -8,7 +8,8 @@
 #
 # A TERM, INT or HUP to this script goes to the run as one TERM: it saves and stops for
 # good. From the environment: PYTHON (default: .venv/bin/python where there is one),
-# DPAF_LOG (default: <workdir>.log; empty: none), MAX_RESTARTS, RESTART_SECONDS.
+# LAUNCHER (a command in front of the run's, such as srun; default: none), DPAF_LOG
+# (default: <workdir>.log; empty: none), MAX_RESTARTS, RESTART_SECONDS.
 set -uo pipefail
 
 dry_run=0 config='' workdir='' arguments=()
@@ -29,7 +30,8 @@ python=${PYTHON:-}
 if [[ -z $python ]]; then
   if [[ -x .venv/bin/python ]]; then python=.venv/bin/python; else python=python3; fi
 fi
-command=("$python" -m dpaf_jax.main "${arguments[@]}")
+read -ra command <<<"${LAUNCHER-}"
+command+=("$python" -m dpaf_jax.main "${arguments[@]}")
 
 if ((dry_run)); then
   printf 'would run:'

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# One Cloud TPU VM (one host, all its chips), through gcloud: copies HEAD of this
-# repository there, installs it, and starts the run detached under launch/supervise.sh.
+# A Cloud TPU VM or pod slice, through gcloud: copies HEAD of this repository to each of its
+# hosts, installs it, and starts the run detached under launch/supervise.sh: one process a
+# host, one run on all chips.
 #
 #   launch/tpu_pod.sh --tpu=NAME --zone=ZONE \
 #     --config=configs/mnist.py --workdir=/mnt/disk/mnist [--config.x=y ...]
 #   launch/tpu_pod.sh --dry-run ...    prints the commands and checks the config (plan)
 #
-# The VM must exist and have Python >= 3.11, pip and make. A spot VM loses its boot disk
-# when it is pre-empted: keep the workdir on a disk that stays. The same command on the
-# next VM resumes there. Slices with several hosts are not supported.
+# The slice must exist and have Python >= 3.11, pip and make. A spot slice loses its boot
+# disks when it is pre-empted: keep the workdir on storage that stays and that all hosts see
+# (such as Filestore). The same command on the next slice resumes there. It holds keys, and
+# un-noised sums cross the network between hosts: both must be trusted. Where one host is
+# lost, all start again.
 set -euo pipefail
 here=$(dirname "$0")
 
@@ -27,32 +30,33 @@ if [[ -z $tpu || -z $zone || -z $workdir ]]; then
   exit 2
 fi
 
-# Runs a command on the VM, with this script's standard input.
-on_vm() {
-  local ssh=(gcloud compute tpus tpu-vm ssh "$tpu" "--zone=$zone" "--command=$1")
+call() {
   if ((dry_run)); then
     printf 'would run:'
-    printf ' %q' "${ssh[@]}"
+    printf ' %q' "$@"
     printf '\n'
-    cat >/dev/null
   else
-    "${ssh[@]}"
+    "$@"
   fi
 }
+vm=(gcloud compute tpus tpu-vm)
+on_all() { call "${vm[@]}" ssh "$tpu" "--zone=$zone" --worker=all "--command=$1"; }
 
-run=$(printf ' %q' launch/supervise.sh "${arguments[@]}")
-git archive --format=tar HEAD | on_vm 'mkdir -p dpaf_jax && tar -x -C dpaf_jax'
-on_vm 'cd dpaf_jax && make install EXTRAS=tpu' </dev/null
-on_vm "cd dpaf_jax && JAX_PLATFORMS=tpu,cpu nohup$run >/dev/null 2>&1 </dev/null &" \
-  </dev/null
-log=$(printf '%q' "${workdir%/}.log")
-echo "Follow it with: gcloud compute tpus tpu-vm ssh $tpu --zone=$zone" \
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+run=$(printf ' %q' launch/supervise.sh "${arguments[@]}" --cluster=auto)
+log=$(printf '%q' "${workdir%/}").\$HOSTNAME.log # each host its own
+git archive --format=tar --output="$scratch/dpaf_jax.tar" HEAD
+call "${vm[@]}" scp "$scratch/dpaf_jax.tar" "$tpu:" "--zone=$zone" --worker=all
+on_all 'mkdir -p dpaf_jax && tar -xf dpaf_jax.tar -C dpaf_jax && cd dpaf_jax &&
+  make install EXTRAS=tpu'
+on_all "cd dpaf_jax && JAX_PLATFORMS=tpu,cpu DPAF_LOG=$log nohup$run \
+>/dev/null 2>&1 </dev/null &"
+echo "Follow it with: ${vm[*]} ssh $tpu --zone=$zone --worker=0" \
   "--command='cd dpaf_jax && tail -F $log'"
 
 if ((dry_run)); then
-  # The workdir is a folder of the VM: here the plan goes to a folder for the moment.
-  scratch=$(mktemp -d)
-  trap 'rm -rf "$scratch"' EXIT
+  # The workdir is a folder of the hosts: here the plan goes to a folder for the moment.
   JAX_PLATFORMS=cpu "$here/supervise.sh" --dry-run \
     "${arguments[@]/#--workdir=*/--workdir=$scratch/plan}"
 fi

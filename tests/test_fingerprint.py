@@ -1,16 +1,21 @@
 """What shapes a run, by name: the same names and values, the same bits."""
 
 import dataclasses
+import shutil
 
 import jax
+import numpy as np
 import pytest
 import tiny
 import tiny_runs
 
 from dpaf_jax import fingerprint
+from dpaf_jax.checkpoint import Checkpoints, Inherited
 from dpaf_jax.config import METHOD_SECTIONS
 from dpaf_jax.errors import UserError
 from dpaf_jax.pipeline import Pipeline
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.workdir import read_json
 
 RESUMABLE = ('run', 'samples', 'evaluation', 'release')  # sections that may change
 BY_STAGE = ('prepare', 'plan', 'train', 'release')
@@ -166,9 +171,17 @@ class TestResumeIsRefusedAndNames:
         (ours / 'data' / 'manifest.json').write_text(manifest)
         assert 'data checksum' in refusal(pipeline)
 
-    def test_the_number_of_devices(self, resumed):
-        message = refusal(resumed(run__devices=2))
+    def test_the_number_of_devices_after_a_kill(self, resumed):
+        pipeline = resumed(run__devices=2)
+        pipeline.workdir.stopped.unlink()  # as from the first step on until a stop
+        message = refusal(pipeline)
         assert 'device count (was 1, now 2)' in message
+
+    def test_the_number_of_devices_where_a_checkpoint_is_gone(self, resumed):
+        pipeline = resumed(run__devices=2)
+        [newest] = (pipeline.workdir.root / 'checkpoints' / 'gan').glob('[0-9]*')
+        newest.rename(newest.with_name('0'))
+        assert 'device count (was 1, now 2)' in refusal(pipeline)
 
     def test_a_library(self, resumed, monkeypatch):
         version = fingerprint.importlib.metadata.version
@@ -199,6 +212,54 @@ class TestResumeIsRefusedAndNames:
             pipeline.run('train')
         steps = (pipeline.workdir.root / 'checkpoints' / 'gan').iterdir()
         assert '4' in {path.name for path in steps}
+
+
+def test_a_stopped_run_goes_on_on_other_devices_with_other_keys(resumed):
+    pipeline = resumed(run__devices=2)
+    folder = pipeline.workdir.root / 'checkpoints'
+    before = read_json(pipeline.workdir.fingerprint)
+    reached = read_json(pipeline.workdir.stopped)
+    taken = []
+    with pytest.MonkeyPatch.context() as patch, tiny_runs.accounting_grid():
+        digest = RunKeys._digest
+
+        def note(self, purpose, step):
+            taken.append((purpose, step))
+            return digest(self, purpose, step)
+
+        patch.setattr(RunKeys, '_digest', note)
+        pipeline.run('train')
+    assert read_json(pipeline.workdir.fingerprint)['device count'] == 2
+    noted = read_json(pipeline.workdir.inherited)
+    assert noted == {'fingerprints': [fingerprint.digest(before)], 'steps': reached}
+    # The one release is not made again, and no tick is.
+    assert ('noise/dpagg', 0) not in taken
+    assert ('public/tick', reached['gan'] - 1) not in taken
+    assert ('public/tick', reached['gan']) in taken
+    assert read_json(pipeline.workdir.stopped) == {'gan': 4}
+    assert (folder / 'gan' / '4').is_dir()
+
+
+def test_once_it_went_on_elsewhere_no_earlier_checkpoint_will_do(tmp_path):
+    state = {'a': np.arange(3, dtype=np.float32)}
+    old = Checkpoints(tmp_path / 'gan', 9, 'ab' * 32)
+    for step in (8, 16):
+        old.save(step, state)
+    moved = Inherited(('ab' * 32,), {'gan': 16})
+
+    def restore():
+        return Checkpoints(tmp_path / 'gan', 9, 'cd' * 32, moved).restore(state)
+
+    assert restore()[1] == 16
+    shutil.rmtree(tmp_path / 'gan' / '16')
+    with pytest.raises(UserError, match='gan/16: is missing: steps up to it were'):
+        restore()
+    shutil.rmtree(tmp_path / 'gan' / '8')
+    with pytest.raises(UserError, match='gan/16: is missing'):
+        restore()
+    Checkpoints(tmp_path / 'gan', 9, 'ab' * 32).save(24, state)
+    with pytest.raises(UserError, match='gan/24: this checkpoint belongs to another'):
+        restore()
 
 
 def test_with_the_release_made_another_config_is_refused():

@@ -4,14 +4,18 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+
+from dpaf_jax.hosts import parse
 
 LAUNCH = Path(__file__).parent.parent / 'launch'
 SCRIPTS = sorted([*LAUNCH.glob('*.sh'), *LAUNCH.glob('*.sbatch')])
@@ -87,7 +91,7 @@ def cluster(tmp_path) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path)
     for name in ('python3', 'gcloud', 'kubectl', 'scontrol'):
         cluster.stand_in(name)
-    cluster.stand_in('git', 'head -c 1000000 /dev/zero\n')  # more than a pipe holds
+    cluster.stand_in('git')
     yield cluster
     cluster.stop_all()
 
@@ -247,7 +251,7 @@ def job(manifest: dict) -> dict:
 
 def test_jobset_restarts_what_was_pre_empted_and_not_what_failed():
     spec = job(yaml.safe_load((LAUNCH / 'jobset.yaml').read_text()))
-    assert spec['parallelism'] == spec['completions'] == 1
+    assert spec['parallelism'] == spec['completions'] == '@PODS@'
     pod = spec['template']['spec']
     # Kubernetes takes a podFailurePolicy only with this restart policy.
     assert pod['restartPolicy'] == 'Never'
@@ -277,22 +281,105 @@ def test_jobset_is_submitted_with_image_and_arguments(cluster):
     assert container['image'] == 'example/dpaf:1'
     assert container['command'] == ['python', '-m', 'dpaf_jax.main']
     assert container['args'] == arguments
+    assert job(manifest)['parallelism'] == job(manifest)['completions'] == 1
 
 
-def test_tpu_vm_is_given_the_code_and_starts_the_run(cluster):
-    cluster.stand_in('git', 'echo code\n')
-    cluster.stand_in('gcloud', 'cat >>sent\n')
+def test_every_host_of_a_tpu_slice_is_given_the_code_and_starts_the_run(cluster):
     status, output = cluster.run('tpu_pod.sh', '--tpu=box', '--zone=zone-a', *RUN)
     assert status == 0, output
-    assert (cluster.root / 'sent').read_text() == 'code\n'
+    [archive] = cluster.calls('git')
+    assert archive[-1] == 'HEAD'
     copy, install, start = cluster.calls('gcloud')
     for call in (copy, install, start):
-        assert call[:6] == ['compute', 'tpus', 'tpu-vm', 'ssh', 'box', '--zone=zone-a']
-    assert 'tar -x' in copy[6]
-    assert 'make install EXTRAS=tpu' in install[6]
-    remote = start[6].removeprefix('--command=')
+        assert call[:3] == ['compute', 'tpus', 'tpu-vm']
+        assert {'--zone=zone-a', '--worker=all'} <= set(call)
+    assert copy[3] == 'scp' and copy[4].endswith('dpaf_jax.tar') and copy[5] == 'box:'
+    assert 'tar -xf dpaf_jax.tar' in install[-1]
+    assert 'make install EXTRAS=tpu' in install[-1]
+    remote = start[-1].removeprefix('--command=')
     subprocess.run(['bash', '-n', '-c', remote], check=True)
     words = shlex.split(remote)
     at = words.index('launch/supervise.sh')
-    assert words[at + 1 : at + 4] == RUN
-    assert 'tail -F runs/mnist.log' in output
+    assert words[at + 1 : at + 5] == [*RUN, '--cluster=auto']
+    assert 'DPAF_LOG=runs/mnist.$HOSTNAME.log' in words
+    assert 'tail -F runs/mnist.$HOSTNAME.log' in output
+
+
+ONCE_LOST = '[[ $(wc -l <srun.calls) -gt 1 ]] || exit 143\n"${@:3}"\n'
+
+
+def test_slurm_on_several_nodes_is_one_run_that_starts_again_as_a_whole(cluster):
+    cluster.stand_in('srun', 'echo "$JAX_LOCAL_DEVICE_IDS" >ids\n' + ONCE_LOST)
+    cluster.environment |= {'SLURM_JOB_NUM_NODES': '2', 'SLURM_GPUS_ON_NODE': '4'}
+    status, output = cluster.run('slurm.sbatch', *RUN)
+    assert status == 0, output
+    first, second = cluster.calls('srun')
+    assert first == second
+    assert first[-len(RUN) - 1 :] == [*RUN, '--cluster=auto']
+    assert cluster.calls('python3') == [['-m', 'dpaf_jax.main', *RUN, '--cluster=auto']]
+    assert (cluster.root / 'ids').read_text() == '0,1,2,3\n'
+
+
+def test_a_stop_reaches_srun_and_lets_all_nodes_save(cluster):
+    cluster.stand_in('srun', SAVES)
+    cluster.environment |= {'SLURM_JOB_NUM_NODES': '2', 'SLURM_GPUS_ON_NODE': '4'}
+    process = cluster.start('slurm.sbatch', *RUN)
+    wait_for(cluster.root / 'up')
+    process.send_signal(signal.SIGUSR1)
+    process.communicate(timeout=30)
+    assert process.returncode == 143 and (cluster.root / 'saved').exists()
+    assert cluster.calls('scontrol') == [['requeue', '7']]
+    assert len(cluster.calls('srun')) == 1
+
+
+def test_slurm_array_has_a_run_for_each_index(cluster):
+    cluster.environment['SLURM_ARRAY_TASK_ID'] = '3'
+    arguments = [*RUN[:1], '--workdir=runs/%a', '--config.privacy.epsilon=%a']
+    assert cluster.run('slurm.sbatch', *arguments)[0] == 0
+    expected = [*RUN[:1], '--workdir=runs/3', '--config.privacy.epsilon=3']
+    assert cluster.calls('python3') == [['-m', 'dpaf_jax.main', *expected]]
+
+
+def test_jobset_of_several_pods_is_one_run(cluster):
+    cluster.stand_in('kubectl', 'cat >manifest.yaml\n')
+    status, output = cluster.run(
+        'jobset.sh', '--image=example/dpaf:1', '--pods=3', *RUN
+    )
+    assert status == 0, output
+    manifest = yaml.safe_load((cluster.root / 'manifest.yaml').read_text())
+    spec = job(manifest)
+    assert (spec['parallelism'], spec['completions']) == (3, 3)
+    assert spec['completionMode'] == 'Indexed'
+    [container] = spec['template']['spec']['containers']
+    *arguments, last = container['args']
+    assert arguments == RUN
+    # The name that a JobSet gives its first pod.
+    [replicated] = manifest['spec']['replicatedJobs']
+    name = manifest['metadata']['name']
+    host = f'{name}-{replicated["name"]}-0-0.{name}'
+    assert last == f'--cluster={host}:4321,$(JOB_COMPLETION_INDEX),3'
+    parse(last.removeprefix('--cluster=').replace('$(JOB_COMPLETION_INDEX)', '2'))
+
+
+@pytest.mark.parametrize('script', FRONT_ENDS)
+def test_dry_run_checks_the_config_for_real(cluster, script):
+    """With the real planner: what the config gets wrong is said before anything starts."""
+    cluster.environment |= {
+        'PYTHON': sys.executable,
+        'PYTHONPATH': str(LAUNCH.parent),
+        'JAX_PLATFORMS': 'cpu',
+    }
+    config = LAUNCH.parent / 'configs' / 'mnist.py'
+    bad = [f'--config={config}', '--workdir=runs/x', '--config.privacy.epsilon=-1']
+    status, output = cluster.run(script, '--dry-run', *FRONT_ENDS[script], *bad)
+    assert status == 2
+    assert 'error: config.privacy.epsilon: is -1' in output
+    assert not (cluster.root / 'runs' / 'x' / 'plan.json').exists()
+
+
+@pytest.mark.skipif(
+    not shutil.which('shellcheck'), reason='shellcheck is not installed'
+)
+@pytest.mark.parametrize('script', SCRIPTS, ids=lambda path: path.name)
+def test_shellcheck_finds_nothing(script):
+    subprocess.run(['shellcheck', '--shell=bash', str(script)], check=True)

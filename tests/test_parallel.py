@@ -1,5 +1,7 @@
 """Contracts of the one file that knows about devices."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -54,6 +56,30 @@ def test_total_and_mean_cross_the_devices(devices):
     total, mean = parallel.unreplicate(fn(values))
     assert np.array_equal(total, values.sum(axis=0))
     assert np.array_equal(mean, values.mean(axis=0))
+
+
+def test_a_tree_crosses_as_one_message_for_each_type(devices):
+    tree = {
+        'a': np.arange(48, dtype=np.float32).reshape(8, 2, 3),
+        'b': {
+            'c': np.full((8,), 2**30 + 1, np.int32),
+            'd': np.ones((8, 1), np.float32),
+        },
+    }
+    fn = parallel.pmapped(parallel.total, devices)
+    made = parallel.unreplicate(fn(tree))
+    expected = jax.tree.map(lambda x: x.sum(axis=0, dtype=x.dtype), tree)
+    jax.tree.map(np.testing.assert_array_equal, made, expected)
+    text = fn.lower(tree).compile().as_text()
+    assert len(re.findall(r'all-reduce(-start)?\(', text)) == 2
+
+
+def test_alone_a_vote_is_what_was_asked(devices):
+    assert parallel.Vote(devices)((1, 15)) == [1, 15]
+
+
+def test_this_process_owns_all_devices_where_it_is_alone(devices):
+    assert parallel.mine(devices[2:5]) == slice(0, 3)
 
 
 def test_a_gradient_by_replicated_parameters_stays_on_its_device(devices):

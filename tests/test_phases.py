@@ -126,6 +126,13 @@ def test_one_and_eight_devices_train_the_same_gan(mode):
     assert max(jax.tree.leaves(change)) > 1e-3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize('devices', [2, 3, 4])  # no batch here can be split by three
+@pytest.mark.parametrize('mode', MODES)
+def test_any_number_of_devices_trains_the_same_gan(mode, devices):
+    assert_close(trained(mode, 1)[1], trained(mode, devices)[1])
+
+
 @pytest.mark.parametrize('mode', ['canonical', 'one shot'])
 def test_scanned_and_unrolled_windows_train_the_same_gan(mode):
     assert_close(trained(mode)[1], trained(mode, unrolls=False)[1])
@@ -443,6 +450,14 @@ def test_one_and_eight_devices_train_the_same_classifier(mode):
     start, one, _ = trained_classifier(mode)
     assert_close(one, trained_classifier(mode, 8)[1])
     assert not equal(start.params['conv1'], one.params['conv1'])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('devices', [2, 3, 4])
+@pytest.mark.parametrize('mode', CLASSIFIERS)
+def test_any_number_of_devices_trains_the_same_classifier(mode, devices):
+    one, many = trained_classifier(mode)[1], trained_classifier(mode, devices)[1]
+    assert_close(one, many)
 
 
 def test_a_window_of_the_classifier_equals_single_steps_and_a_scan():

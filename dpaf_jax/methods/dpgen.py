@@ -155,7 +155,7 @@ class ScorePhase:
         dealt, number = self._microbatches(self._draw(step))
         first = step * devices * number
         keys = [run.keys.public('shots', first + i) for i in range(devices * number)]
-        coins = np.reshape(keys, (devices, number, 4))
+        coins = np.reshape(keys, (devices, number, 4))[parallel.mine(run.devices)]
         noise = run.on_every_device(run.keys.noise('score', step))
         state, metrics = self._compiled(state, self._data, dealt, coins, noise)
         return state, step + 1, metrics
@@ -178,7 +178,7 @@ class ScorePhase:
         )
         dealt = self._feed.deal_one(whole)
         return {
-            name: value.reshape(devices, number, size, *value.shape[2:])
+            name: value.reshape(-1, number, size, *value.shape[2:])
             for name, value in dealt.items()
         }, number
 

@@ -30,7 +30,7 @@ import numpy as np
 import optax
 from PIL import Image
 
-from dpaf_jax import parallel
+from dpaf_jax import hosts, parallel
 from dpaf_jax.class_histogram import CLASSES, class_histogram, noisy_prior
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
@@ -373,6 +373,12 @@ class GPatePhase:
 
 def _check_devices(teachers: Teachers, run: Run) -> None:
     """States the memory that the teachers take; UserError where they do not fit."""
+    if hosts.count() > 1:
+        raise UserError(
+            '--cluster',
+            f'has {hosts.count()} processes, but the teachers of g_pate live in one',
+            'Start one process; it uses all devices of its machine',
+        )
     number, devices = run.config.g_pate.teachers, len(run.devices)
     where = 'config.g_pate.teachers'
     if number % devices:

@@ -1,0 +1,59 @@
+"""One process of a run of several, for test_hosts: `python processes.py <json> <flags>`.
+
+It is `dpaf_jax.main` up to the release, with a fixed entropy. So that runs on other processes
+can be compared bit by bit, the fingerprint here leaves the machine out, unless 'machine' says
+that it counts.
+"""
+
+import functools
+import json
+import os
+import signal
+import sys
+
+settings = json.loads(sys.argv.pop(1))
+os.environ['JAX_PLATFORMS'] = 'cpu'
+os.environ['XLA_FLAGS'] = (
+    f'--xla_force_host_platform_device_count={settings["devices"]}'
+    ' --xla_cpu_use_fusion_emitters=false'
+)
+
+import jax  # noqa: E402
+import tiny_runs  # noqa: E402
+
+from dpaf_jax import fingerprint, main, pipeline  # noqa: E402
+from dpaf_jax.errors import UserError  # noqa: E402
+from dpaf_jax.methods import dpaf, dpaf_phases  # noqa: E402
+from dpaf_jax.progress import Progress  # noqa: E402
+
+# Compiles sooner.
+dpaf.WINDOW = dpaf_phases.WINDOW = dpaf_phases.GENERATOR_WINDOW = 2
+jax.config.update('jax_disable_most_optimizations', True)
+components, update = fingerprint.components, Progress.update
+
+
+def anywhere(*args):
+    parts = components(*args)
+    return {n: v for n, v in parts.items() if n not in fingerprint.MACHINE}
+
+
+def cut(self, at, metrics):
+    """At one phase and step: a signal from itself, or an error."""
+    update(self, at, metrics)
+    if [self._phase, at] != settings['at']:
+        return
+    if settings['does'] == 'fail':
+        raise UserError('config.run', 'is made to fail', 'Do not')
+    if settings['does'] == 'crash':
+        raise ValueError('unforeseen')
+    os.kill(os.getpid(), getattr(signal, settings['does']))
+
+
+if not settings['machine']:
+    fingerprint.components = anywhere
+if settings['does']:
+    Progress.update = cut
+pipeline.Pipeline.stages = lambda self: pipeline.STAGES[:4]
+pipeline.Pipeline = functools.partial(pipeline.Pipeline, entropy=tiny_runs.ENTROPY)
+with tiny_runs.accounting_grid():
+    main.run()
