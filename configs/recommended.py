@@ -1,27 +1,48 @@
-"""What to start with on data of your own: DPAF's one-shot table with a labeller.
+"""What to start with on data of your own, at any epsilon.
 
 python -m dpaf_jax.main --config=configs/recommended.py:digits --workdir=runs/digits
-python -m dpaf_jax.main --config=configs/recommended.py:folder:/path/to/images \
+python -m dpaf_jax.main --config=configs/recommended.py:mnist,1 --workdir=runs/mnist \
+        --config.data.source=npz:/path/to/mnist.npz
+python -m dpaf_jax.main --config=configs/recommended.py:folder:/path/to/images,3 \
         --workdir=runs/mine --config.data.num_classes=4 --config.data.num_examples=12000 \
-        --config.data.image_size=32 --config.data.channels=3 --config.privacy.epsilon=1
+        --config.data.image_size=32 --config.data.channels=3
+
+DPAF's one-shot table and a labeller (docs/algorithm.md), or the table alone where records and
+epsilon are too few for a labeller.
 """
 
 from ml_collections import ConfigDict
 
 from configs import default, variants
+from dpaf_jax.config import LABELLER_NEEDS
 
 
-def get_config(source: str = 'digits') -> ConfigDict:
-    """Returns the recommended config of a data set's name or of a source with its path.
+def get_config(argument: str = 'digits') -> ConfigDict:
+    """Returns the recommended config.
 
     Args:
-        source: digits, mnist, fashion_mnist; or as `data.source`, such as folder:/path.
+        argument: a source, and after a comma epsilon (10 if it is left out). The source is
+            digits, mnist, fashion_mnist, or as `data.source`: folder:/path, npz:/path.
     """
+    source, epsilon = _parse(argument)
     if source in variants.DATA:
-        return variants.labelled(variants.on(source, 'dpaf'))
-    config = default.get_config()
-    config.data.source = source
-    config.data.image_size = 32
-    config.networks.layers = 'C1-C1-x'
-    config.dpaf.generator_steps = 4000
+        config = variants.on(source, 'dpaf')
+    else:
+        config = variants.one_shot(default.get_config())
+        config.data.source = source
+        config.data.image_size = 32
+        config.networks.layers = 'C1-C1-x'
+        config.dpaf.generator_steps = 4000
+    config.privacy.epsilon = epsilon
+    records = config.data.num_examples
+    if records and records * epsilon < LABELLER_NEEDS:
+        return config
     return variants.labelled(config)
+
+
+def _parse(argument: str) -> tuple[str, float]:
+    source, _, last = argument.rpartition(',')
+    try:
+        return source, float(last)
+    except ValueError:  # a path with a comma, or no epsilon
+        return argument, 10.0

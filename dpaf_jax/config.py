@@ -17,6 +17,8 @@ from ml_collections import ConfigDict
 from dpaf_jax.errors import UserError
 
 T = TypeVar('T')
+# Records x epsilon below which a labeller knows less than the generator (docs/research.md).
+LABELLER_NEEDS = 20_000
 
 
 def one_of(*choices: str) -> Any:

@@ -228,3 +228,24 @@ def test_two_steps_end_to_end_in_every_mode(mode, tmp_path):
         assert 0 < privacy['claimed_epsilon'] <= 10.0
         card = (tmp_path / 'run' / 'release' / 'README.md').read_text()
         assert 'certified epsilon: none' in card
+
+
+@pytest.mark.parametrize(('argument', 'source', 'epsilon', 'labels'), [
+    ('mnist,1', 'tfds:mnist', 1.0, True),
+    ('fashion_mnist', 'tfds:fashion_mnist', 10.0, True),
+    ('digits', 'digits', 10.0, False),  # 1469 records: too few
+    ('digits,20', 'digits', 20.0, True),
+    ('folder:/a,b/c', 'folder:/a,b/c', 10.0, True),
+    ('npz:/x.npz,2', 'npz:/x.npz', 2.0, True),
+])  # fmt: skip
+def test_what_is_recommended_depends_on_public_numbers_alone(
+    argument, source, epsilon, labels
+):
+    config = tiny_runs.load_config('recommended', argument)
+    assert (config.data.source, config.privacy.epsilon) == (source, epsilon)
+    with without_accountant():
+        typed = from_config_dict(config)
+        plan = methods.get('dpaf').plan(typed, typed.data.num_examples or 50000)
+    assert [m.name for m in plan.mechanisms] == ['labeller'] * labels + ['dpagg']
+    # The default for a name stays what it is there, but for the labeller.
+    assert typed.dpaf.batches == 'class_pure'

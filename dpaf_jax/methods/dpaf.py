@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 from dpaf_jax.classifier import Classifier
-from dpaf_jax.config import Config
+from dpaf_jax.config import LABELLER_NEEDS, Config
 from dpaf_jax.errors import UserError
 from dpaf_jax.gan import Gan
 from dpaf_jax.labeller import Labeller
@@ -18,7 +18,6 @@ from dpaf_jax.run import Run
 from dpaf_jax.samplers import LABELLER, labelled
 
 REST_ORDER = ('conv2', 'dpagg', 'conv1', LABELLER)
-LABELLER_NEEDS = 20_000  # records x epsilon; measured, see docs/research.md
 PUBLISHED_REASON = (
     'Algorithm 1 trains the classifier head without protection, takes per-example '
     'gradients through batch aggregates, and uses one batch for two mechanisms'
