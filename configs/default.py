@@ -108,6 +108,29 @@ def get_config() -> ConfigDict:
     dp_gan.generator_learning_rate = 1e-3  # Adam's
     dp_gan.ema_decay = 0.98  # of the released weights, per generator step; 0: the last
 
+    config.dpba_wgan = dpba_wgan = ConfigDict()  # method = 'dpba_wgan'
+    dpba_wgan.batch_size = 256  # expected real images per critic step
+    dpba_wgan.discriminator_steps = 3  # critic's, for each generator step
+    dpba_wgan.generator_steps = 400
+    dpba_wgan.width = 8  # the critic's, as networks.width: noise counts parameters
+    dpba_wgan.fc_width = 32  # its units between the two fully connected layers
+    dpba_wgan.penalty_weight = 10.0  # lambda
+    dpba_wgan.alternate = True  # a coin picks the term of each record; False: both
+    dpba_wgan.noise_ratio = (
+        2.0  # sigma_t is drawn between the least and so many times it
+    )
+    dpba_wgan.noise_levels = 3  # ... from so many values; 1: the least at every step
+    dpba_wgan.l2_clip_norm = 1.0  # of a record's gradient
+    dpba_wgan.discriminator_learning_rate = 1e-3  # Adam's
+    dpba_wgan.generator_batch_size = 256
+    dpba_wgan.generator_learning_rate = 1e-3  # Adam's
+    dpba_wgan.ema_decay = (
+        0.98  # of the released weights, per generator step; 0: the last
+    )
+    dpba_wgan.cost_clip = (
+        1.0  # as_published: Delta of line 10, C of the sensitivity 2C/B
+    )
+
     config.dpgen = dpgen = ConfigDict()  # method = 'dpgen'
     dpgen.width = 16  # maps at the finest scale; doubles from scale to scale ...
     dpgen.max_width = 128  # ... up to this

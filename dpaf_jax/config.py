@@ -177,8 +177,8 @@ class DpMerfConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DpGanConfig:
-    """DP-GAN: the private training of the discriminator, and the generator's."""
+class AdversarialConfig:
+    """The private training of a discriminator, and the generator's beside it."""
 
     batch_size: int = at_least(1)
     discriminator_steps: int = at_least(1)
@@ -190,6 +190,22 @@ class DpGanConfig:
     generator_batch_size: int = at_least(1)
     generator_learning_rate: float = above(0.0)
     ema_decay: float = between(0.0, 0.999999)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpGanConfig(AdversarialConfig):
+    """DP-GAN."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpbaWganConfig(AdversarialConfig):
+    """DPBA-WGAN: the penalty, the alternation and the interval of noise scales."""
+
+    penalty_weight: float = above(0.0)
+    alternate: bool
+    noise_ratio: float = between(1.0, 16.0)
+    noise_levels: int = between(1, 16)
+    cost_clip: float = above(0.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,7 +238,7 @@ class DpgenConfig:
 
 
 # A method's fields; a release has those of its own method alone.
-METHOD_SECTIONS = ('dpaf', 'dpgen', 'dp_merf', 'dp_gan')
+METHOD_SECTIONS = ('dpaf', 'dpgen', 'dp_merf', 'dp_gan', 'dpba_wgan')
 _ABSENT: Any = None
 
 
@@ -271,6 +287,7 @@ class Config:
     dpgen: DpgenConfig = _ABSENT
     dp_merf: DpMerfConfig = _ABSENT
     dp_gan: DpGanConfig = _ABSENT
+    dpba_wgan: DpbaWganConfig = _ABSENT
     run: RunConfig
     samples: SamplesConfig
     evaluation: EvaluationConfig

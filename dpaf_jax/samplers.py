@@ -60,6 +60,7 @@ SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dpgen': score_sampler,
     'dp_merf': latent_sampler,
     'dp_gan': latent_sampler,
+    'dpba_wgan': latent_sampler,
 }
 
 

@@ -52,6 +52,15 @@ def config_dict(**fields: Any) -> ConfigDict:
     config.dp_gan.update({'batch_size': 8, 'width': 2, 'fc_width': 4})
     config.dp_gan.update({'discriminator_steps': 4, 'generator_steps': 2})
     config.dp_gan.generator_batch_size = 6
+    small = (
+        'batch_size',
+        'width',
+        'fc_width',
+        'discriminator_steps',
+        'generator_steps',
+    )
+    for name in (*small, 'generator_batch_size'):
+        config.dpba_wgan[name] = config.dp_gan[name]
     config.dpgen.update(
         {'width': 2, 'max_width': 3, 'num_levels': 3, 'batch_size': 8, 'microbatch': 4}
     )
@@ -94,8 +103,16 @@ def plan(config: Config, noise_multiplier: float = 1.0) -> PrivacyPlan:
     def settle(mechanism: Any, *_: Any) -> Any:
         return dataclasses.replace(mechanism, noise_multiplier=noise_multiplier)
 
+    def settle_together(mechanisms: Any, *_: Any) -> Any:
+        scales = [m.noise_multiplier * noise_multiplier for m in mechanisms]
+        return [
+            dataclasses.replace(m, noise_multiplier=s)
+            for m, s in zip(mechanisms, scales, strict=True)
+        ]
+
     fast = {
         'calibrate': settle,
+        'calibrate_together': settle_together,
         'epsilon_pld': lambda event, delta: 1.0,
         'epsilon_rdp': lambda event, delta: 2.0,
     }

@@ -21,7 +21,13 @@ from dpaf_jax.auditing.mechanisms import MechanismAudit
 from dpaf_jax.auditing.target import MethodAudit
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
-from dpaf_jax.methods import dp_gan_audit, dp_merf_audit, dpaf_audit, dpgen_audit
+from dpaf_jax.methods import (
+    dp_gan_audit,
+    dp_merf_audit,
+    dpaf_audit,
+    dpba_wgan_audit,
+    dpgen_audit,
+)
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan
 
@@ -30,6 +36,7 @@ AUDITS: dict[str, MethodAudit] = {
     'dpgen': dpgen_audit,
     'dp_merf': dp_merf_audit,
     'dp_gan': dp_gan_audit,
+    'dpba_wgan': dpba_wgan_audit,
 }
 
 

@@ -3,13 +3,14 @@
 from types import ModuleType
 
 from dpaf_jax.errors import UserError
-from dpaf_jax.methods import dp_gan, dp_merf, dpaf, dpgen
+from dpaf_jax.methods import dp_gan, dp_merf, dpaf, dpba_wgan, dpgen
 
 METHODS: dict[str, ModuleType] = {
     'dpaf': dpaf,
     'dpgen': dpgen,
     'dp_merf': dp_merf,
     'dp_gan': dp_gan,
+    'dpba_wgan': dpba_wgan,
 }
 
 
