@@ -131,6 +131,19 @@ def get_config() -> ConfigDict:
         1.0  # as_published: Delta of line 10, C of the sensitivity 2C/B
     )
 
+    config.gs_wgan = gs_wgan = ConfigDict()  # method = 'gs_wgan'
+    gs_wgan.batch_size = 100  # records behind each critic: n_D = N / batch_size
+    gs_wgan.discriminator_steps = 5  # plain steps of a critic in each of its turns
+    gs_wgan.generator_steps = 400  # turns in all
+    gs_wgan.width = 8  # the critics', as networks.width
+    gs_wgan.fc_width = 32  # their units between the two fully connected layers
+    gs_wgan.penalty_weight = 10.0  # lambda
+    gs_wgan.l2_clip_norm = 1.0  # C, of the gradient by each generated image
+    gs_wgan.discriminator_learning_rate = 1e-3  # Adam's
+    gs_wgan.generator_batch_size = 32  # B, images whose gradients are released
+    gs_wgan.generator_learning_rate = 1e-3  # Adam's
+    gs_wgan.ema_decay = 0.98  # of the released weights, per turn; 0: the last
+
     config.dpgen = dpgen = ConfigDict()  # method = 'dpgen'
     dpgen.width = 16  # maps at the finest scale; doubles from scale to scale ...
     dpgen.max_width = 128  # ... up to this

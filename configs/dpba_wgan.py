@@ -1,6 +1,12 @@
 """DPBA-WGAN on any of the data sets, certified: a WGAN-GP whose critic learns by DP-SGD.
 
 python -m dpaf_jax.main --config=configs/dpba_wgan.py:digits --workdir=runs/dpba_wgan
+
+Digits, two CPU cores under a load of 8 to 12, 2026-11-21, certified epsilon = 10, delta =
+1e-5: a classifier trained on 4000 synthetic images (one generator, one seed, 4 epochs) and
+tested on the 1469 *training* images: CNN 0.788, logistic regression 0.792; with alternation
+0.628 and 0.651. Training 8 min 14 s and 6 min 11 s, of which 3.5 min were the process's own.
+Not measured yet on test images, at epsilon = 1, and on the others.
 """
 
 from ml_collections import ConfigDict
@@ -17,12 +23,10 @@ def get_config(data: str = 'mnist') -> ConfigDict:
     else:
         config = variants.on(data, 'dpba_wgan')
     config.method = 'dpba_wgan'
+    # Both terms in each clipped gradient: alternation cost 0.16 of accuracy on the digits.
+    config.dpba_wgan.alternate = False
     if data != 'digits':
-        config.dpba_wgan.batch_size = 1024
-        config.dpba_wgan.width = 16
-        config.dpba_wgan.fc_width = 64
-        config.dpba_wgan.discriminator_steps = 10
-        config.dpba_wgan.generator_steps = 600
+        config.dpba_wgan.generator_batch_size = 128
     return config
 
 

@@ -7,7 +7,7 @@ post-processing, or prepares public coins.
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.samplers import LatentSampler, latent_sampler
 
 Metrics = dict[str, jax.Array]
+State = TypeVar('State', bound=Any)
 # A discriminator's answers [B] to what is told of each; 'loss_generator' is minimised.
 Told = Callable[[jax.Array], Mapping[str, jax.Array]]
 
@@ -144,21 +145,25 @@ class Adversaries:
         gradient = parallel.mean(gradient)
         return self.apply_generator_gradient(state, gradient), metrics
 
-    def apply_generator_gradient(
-        self, state: AdversarialState, gradient: Any
-    ) -> AdversarialState:
-        """Adam's step, and the moving average's, which is what is released."""
+    def apply_generator_gradient(self, state: State, gradient: Any) -> State:
+        """Adam's step, and the moving average's, which is what is released.
+
+        Args:
+            state: an `AdversarialState`, or another with its fields of the generator.
+            gradient: by the generator's parameters.
+        """
         updates, optimizer = self.optimizer('generator').update(
             gradient, state.generator_optimizer, state.generator
         )
         generator = optax.apply_updates(state.generator, updates)
         steps, decay = state.generator_steps + 1, self.settings.ema_decay
-        return state._replace(
+        made: State = state._replace(
             generator=generator,
             average=moving_average(state.average, generator, steps, decay),
             generator_optimizer=optimizer,
             generator_steps=steps,
         )
+        return made
 
 
 def widths(config: Config, first: int) -> tuple[int, ...]:

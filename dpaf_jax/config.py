@@ -209,6 +209,13 @@ class DpbaWganConfig(AdversarialConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class GsWganConfig(AdversarialConfig):
+    """GS-WGAN: the critics' penalty."""
+
+    penalty_weight: float = above(0.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DpgenConfig:
     """DPGEN: score network, training and sampler."""
 
@@ -238,7 +245,7 @@ class DpgenConfig:
 
 
 # A method's fields; a release has those of its own method alone.
-METHOD_SECTIONS = ('dpaf', 'dpgen', 'dp_merf', 'dp_gan', 'dpba_wgan')
+METHOD_SECTIONS = ('dpaf', 'dpgen', 'dp_merf', 'dp_gan', 'dpba_wgan', 'gs_wgan')
 _ABSENT: Any = None
 
 
@@ -288,6 +295,7 @@ class Config:
     dp_merf: DpMerfConfig = _ABSENT
     dp_gan: DpGanConfig = _ABSENT
     dpba_wgan: DpbaWganConfig = _ABSENT
+    gs_wgan: GsWganConfig = _ABSENT
     run: RunConfig
     samples: SamplesConfig
     evaluation: EvaluationConfig

@@ -61,6 +61,7 @@ SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dp_merf': latent_sampler,
     'dp_gan': latent_sampler,
     'dpba_wgan': latent_sampler,
+    'gs_wgan': latent_sampler,
 }
 
 

@@ -60,7 +60,7 @@ def config_dict(**fields: Any) -> ConfigDict:
         'generator_steps',
     )
     for name in (*small, 'generator_batch_size'):
-        config.dpba_wgan[name] = config.dp_gan[name]
+        config.dpba_wgan[name] = config.gs_wgan[name] = config.dp_gan[name]
     config.dpgen.update(
         {'width': 2, 'max_width': 3, 'num_levels': 3, 'batch_size': 8, 'microbatch': 4}
     )

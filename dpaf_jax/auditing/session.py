@@ -27,6 +27,7 @@ from dpaf_jax.methods import (
     dpaf_audit,
     dpba_wgan_audit,
     dpgen_audit,
+    gs_wgan_audit,
 )
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan
@@ -37,6 +38,7 @@ AUDITS: dict[str, MethodAudit] = {
     'dp_merf': dp_merf_audit,
     'dp_gan': dp_gan_audit,
     'dpba_wgan': dpba_wgan_audit,
+    'gs_wgan': gs_wgan_audit,
 }
 
 
