@@ -134,6 +134,41 @@ def get_config() -> ConfigDict:
     g_pate.ema_decay = 0.98  # of the released weights; 0: the last ones
     g_pate.noisy_prior = False  # classes from a Laplace histogram: budgets '0.01,rest'
     g_pate.agreement = False  # the teachers' rates, exact: under nonprivate/
+    config.dpba_wgan = dpba_wgan = ConfigDict()  # method = 'dpba_wgan'
+    dpba_wgan.batch_size = 256  # expected real images per critic step
+    dpba_wgan.discriminator_steps = 3  # critic's, for each generator step
+    dpba_wgan.generator_steps = 400
+    dpba_wgan.width = 8  # the critic's, as networks.width: noise counts parameters
+    dpba_wgan.fc_width = 32  # its units between the two fully connected layers
+    dpba_wgan.penalty_weight = 10.0  # lambda
+    dpba_wgan.alternate = True  # a coin picks the term of each record; False: both
+    dpba_wgan.noise_ratio = (
+        2.0  # sigma_t is drawn between the least and so many times it
+    )
+    dpba_wgan.noise_levels = 3  # ... from so many values; 1: the least at every step
+    dpba_wgan.l2_clip_norm = 1.0  # of a record's gradient
+    dpba_wgan.discriminator_learning_rate = 1e-3  # Adam's
+    dpba_wgan.generator_batch_size = 256
+    dpba_wgan.generator_learning_rate = 1e-3  # Adam's
+    dpba_wgan.ema_decay = (
+        0.98  # of the released weights, per generator step; 0: the last
+    )
+    dpba_wgan.cost_clip = (
+        1.0  # as_published: Delta of line 10, C of the sensitivity 2C/B
+    )
+
+    config.gs_wgan = gs_wgan = ConfigDict()  # method = 'gs_wgan'
+    gs_wgan.batch_size = 100  # records behind each critic: n_D = N / batch_size
+    gs_wgan.discriminator_steps = 5  # plain steps of a critic in each of its turns
+    gs_wgan.generator_steps = 400  # turns in all
+    gs_wgan.width = 8  # the critics', as networks.width
+    gs_wgan.fc_width = 32  # their units between the two fully connected layers
+    gs_wgan.penalty_weight = 10.0  # lambda
+    gs_wgan.l2_clip_norm = 1.0  # C, of the gradient by each generated image
+    gs_wgan.discriminator_learning_rate = 1e-3  # Adam's
+    gs_wgan.generator_batch_size = 32  # B, images whose gradients are released
+    gs_wgan.generator_learning_rate = 1e-3  # Adam's
+    gs_wgan.ema_decay = 0.98  # of the released weights, per turn; 0: the last
 
     config.dpgen = dpgen = ConfigDict()  # method = 'dpgen'
     dpgen.width = 16  # maps at the finest scale; doubles from scale to scale ...

@@ -4,6 +4,8 @@
 
 Writes into <workdir>/nonprivate/attacks/, which shows real images: never publish it.
 membership: which training images were used? memorisation: are any of them copied?
+gradient_inversion: are images recovered from a classifier's gradients under the noise
+strategies of DPBA-WGAN? It looks at the run's images, not at its release.
 """
 
 from collections.abc import Sequence
@@ -13,12 +15,23 @@ from absl import app, flags
 from dpaf_jax.command import fail, parse, prepare_jax
 from dpaf_jax.errors import UserError
 
-_ATTACK = flags.DEFINE_string('attack', None, 'membership or memorisation.')
+_ATTACK = flags.DEFINE_string(
+    'attack', None, 'membership, memorisation or gradient_inversion.'
+)
 _WORKDIR = flags.DEFINE_string(
     'workdir', None, 'Folder of a finished run.', allow_override=True
 )
 _DATA = flags.DEFINE_string(
     'data', None, "Folder of the prepared data; default: the workdir's private/data."
+)
+_ITERATIONS = flags.DEFINE_integer(
+    'iterations',
+    500,
+    'gradient_inversion: training steps, all attacked.',
+    lower_bound=1,
+)
+_ATTEMPTS = flags.DEFINE_integer(
+    'attempts', 300, 'gradient_inversion: steps of each attack.', lower_bound=1
 )
 
 
@@ -36,9 +49,12 @@ def main(argv: Sequence[str]) -> None:
     if _ATTACK.value not in ATTACKS:
         fail(f'--attack: is {_ATTACK.value!r}. Choose {" or ".join(ATTACKS)}')
     attack = ATTACKS[_ATTACK.value]
+    counts = {}
+    if _ATTACK.value == 'gradient_inversion':
+        counts = {'iterations': _ITERATIONS.value, 'attempts': _ATTEMPTS.value}
     try:
         target = open_target(_WORKDIR.value, _DATA.value)
-        found = attack.run(target)
+        found = attack.run(target, **counts)
     except (UserError, OSError) as error:
         fail(str(error))
     print(attack.table(found))

@@ -223,8 +223,8 @@ class DpMerfConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DpGanConfig:
-    """DP-GAN: the private training of the discriminator, and the generator's."""
+class AdversarialConfig:
+    """The private training of a discriminator, and the generator's beside it."""
 
     batch_size: int = at_least(1)
     discriminator_steps: int = at_least(1)
@@ -236,6 +236,29 @@ class DpGanConfig:
     generator_batch_size: int = at_least(1)
     generator_learning_rate: float = above(0.0)
     ema_decay: float = between(0.0, 0.999999)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpGanConfig(AdversarialConfig):
+    """DP-GAN."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpbaWganConfig(AdversarialConfig):
+    """DPBA-WGAN: the penalty, the alternation and the interval of noise scales."""
+
+    penalty_weight: float = above(0.0)
+    alternate: bool
+    noise_ratio: float = between(1.0, 16.0)
+    noise_levels: int = between(1, 16)
+    cost_clip: float = above(0.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GsWganConfig(AdversarialConfig):
+    """GS-WGAN: the critics' penalty."""
+
+    penalty_weight: float = above(0.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -292,7 +315,15 @@ class GPateConfig:
 
 
 # A method's fields; a release has those of its own method alone.
-METHOD_SECTIONS = ('dpaf', 'dpgen', 'dp_merf', 'dp_gan', 'g_pate')
+METHOD_SECTIONS = (
+    'dpaf',
+    'dpgen',
+    'g_pate',
+    'dpba_wgan',
+    'dp_gan',
+    'gs_wgan',
+    'dp_merf',
+)
 TABLE_METHODS = ('g_pate',)
 _ABSENT: Any = None
 
@@ -343,6 +374,8 @@ class Config:
     dp_merf: DpMerfConfig = _ABSENT
     dp_gan: DpGanConfig = _ABSENT
     g_pate: GPateConfig = _ABSENT
+    dpba_wgan: DpbaWganConfig = _ABSENT
+    gs_wgan: GsWganConfig = _ABSENT
     run: RunConfig
     samples: SamplesConfig
     evaluation: EvaluationConfig

@@ -80,12 +80,33 @@ def _by_patches(
     shape: tuple[int, ...], stride: int, maps: jax.Array, cotangent: jax.Array
 ) -> jax.Array:
     """The kernel's gradient: what each of its entries saw, times the cotangent there."""
-    side, after, kernel = maps.shape[1], cotangent.shape[1], shape[0]
+    patches = _patches(maps, shape[0], stride)
+    return jnp.einsum('bhwp,bhwm->pm', patches, cotangent).reshape(shape)
+
+
+def convolve_by_products(
+    maps: jax.Array, kernel: jax.Array, strides: Any, padding: Any, **_: Any
+) -> jax.Array:
+    """As `convolve`, as one product of patches and kernel.
+
+    Slower in a plain forward pass, but of any order of derivative, by whatever is
+    differentiated: the gradient by the kernel of a gradient by the image, example by
+    example, is products again.
+    """
+    assert padding == 'SAME' and len(set(strides)) == 1
+    patches = _patches(maps, kernel.shape[0], strides[0])
+    return patches @ kernel.reshape(-1, kernel.shape[-1])
+
+
+def _patches(maps: jax.Array, kernel: int, stride: int) -> jax.Array:
+    """[B, s, s, c] to [B, s', s', kernel * kernel * c]: what each position sees."""
+    side = maps.shape[1]
+    after = -(-side // stride)
     total = max((after - 1) * stride + kernel - side, 0)
     pad = (total // 2, total - total // 2)
     padded = jnp.pad(maps, ((0, 0), pad, pad, (0, 0)))
     reach = (after - 1) * stride + 1
-    patches = jnp.concatenate(
+    return jnp.concatenate(
         [
             padded[:, i : i + reach : stride, j : j + reach : stride]
             for i in range(kernel)
@@ -93,4 +114,3 @@ def _by_patches(
         ],
         axis=-1,
     )
-    return jnp.einsum('bhwp,bhwm->pm', patches, cotangent).reshape(shape)

@@ -8,6 +8,7 @@ is the reverse of the discriminator.
 
 import dataclasses
 import re
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -94,11 +95,13 @@ class ConvPart(nn.Module):
         widths: feature maps of each layer.
         kernel_size: side of the kernels.
         label_injection: where label planes join: 'input', 'first_layer' or 'none'.
+        convolve: of convolution.py.
     """
 
     widths: tuple[int, ...]
     kernel_size: int
     label_injection: str = 'none'
+    convolve: Callable[..., jax.Array] = convolve
 
     @nn.compact
     def __call__(self, maps: jax.Array, planes: Any = None) -> jax.Array:
@@ -107,9 +110,9 @@ class ConvPart(nn.Module):
             maps = _join_planes(maps, planes)
         for i, width in enumerate(self.widths):
             kernel = (self.kernel_size, self.kernel_size)
-            maps = nn.Conv(width, kernel, strides=2, conv_general_dilated=convolve)(
-                maps
-            )
+            maps = nn.Conv(
+                width, kernel, strides=2, conv_general_dilated=self.convolve
+            )(maps)
             maps = nn.leaky_relu(maps, SLOPE)
             if i == 0 and self.label_injection == 'first_layer':
                 maps = _join_planes(maps, planes)
@@ -149,17 +152,20 @@ class Discriminator(nn.Module):
         kernel_size: side of the kernels.
         fc_width: units between the two fully connected layers.
         num_classes: K.
+        convolve: of convolution.py.
     """
 
     widths: tuple[int, ...]
     kernel_size: int
     fc_width: int
     num_classes: int
+    convolve: Callable[..., jax.Array] = convolve
 
     @nn.compact
     def __call__(self, images: jax.Array, labels: jax.Array) -> jax.Array:
         """[B, H, W, C] images and [B] labels to [B] logits: above 0 for real."""
-        maps = ConvPart(self.widths, self.kernel_size)(images)
+        part = ConvPart(self.widths, self.kernel_size, convolve=self.convolve)
+        maps = part(images)
         answers = Head((), self.kernel_size, self.fc_width, self.num_classes)(maps)
         return jnp.sum(answers * label_planes(labels, self.num_classes), axis=1)
 

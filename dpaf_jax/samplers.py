@@ -151,6 +151,8 @@ SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dp_merf': latent_sampler,
     'dp_gan': latent_sampler,
     'g_pate': g_pate_sampler,
+    'dpba_wgan': latent_sampler,
+    'gs_wgan': latent_sampler,
 }
 
 

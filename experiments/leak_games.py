@@ -33,7 +33,8 @@ from dpaf_jax.classifier import Classifier
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.methods import dpaf
 from dpaf_jax.networks import make_networks
-from dpaf_jax.privacy.plan import Mechanism
+from dpaf_jax.privacy import accounting, published
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.units import Units
 
 GUARANTEES = ('as_published', 'certified')
@@ -65,6 +66,24 @@ class Game:
     def mechanism(self) -> Mechanism:
         """conv1's."""
         return self.classifier.mechanism
+
+    @property
+    def plan(self) -> PrivacyPlan:
+        """Of the run."""
+        return self.classifier.plan
+
+    @property
+    def published(self) -> bool:
+        """Whether the paper's own algorithm is played against."""
+        return self.classifier.published
+
+    @property
+    def epsilon(self) -> float:
+        """Claimed by the paper's theorem, or certified, for conv1 alone."""
+        if self.published:
+            return published.epsilon([self.mechanism], self.plan.delta)
+        delta = self.plan.delta - self.plan.overflow_delta
+        return accounting.epsilon_pld(self.mechanism.event(), delta)
 
     def play(self, trials: int, is_in: bool, seed: int) -> np.ndarray:
         """Trains from the start, many times.

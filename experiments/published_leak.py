@@ -49,7 +49,7 @@ class Outcome:
     Attributes:
         game: its name.
         guarantee: 'as_published' or 'certified'.
-        epsilon1: claimed by the paper's theorem, or certified, for conv1 alone.
+        epsilon1: claimed by the paper's theorem, or certified, for what is attacked.
         lower_bound: on epsilon.
         largest_bound: what so many trials could have shown at most.
         trials: on either side.
@@ -71,14 +71,14 @@ def attack(game: Any, trials: int, alpha: float, seed: int = 0) -> Outcome:
     """Plays a game and bounds epsilon from below.
 
     Args:
-        game: of leak_games.
+        game: of leak_games, or with the same fields.
         trials: on either side.
         alpha: chance that the bound is wrong.
         seed: of all coins.
     """
     from dpaf_jax.auditing.bounds import epsilon_lower_bound, largest_bound
 
-    plan, m = game.classifier.plan, game.mechanism
+    plan, m = game.plan, game.mechanism
     played = [
         game.play(number, is_in, 4 * seed + i)
         for i, (number, is_in) in enumerate(
@@ -88,8 +88,8 @@ def attack(game: Any, trials: int, alpha: float, seed: int = 0) -> Outcome:
     out, in_ = (game.score(moves, *played[:2]) for moves in played[2:])
     return Outcome(
         game=game.name,
-        guarantee='as_published' if game.classifier.published else 'certified',
-        epsilon1=_epsilon1(game),
+        guarantee='as_published' if game.published else 'certified',
+        epsilon1=game.epsilon,
         lower_bound=epsilon_lower_bound(in_, out, alpha, plan.delta),
         largest_bound=largest_bound(trials, alpha, plan.delta),
         trials=trials,
@@ -97,15 +97,6 @@ def attack(game: Any, trials: int, alpha: float, seed: int = 0) -> Outcome:
         sampling_prob=m.sampling_prob,
         steps=m.steps,
     )
-
-
-def _epsilon1(game: Any) -> float:
-    from dpaf_jax.privacy import accounting, published
-
-    plan, m = game.classifier.plan, game.mechanism
-    if game.classifier.published:
-        return published.epsilon([m], plan.delta)
-    return accounting.epsilon_pld(m.event(), plan.delta - plan.overflow_delta)
 
 
 def table(outcomes: Sequence[Outcome]) -> str:

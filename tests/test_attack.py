@@ -29,7 +29,9 @@ def images(number, seed):
 
 
 def target(folder, synthetic):
-    return Target(synthetic, images(NUMBER, 1), images(2 * NUMBER, 2), PRIVACY, folder)
+    labels = np.arange(NUMBER, dtype=np.int32) % 10
+    members = images(NUMBER, 1)
+    return Target(synthetic, members, labels, images(2 * NUMBER, 2), PRIVACY, folder)
 
 
 @pytest.fixture
@@ -193,7 +195,10 @@ def test_command_prints_figures_and_where_they_are(workdir):
     ('args', 'message'),
     [
         ((), 'are needed'),
-        (('--attack=guess', '--workdir=x'), 'Choose membership or memorisation'),
+        (
+            ('--attack=guess', '--workdir=x'),
+            'Choose membership or memorisation or gradient_inversion',
+        ),
         (('--attack=membership', '--workdir=nowhere'), 'holds no release'),
     ],
 )

@@ -1,9 +1,6 @@
 """DP-GAN: clipped pairs, noise of the plan, and a generator that sees no real image."""
 
-import dataclasses
-import functools
 import math
-import tempfile
 from unittest import mock
 
 import dp_accounting
@@ -12,19 +9,28 @@ import numpy as np
 import optax
 import pytest
 import tiny
+from adversaries import (
+    assert_close,
+    moves,
+    noise_of_a_step,
+    some_units,
+    states_of,
+    summed,
+    trained,
+    unclipped,
+)
 from scipy import stats
 
-from dpaf_jax import parallel
-from dpaf_jax.auditing import canaries, mechanisms
+from dpaf_jax import adversarial, parallel
+from dpaf_jax.auditing import adversarial as auditing
+from dpaf_jax.auditing import mechanisms
 from dpaf_jax.auditing.findings import run_checks
 from dpaf_jax.auditing.mechanisms import MechanismAudit
-from dpaf_jax.auditing.rehearsal import wild_state
 from dpaf_jax.errors import UserError
 from dpaf_jax.methods import dp_gan, dp_gan_audit
-from dpaf_jax.methods.dp_gan import DpGan, DpGanPhase
+from dpaf_jax.methods.dp_gan import DpGan
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
-from dpaf_jax.run import Run
 
 SMALL = {'method': 'dp_gan', 'dp_gan__l2_clip_norm': 0.02}
 DEVICES = [1, 8]
@@ -84,52 +90,6 @@ def test_without_privacy_nothing_is_clipped_or_noised():
 # --- sensitivity ----------------------------------------------------------------------
 
 
-def states_of(gan):
-    """Parameters up to 30 times as large as at the start."""
-    shapes = jax.eval_shape(gan.init, jax.random.key(0))
-    return [wild_state(shapes, ['discriminator', 'generator'], i) for i in range(4)]
-
-
-def some_units(gan, number=8):
-    images = canaries.extremes(gan.config.data, number)
-    return canaries.units(images, gan.config.data, (number, 1))
-
-
-@functools.cache
-def _query(gan, number):
-    def query(state, units):
-        return gan.query(state, units, jax.random.key(3, impl='rbg'))
-
-    return parallel.pmapped(query, jax.local_devices()[:number])
-
-
-def summed(gan, number, state, units):
-    """The sum over devices as one float64 vector, exact where it lies on a grid."""
-    devices = jax.local_devices()[:number]
-    dealt = type(units)(*(np.stack(np.split(x, number)) for x in units))
-    made = _query(gan, number)(parallel.replicate(state, devices), dealt)
-    return tiny.vector(parallel.unreplicate(made))
-
-
-def moves(gan, number):
-    units, far = some_units(gan), []
-    for state in states_of(gan):
-        whole = summed(gan, number, state, units)
-        for i in range(len(units.labels)):
-            absent = np.zeros_like(units.is_padding_example)
-            absent[i] = True
-            without = units._replace(is_padding_example=absent)
-            far.append(np.linalg.norm(whole - summed(gan, number, state, without)))
-    return np.array(far)
-
-
-def unclipped(gan):
-    loose = dataclasses.replace(gan.mechanism, l2_sensitivity=math.inf)
-    return dataclasses.replace(
-        gan, plan=dataclasses.replace(gan.plan, mechanisms=(loose,))
-    )
-
-
 @pytest.mark.parametrize('number', DEVICES)
 def test_one_record_moves_the_sum_by_at_most_the_clip_bound(number):
     gan = gan_of(number)
@@ -166,7 +126,9 @@ def test_a_pair_has_a_real_for_one_and_a_fake_for_zero():
     images = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 1)).astype(np.float32)
     label = np.int32(2)
     loss = gan.pair_loss(state.discriminator, dp_gan.Pair(*images, label))
-    real, fake = gan.discriminator.apply(state.discriminator, images, np.full(2, 2))
+    real, fake = gan.adversaries.discriminator.apply(
+        state.discriminator, images, np.full(2, 2)
+    )
     assert loss == pytest.approx(np.logaddexp(0, -real) + np.logaddexp(0, fake))
 
 
@@ -175,19 +137,8 @@ def test_a_pair_has_a_real_for_one_and_a_fake_for_zero():
 
 @pytest.mark.parametrize('number', DEVICES)
 def test_a_step_adds_the_plans_noise_once(number):
-    with mock.patch.object(dp_gan, 'make_optimizer', lambda *_: optax.sgd(1.0)):
-        gan = gan_of(number, 1.3, dp_gan__fc_width=40)
-        devices = jax.local_devices()[:number]
-        units = some_units(gan)
-        units.is_padding_example[:] = True
-        dealt = type(units)(*(np.stack(np.split(x, number)) for x in units))
-        state = jax.device_get(gan.init(jax.random.key(0)))
-        keys = tiny.keys().noise('discriminator', 0), tiny.keys().public('step', 0)
-        step = parallel.pmapped(gan.discriminator_step, devices)
-        placed, key, public = parallel.replicate((state, *keys), devices)
-        after, _ = step(placed, dealt, key, public)
-    moved = parallel.unreplicate(after).discriminator
-    noise = 8 * (tiny.vector(moved) - tiny.vector(state.discriminator)) / (1.3 * 0.02)
+    with mock.patch.object(adversarial, 'make_optimizer', lambda *_: optax.sgd(1.0)):
+        noise = noise_of_a_step(gan_of(number, 1.3, dp_gan__fc_width=40), number)
     square, n = np.sum(np.square(noise)), noise.size
     low, high = stats.chi2.ppf([5e-5, 1 - 5e-5], n)
     assert n > 600 and low < square < high
@@ -197,48 +148,22 @@ def test_a_step_adds_the_plans_noise_once(number):
 # --- training -------------------------------------------------------------------------
 
 
-@functools.cache
-def trained(unrolls=True, unrolled=2, **fields):
-    """(start, end) of a whole phase."""
-    config = settings(**fields)
-    run = tiny.run(tempfile.gettempdir(), config)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, 'unrolls', property(lambda self: unrolls))
-        patch.setattr(dp_gan, 'UNROLLED', unrolled)
-        phase = DpGanPhase(run, DpGan(config, run.plan, 1))
-        start = phase.init()
-        state, step = parallel.replicate(start, run.devices), 0
-        while step < phase.total_steps:
-            state, step, metrics = phase.window(state, step)
-            assert phase.charged(step) == {'discriminator': step}
-        assert set(metrics) == {
-            'noisy_gradient_norm',
-            'loss_generator',
-            'fakes_rejected',
-        }
-        return start, parallel.unreplicate(state)
-
-
-def assert_close(one, two):
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
-
-
 def test_unrolled_calls_equal_single_steps_and_a_scan():
-    start, end = trained()
+    start, end, metrics = trained(DpGan, settings())
+    assert set(metrics) == {'noisy_gradient_norm', 'loss_generator', 'fakes_rejected'}
     assert end.generator_steps == 2
     count = optax.tree_utils.tree_get(end.discriminator_optimizer, 'count')
     assert count == 8  # n_D for each generator step
     for name in ('discriminator', 'generator', 'average'):
         same = jax.tree.map(np.array_equal, getattr(start, name), getattr(end, name))
         assert not all(jax.tree.leaves(same))
-    assert_close(end, trained(unrolled=1)[1])
-    assert_close(end, trained(unrolls=False)[1])
+    assert_close(end, trained(DpGan, settings(), unrolled=1)[1])
+    assert_close(end, trained(DpGan, settings(), unrolls=False)[1])
 
 
 def test_the_generator_learns_to_please_the_discriminator():
     gan = gan_of(dp_gan__generator_learning_rate=0.02, dp_gan__generator_batch_size=64)
-    state = jax.device_get(gan.init(jax.random.key(0)))
+    state = jax.device_get(gan.adversaries.init(jax.random.key(0)))
     step = parallel.pmapped(gan.generator_step, jax.local_devices()[:1])
     placed, values = parallel.replicate(state, jax.local_devices()[:1]), []
     for t in range(20):
@@ -253,7 +178,7 @@ def test_the_generator_learns_to_please_the_discriminator():
 def audited(devices=(1,)):
     config = settings()
     plan = tiny.plan(config)
-    with mock.patch.object(dp_gan_audit, 'STATES', 2):
+    with mock.patch.object(auditing, 'STATES', 2):
         (target,) = dp_gan_audit.audit_targets(config, plan, devices)
     with mock.patch.object(mechanisms, 'SAMPLES', 100_000):
         checks = MechanismAudit(target, plan.delta, 300, 11).checks()

@@ -55,6 +55,15 @@ def config_dict(**fields: Any) -> ConfigDict:
     config.g_pate.update({'teachers': 8, 'batch_size': 3, 'width': 3, 'fc_width': 3})
     config.g_pate.update({'steps': 4, 'fakes': 6, 'projections': 2, 'bins': 4})
     config.g_pate.update({'threshold': 0.5, 'cell': 1})
+    small = (
+        'batch_size',
+        'width',
+        'fc_width',
+        'discriminator_steps',
+        'generator_steps',
+    )
+    for name in (*small, 'generator_batch_size'):
+        config.dpba_wgan[name] = config.gs_wgan[name] = config.dp_gan[name]
     config.dpgen.update(
         {'width': 2, 'max_width': 3, 'num_levels': 3, 'batch_size': 8, 'microbatch': 4}
     )
@@ -97,8 +106,16 @@ def plan(config: Config, noise_multiplier: float = 1.0) -> PrivacyPlan:
     def settle(mechanism: Any, *_: Any) -> Any:
         return dataclasses.replace(mechanism, noise_multiplier=noise_multiplier)
 
+    def settle_together(mechanisms: Any, *_: Any) -> Any:
+        scales = [m.noise_multiplier * noise_multiplier for m in mechanisms]
+        return [
+            dataclasses.replace(m, noise_multiplier=s)
+            for m, s in zip(mechanisms, scales, strict=True)
+        ]
+
     fast = {
         'calibrate': settle,
+        'calibrate_together': settle_together,
         'epsilon_pld': lambda event, delta: 1.0,
         'epsilon_rdp': lambda event, delta: 2.0,
     }

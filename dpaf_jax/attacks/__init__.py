@@ -4,6 +4,10 @@ Each looks at real images, so what it writes is not covered by any epsilon: it g
 `nonprivate/attacks/` of a run's folder and nowhere else.
 """
 
-from dpaf_jax.attacks import membership, memorisation
+from dpaf_jax.attacks import gradient_inversion, membership, memorisation
 
-ATTACKS = {'membership': membership, 'memorisation': memorisation}
+ATTACKS = {
+    'membership': membership,
+    'memorisation': memorisation,
+    'gradient_inversion': gradient_inversion,
+}

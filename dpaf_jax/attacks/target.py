@@ -30,6 +30,7 @@ class Target:
     Attributes:
         synthetic: [n, H, W, C] uint8, what the generator made.
         members: [N, H, W, C] uint8, the training images.
+        labels: [N] int32, theirs.
         non_members: [num_test, H, W, C] uint8, the held-out images.
         privacy: the content of the release's privacy.json.
         folder: where results go; in `nonprivate/`.
@@ -37,6 +38,7 @@ class Target:
 
     synthetic: np.ndarray
     members: np.ndarray
+    labels: np.ndarray
     non_members: np.ndarray
     privacy: dict[str, Any]
     folder: pathlib.Path
@@ -109,6 +111,7 @@ def open_target(
     return Target(
         synthetic=synthetic,
         members=real.images,
+        labels=real.labels,
         non_members=real.test_images,
         privacy=release.privacy,
         folder=paths.nonprivate / 'attacks',

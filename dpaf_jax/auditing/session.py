@@ -25,8 +25,10 @@ from dpaf_jax.methods import (
     dp_gan_audit,
     dp_merf_audit,
     dpaf_audit,
+    dpba_wgan_audit,
     dpgen_audit,
     g_pate_audit,
+    gs_wgan_audit,
 )
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan
@@ -37,6 +39,8 @@ AUDITS: dict[str, MethodAudit] = {
     'dp_merf': dp_merf_audit,
     'dp_gan': dp_gan_audit,
     'g_pate': g_pate_audit,
+    'dpba_wgan': dpba_wgan_audit,
+    'gs_wgan': gs_wgan_audit,
 }
 
 

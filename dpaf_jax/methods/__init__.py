@@ -3,7 +3,7 @@
 from types import ModuleType
 
 from dpaf_jax.errors import UserError
-from dpaf_jax.methods import dp_gan, dp_merf, dpaf, dpgen, g_pate
+from dpaf_jax.methods import dp_gan, dp_merf, dpaf, dpba_wgan, dpgen, g_pate, gs_wgan
 
 METHODS: dict[str, ModuleType] = {
     'dpaf': dpaf,
@@ -11,6 +11,8 @@ METHODS: dict[str, ModuleType] = {
     'dp_merf': dp_merf,
     'dp_gan': dp_gan,
     'g_pate': g_pate,
+    'dpba_wgan': dpba_wgan,
+    'gs_wgan': gs_wgan,
 }
 
 

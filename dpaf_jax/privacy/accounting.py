@@ -104,11 +104,45 @@ def calibrate(
     Raises:
         UserError: no noise meets the target, because the others exceed it.
     """
+    unit = dataclasses.replace(mechanism, noise_multiplier=1.0)
+    (settled,) = calibrate_together([unit], others, epsilon, delta)
+    return settled
+
+
+def calibrate_together(
+    mechanisms: Sequence[Mechanism],
+    others: Sequence[Mechanism],
+    epsilon: float,
+    delta: float,
+) -> list[Mechanism]:
+    """As `calibrate`, for mechanisms whose noise stands in given proportions.
+
+    Args:
+        mechanisms: their noise_multipliers are the proportions.
+        others: as in `calibrate`.
+        epsilon: as in `calibrate`.
+        delta: as in `calibrate`.
+
+    Returns:
+        `mechanisms`, all noise_multipliers times one factor of four significant digits.
+
+    Raises:
+        UserError: no factor meets the target.
+    """
+    names = ', '.join(m.name for m in mechanisms)
+
+    def scaled(factor: float) -> list[Mechanism]:
+        return [
+            dataclasses.replace(m, noise_multiplier=m.noise_multiplier * factor)
+            for m in mechanisms
+        ]
+
     fixed = dp_accounting.ComposedDpEvent([m.event() for m in others])
 
     def excess(accountant: dp_accounting.PrivacyAccountant, log_sigma: float) -> float:
         """Above 0 where too little noise: log of epsilon over its target."""
-        event = mechanism.event(math.exp(log_sigma))
+        events = [m.event() for m in scaled(math.exp(log_sigma))]
+        event = dp_accounting.ComposedDpEvent(events)
         spent = copy.deepcopy(accountant).compose(event).get_epsilon(delta)
         return math.log(max(spent, 1e-9) / epsilon)
 
@@ -119,7 +153,7 @@ def calibrate(
     if by_rdp(low) <= 0:
         raise UserError(
             'config.privacy.epsilon',
-            f'leaves {epsilon:g} to {mechanism.name}, which hardly any noise would spend',
+            f'leaves {epsilon:g} to {names}, which hardly any noise would spend',
             'Use at most about 100, or inf for a run without privacy',
         )
     upper = optimize.brentq(by_rdp, low, high, xtol=1e-3) if by_rdp(high) < 0 else high
@@ -128,7 +162,7 @@ def calibrate(
         if upper > high:
             raise UserError(
                 'config.privacy.budgets',
-                f'no noise on {mechanism.name} brings the total to epsilon {epsilon:g} '
+                f'no noise on {names} brings the total to epsilon {epsilon:g} '
                 f'at delta {delta:g}',
                 'Lower the fixed shares, the epochs or the batch sizes, or raise epsilon',
             )
@@ -138,8 +172,7 @@ def calibrate(
     root = optimize.brentq(by_pld, lower, upper, xtol=2e-4)
     while by_pld(root) > 0:
         root += 1e-4
-    sigma = _round_up_digits(math.exp(root))
-    return dataclasses.replace(mechanism, noise_multiplier=sigma)
+    return scaled(_round_up_digits(math.exp(root)))
 
 
 def _round_up_digits(sigma: float) -> float:

@@ -146,6 +146,50 @@ def _certified(
             settled.append(last)
     order = [m.name for m in mechanisms]
     settled.sort(key=lambda m: order.index(m.name))
+    return _composed(settled, beta, privacy, num_examples)
+
+
+def make_joint_plan(
+    mechanisms: Sequence[Mechanism], privacy: PrivacyConfig, num_examples: int
+) -> PrivacyPlan:
+    """Settles mechanisms that take the whole budget together, in given proportions.
+
+    Args:
+        mechanisms: their noise_multipliers are the proportions; their draws are dealt
+            alike, so all get the largest capacity among them.
+        privacy: the guarantee asked for; `budgets` is not read.
+        num_examples: N.
+
+    Returns:
+        A certified plan (none where epsilon is infinite).
+
+    Raises:
+        UserError: the budget cannot be met.
+    """
+    _warn_about_delta(privacy.delta, num_examples)
+    free = math.isinf(privacy.epsilon)
+    tail = privacy.delta * privacy.overflow_fraction
+    fitted = _fit(mechanisms, NO_NOISE_OVERFLOW if free else tail, num_examples)
+    largest = max(m.capacity for m in fitted)
+    fitted = [dataclasses.replace(m, capacity=largest) for m in fitted]
+    if free:
+        silent = [dataclasses.replace(m, noise_multiplier=0.0) for m in fitted]
+        return _plan(silent, NO_NOISE, privacy.delta, num_examples)
+    beta = sum(accounting.overflow_delta(m, num_examples) for m in fitted)
+    settled = accounting.calibrate_together(
+        fitted, (), privacy.epsilon, privacy.delta - beta
+    )
+    return _composed(settled, beta, privacy, num_examples)
+
+
+def _composed(
+    settled: Sequence[Mechanism],
+    beta: float,
+    privacy: PrivacyConfig,
+    num_examples: int,
+) -> PrivacyPlan:
+    """The certified plan of settled mechanisms, with its epsilon."""
+    delta = privacy.delta - beta
     plan = _plan(settled, CERTIFIED, privacy.delta, num_examples, overflow=beta)
     epsilon = accounting.epsilon_pld(plan_event(plan), delta)
     if epsilon > privacy.epsilon:

@@ -23,7 +23,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.privacy.exact import ExactSum
@@ -55,7 +54,7 @@ def gaussian(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def gaussian_units(
-    key: jax.Array, shape: tuple[int, ...], std_units: float
+    key: jax.Array, shape: tuple[int, ...], std_units: float | jax.Array
 ) -> jax.Array:
     """Normal noise on the integers; see the module for its law.
 
@@ -67,12 +66,12 @@ def gaussian_units(
     Returns:
         int32 array.
     """
-    scale = np.float32(std_units / math.sqrt(DRAWS) * (1 + EXCESS))
+    scale = jnp.float32(std_units / math.sqrt(DRAWS) * (1 + EXCESS))
     draws = jnp.round(_normals(key, (DRAWS, *shape)) * scale)
     return jnp.sum(draws.astype(jnp.int32), axis=0)
 
 
-def add_gaussian(sums: Any, key_data: jax.Array, noise_std: float) -> Any:
+def add_gaussian(sums: Any, key_data: jax.Array, noise_std: float | jax.Array) -> Any:
     """Adds independent Gaussian noise to every leaf of an already summed query.
 
     Guarantee: if one record moves the whole tree by at most s in l2 norm and noise_std
@@ -85,12 +84,14 @@ def add_gaussian(sums: Any, key_data: jax.Array, noise_std: float) -> Any:
             private.
         key_data: [2] uint32 of this mechanism and step alone; one draw covers all
             leaves, each coordinate from its own counter.
-        noise_std: standard deviation of each coordinate; 0 adds nothing.
+        noise_std: standard deviation of each coordinate; 0 adds nothing. A float32
+            scalar where it differs from step to step: the 2^-24 that it may be off by are
+            far less than `EXCESS`.
 
     Returns:
         The noisy tree of float32; from an `ExactSum` rounded to float32 afterwards.
     """
-    if noise_std == 0:
+    if not isinstance(noise_std, jax.Array) and noise_std == 0:
         return sums
     key = jax.random.wrap_key_data(key_data)
     if isinstance(sums, ExactSum):

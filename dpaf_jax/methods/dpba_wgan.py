@@ -1,0 +1,364 @@
+"""DPBA-WGAN: WGAN-GP with bilateral alternative noise of varying scale (Wu et al. 2023).
+
+Certified. The cost of one record is the distance D(fake) - D(real) to a fake of its own
+label, and the penalty on the interpolate of the two. Its gradient is one vector, clipped
+and summed with those of the others, and the noise is added to the sum. Bilateral alternation:
+a public coin picks which of the two terms a record's gradient is of, with twice its
+weight. Dynamic noise: sigma_t is one of a few values between the least and `noise_ratio`
+times it, drawn with public coins when the plan is made, and charged as drawn: a mechanism
+for each value.
+
+As published (Algorithms 1 and 2), nothing is certified: noise multiplies the distances
+and is added to the penalties, where it has no gradient; nothing bounds an example's own.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpaf_jax import parallel
+from dpaf_jax.adversarial import AdversarialState, Adversaries, Metrics
+from dpaf_jax.adversarial_phase import AdversarialPhase
+from dpaf_jax.config import Config, DpbaWganConfig
+from dpaf_jax.errors import UserError
+from dpaf_jax.networks import to_float
+from dpaf_jax.privacy.budgets import make_joint_plan
+from dpaf_jax.privacy.clipping import clipped_gradient_sum
+from dpaf_jax.privacy.exact import Grid
+from dpaf_jax.privacy.keys import RunKeys, public_key
+from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
+from dpaf_jax.run import Run
+from dpaf_jax.units import Units
+from dpaf_jax.wgan import Trio, distance, gradient_penalty, make_critic
+
+PUBLISHED_REASON = (
+    "noise multiplies the critic's scores or is added where it has no gradient, and "
+    'nothing bounds the gradient of an example'
+)
+
+
+def plan(config: Config, num_examples: int) -> PrivacyPlan:
+    """The privacy plan of a run; looks at no image.
+
+    Args:
+        config: typed and checked.
+        num_examples: N, public.
+
+    Returns:
+        Mechanisms 'critic_0', ..., one for each noise scale that is drawn at all;
+        `as_published`, one without a guarantee and the epsilon of the paper's equation 14.
+
+    Raises:
+        UserError: the settings do not fit N, or the budget.
+    """
+    wgan = config.dpba_wgan
+    if wgan.batch_size > num_examples:
+        raise UserError(
+            'config.dpba_wgan.batch_size',
+            f'asks for {wgan.batch_size} images a step of only {num_examples}',
+            'Lower it',
+        )
+    if _published(config):
+        return _published_plan(config, num_examples)
+    no_clip = math.isinf(config.privacy.epsilon)
+    counts = np.bincount(scale_of_step(wgan), minlength=wgan.noise_levels)
+    mechanisms = [
+        Mechanism(
+            name=f'critic_{i}',
+            kind='sum of clipped gradients, one per record with its fake and interpolate',
+            sampling_prob=wgan.batch_size / num_examples,
+            l2_sensitivity=math.inf if no_clip else wgan.l2_clip_norm,
+            steps=int(counts[i]),
+            expected_batch_size=float(wgan.batch_size),
+            capacity=wgan.batch_size,
+            noise_multiplier=scale,
+        )
+        for i, scale in enumerate(noise_scales(wgan))
+        if counts[i]
+    ]
+    return make_joint_plan(mechanisms, config.privacy, num_examples)
+
+
+def noise_scales(wgan: DpbaWganConfig) -> list[float]:
+    """The values that sigma_t may take, over the least: geometric, public."""
+    intervals = max(1, wgan.noise_levels - 1)
+    return [wgan.noise_ratio ** (i / intervals) for i in range(wgan.noise_levels)]
+
+
+def scale_of_step(wgan: DpbaWganConfig) -> np.ndarray:
+    """[T] int: which of `noise_scales` each critic step has.
+
+    The coins are public and the same in every run, so that anybody can rebuild the plan
+    from the config; a bit generator's raw stream does not change between versions.
+    """
+    steps = wgan.generator_steps * wgan.discriminator_steps
+    coins = np.random.Philox(key=0).random_raw(steps)
+    return (coins % np.uint64(wgan.noise_levels)).astype(np.int64)
+
+
+def _published(config: Config) -> bool:
+    finite = math.isfinite(config.privacy.epsilon)
+    return config.privacy.guarantee == 'as_published' and finite
+
+
+def _published_plan(config: Config, num_examples: int) -> PrivacyPlan:
+    """The noise that equation 14 asks for, with sensitivity 2C/B and alpha = 2, its best.
+
+    The interval of scales begins there: the paper has one sigma in the equation.
+    """
+    wgan, privacy = config.dpba_wgan, config.privacy
+    steps = wgan.generator_steps * wgan.discriminator_steps
+    rate = wgan.batch_size / num_examples
+    composed = math.sqrt(2 * steps * math.log(1 / privacy.delta))
+    cost = Mechanism(
+        name='cost',
+        kind="critic's cost of a batch, each term times or plus noise",
+        sampling_prob=rate,
+        l2_sensitivity=2 * wgan.cost_clip / wgan.batch_size,
+        steps=steps,
+        expected_batch_size=float(wgan.batch_size),
+        capacity=wgan.batch_size,
+        noise_multiplier=math.sqrt(2 * rate * composed / privacy.epsilon),
+    )
+    return PrivacyPlan(
+        mechanisms=(cost,),
+        guarantee=f'none (as published: {PUBLISHED_REASON})',
+        epsilon=None,
+        epsilon_rdp=None,
+        claimed_epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        overflow_delta=0.0,
+        num_examples=num_examples,
+    )
+
+
+def train(run: Run) -> Any:
+    """Trains both networks in turn; returns the average of the generator's parameters."""
+    method = DpbaWgan(run.config, run.plan, len(run.devices))
+    return run.train(AdversarialPhase(run, method)).average
+
+
+class WeightedTrio(NamedTuple):
+    """A record's trio, and what its two terms count.
+
+    Attributes:
+        trio: images and label.
+        distance, penalty: float32 scalars.
+    """
+
+    trio: Trio
+    distance: jax.Array
+    penalty: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class DpbaWgan:
+    """The static part; its methods are pure functions of arrays."""
+
+    config: Config
+    plan: PrivacyPlan
+    num_devices: int
+
+    @property
+    def settings(self) -> DpbaWganConfig:
+        """The method's fields."""
+        return self.config.dpba_wgan
+
+    @property
+    def adversaries(self) -> Adversaries:
+        """Critic and generator."""
+        critic = make_critic(self.config, self.settings)
+        return Adversaries(self.config, self.settings, critic, self.num_devices)
+
+    @property
+    def published(self) -> bool:
+        """Whether the paper's own algorithm runs."""
+        return _published(self.config)
+
+    @functools.cached_property
+    def _mechanism_of_step(self) -> np.ndarray:
+        """[T] int: place in the plan of each step's mechanism."""
+        scale = scale_of_step(self.settings)
+        if self.published:
+            return np.zeros_like(scale)
+        return np.unique(scale, return_inverse=True)[
+            1
+        ]  # the plan leaves out unused ones
+
+    @property
+    def grid(self) -> Grid | None:
+        """One grid for all steps: the coarsest, which the largest noise fits."""
+        grids = [m.grid for m in self.plan.mechanisms]
+        return max((g for g in grids if g), key=lambda g: g.spacing, default=None)
+
+    def mechanism_at(self, step: int) -> Mechanism:
+        """See `adversarial_phase.Method`."""
+        return self.plan.mechanisms[self._mechanism_of_step[step]]
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        """See `run.Phase`."""
+        done = self._mechanism_of_step[:step]
+        counts = np.bincount(done, minlength=len(self.plan.mechanisms))
+        names = [m.name for m in self.plan.mechanisms]
+        return dict(zip(names, map(int, counts), strict=True))
+
+    def draw(self, keys: RunKeys, number: int, step: int) -> Draw:
+        """A Poisson sample; as published, a batch of a shuffled epoch."""
+        mechanism = self.mechanism_at(step)
+        if self.published:
+            size = self.settings.batch_size
+            return shuffled_batches(number, size, mechanism.name, keys, step)
+        return poisson_draw(mechanism, number, keys, step)
+
+    # --- critic -----------------------------------------------------------------
+
+    def trios(self, state: AdversarialState, units: Units, key: jax.Array) -> Trio:
+        """This device's [U] records with fakes and interpolates from public coins."""
+        units = units.without_padding()
+        labels = units.labels[:, 0]
+        key_z, key_mix = jax.random.split(key)
+        return Trio(
+            real=to_float(units.images[:, 0]),
+            fake=self.adversaries.paired_fakes(state.generator, labels, key_z),
+            label=labels,
+            mix=self._mix(key_mix, len(labels)),
+        )
+
+    def _mix(self, key: jax.Array, number: int) -> jax.Array:
+        if self.published:  # 'a random number', for the whole batch
+            return jnp.broadcast_to(jax.random.uniform(key), (number,))
+        mix: jax.Array = self.adversaries.coins(jax.random.uniform, key, number)
+        return mix
+
+    def weights(self, number: int, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """[U] weights of the distances and of the penalties: public coins."""
+        penalty = jnp.full(number, self.settings.penalty_weight)
+        if not self.settings.alternate:
+            return jnp.ones(number), penalty
+        heads = self.adversaries.coins(_toss, key, number)
+        return jnp.where(heads, 2.0, 0.0), jnp.where(heads, 0.0, 2 * penalty)
+
+    def cost(self, params: Any, unit: WeightedTrio) -> jax.Array:
+        """A record's cost: the weighted sum of its two terms."""
+        critic = self.adversaries.discriminator
+        return unit.distance * distance(
+            critic, params, unit.trio
+        ) + unit.penalty * gradient_penalty(critic, params, unit.trio)
+
+    def query(self, state: AdversarialState, units: Units, key: jax.Array) -> Any:
+        """The pre-noise sum of clipped gradients over all devices.
+
+        Sensitivity: `l2_clip_norm`. A unit's gradient depends on its record, its own
+        public coins, and on parameters that noisy outputs have made.
+
+        Args:
+            state: gives both networks.
+            units: singletons.
+            key: of the public coins, equal on all devices.
+        """
+        key_trio, key_weights = jax.random.split(key)
+        trios = self.trios(state, units, key_trio)
+        summed = clipped_gradient_sum(
+            self.cost,
+            state.discriminator,
+            WeightedTrio(trios, *self.weights(len(trios.label), key_weights)),
+            units.is_padding_example[:, 0],
+            l2_clip_norm=self.plan.mechanisms[0].l2_sensitivity,
+            grid=self.grid,
+        )
+        return parallel.total(summed)
+
+    def discriminator_step(
+        self,
+        state: AdversarialState,
+        units: Units,
+        noise_key: jax.Array,
+        key: jax.Array,
+        noise_std: jax.Array,
+    ) -> tuple[AdversarialState, Metrics]:
+        """One update of the critic; the divisor is public.
+
+        Args:
+            state: before.
+            units: this device's share of a draw.
+            noise_key: [2] uint32 of this step alone.
+            key: [4] uint32 of public coins.
+            noise_std: of this step's mechanism.
+        """
+        if self.published:
+            noisy = self.published_query(
+                state, units, noise_key, public_key(key), noise_std
+            )
+        else:
+            summed = self.query(state, units, public_key(key))
+            noisy = add_gaussian(summed, noise_key, noise_std)
+        size = self.settings.batch_size
+        gradient = jax.tree.map(lambda g: g / size, noisy)
+        return self.adversaries.update_discriminator(state, gradient)
+
+    def published_query(
+        self,
+        state: AdversarialState,
+        units: Units,
+        noise_key: jax.Array,
+        key: jax.Array,
+        noise_std: jax.Array,
+    ) -> Any:
+        """The gradient of the noisy cost as printed, summed over the batch.
+
+        Algorithm 1, lines 6-12, with Algorithm 2's noise: for each example a coin picks
+        the term that is disturbed, by a normal draw whose scale is uniform between
+        sigma and noise_ratio * sigma. The distance is multiplied by it (its mean is 1,
+        which is not in print: a mean of 0 would leave nothing to learn); to the clipped
+        penalty it is added (line 10).
+        """
+        trios, wgan = self.trios(state, units, key), self.settings
+        coin, width, normal = jax.random.split(jax.random.wrap_key_data(noise_key), 3)
+        number = len(trios.label)
+        first = self.adversaries.coins(_toss, coin, number)
+        spread = self.adversaries.coins(jax.random.uniform, width, number)
+        noise = self.adversaries.coins(jax.random.normal, normal, number)
+        noise *= noise_std * (1 + (wgan.noise_ratio - 1) * spread)
+        times = jnp.where(first, 1 + noise, 1.0)
+        plus = jnp.where(first, 0.0, wgan.penalty_weight * noise)
+        present = ~units.is_padding_example[:, 0]
+
+        def noisy_cost(params: Any) -> jax.Array:
+            cost = jax.vmap(self.published_cost, (None, 0, 0))
+            each = cost(params, trios, (times, jnp.ones(number))) + plus
+            return jnp.sum(jnp.where(present, each, 0.0))
+
+        return parallel.total(jax.grad(noisy_cost)(state.discriminator))
+
+    def published_cost(
+        self, params: Any, trio: Trio, times: tuple[Any, Any]
+    ) -> jax.Array:
+        """One example's distance and clipped, weighted penalty, each times a factor."""
+        critic, wgan = self.adversaries.discriminator, self.settings
+        steep = jnp.minimum(gradient_penalty(critic, params, trio), wgan.cost_clip)
+        apart = distance(critic, params, trio)
+        return times[0] * apart + times[1] * wgan.penalty_weight * steep
+
+    # --- generator --------------------------------------------------------------
+
+    def generator_step(
+        self, state: AdversarialState, key_data: jax.Array
+    ) -> tuple[AdversarialState, Metrics]:
+        """One update by -D on fakes: post-processing."""
+        return self.adversaries.update_generator(state, key_data, _told)
+
+
+def _told(answers: jax.Array) -> Mapping[str, jax.Array]:
+    return {'loss_generator': -answers}
+
+
+def _toss(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return jax.random.bernoulli(key, shape=shape)

@@ -1,0 +1,27 @@
+"""DPBA-WGAN for the audit."""
+
+from collections.abc import Sequence
+
+from dpaf_jax.auditing import adversarial
+from dpaf_jax.auditing.target import AuditTarget, Trace
+from dpaf_jax.config import Config
+from dpaf_jax.methods.dpba_wgan import DpbaWgan
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import PrivacyPlan
+
+
+def audit_targets(
+    config: Config, plan: PrivacyPlan, devices: Sequence[int]
+) -> list[AuditTarget]:
+    """The critic at each noise level; `devices`: numbers of devices."""
+    return adversarial.audit_targets(DpbaWgan, config, plan, devices)
+
+
+def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
+    """The coins of a run of this plan."""
+    return adversarial.trace(DpbaWgan, config, plan, keys)
+
+
+def shrink(config: Config, num_examples: int) -> Config:
+    """The same kind of run on 8 x 8 images, with thin networks and a few steps."""
+    return adversarial.shrink(config, num_examples)

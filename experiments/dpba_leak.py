@@ -1,0 +1,234 @@
+"""The published DPBA-WGAN leaks more than its claimed epsilon; the certified one does not.
+
+    python -m experiments.dpba_leak --out=leak
+
+One game against the package's own critic step: is a record among the data, or is it empty?
+The adversary knows all other records, the parameters and the public coins (latent draws,
+interpolates), and sees one update of the critic: the gradient that line 13 of the
+paper's Algorithm 1 calls differentially private. As published, the noise multiplies
+each record's gradient, so the update lies in the space that the known gradients span, plus a
+known part, whatever the noise. A record that takes part leaves that space; one that does
+not, does not. Certified, he looks along the record's own clipped gradient.
+
+Prints a lower bound on epsilon, at 99.9 % confidence for all games together, beside the
+epsilon of the whole training; writes dpba_leak.json. Exit status 1 if the certified mode
+was caught.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import app, flags
+from jax.flatten_util import ravel_pytree
+
+from configs import default
+from dpaf_jax import parallel
+from dpaf_jax.auditing import canaries
+from dpaf_jax.auditing.rehearsal import wild_state
+from dpaf_jax.command import fail, parse, prepare_jax
+from dpaf_jax.config import from_config_dict
+from dpaf_jax.methods import dpba_wgan
+from dpaf_jax.methods.dpba_wgan import DpbaWgan
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.units import Units
+from experiments.published_leak import CONFIDENCE, EXIT_CAUGHT, attack, table
+
+GUARANTEES = ('as_published', 'certified')
+EPSILON = 1.0
+NUMBER = 16  # records, all in every batch
+CHUNK = 50  # trials side by side
+
+_OUT = flags.DEFINE_string(
+    'out', None, 'Folder for dpba_leak.json.', allow_override=True
+)
+_TRIALS = flags.DEFINE_integer(
+    'trials',
+    1000,
+    'Steps on either side of each game.',
+    lower_bound=10,
+    allow_override=True,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DirectionGame:
+    """Two neighbouring data sets and one critic step on one of them.
+
+    Attributes:
+        method: with its plan; as published or certified.
+        units: [NUMBER, 1] records; the first is the one in question.
+        state: public.
+    """
+
+    method: DpbaWgan
+    units: Units
+    state: Any
+    name: str = 'direction'
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """Of the first step."""
+        return self.method.mechanism_at(0)
+
+    @property
+    def plan(self) -> PrivacyPlan:
+        """Of the whole training."""
+        return self.method.plan
+
+    @property
+    def published(self) -> bool:
+        """Whether the paper's own algorithm is played against."""
+        return self.method.published
+
+    @property
+    def epsilon(self) -> float:
+        """Claimed, or certified, for the whole training."""
+        claimed = self.plan.claimed_epsilon if self.published else self.plan.epsilon
+        assert claimed is not None
+        return claimed
+
+    def play(self, trials: int, is_in: bool, seed: int) -> np.ndarray:
+        """[trials, P] gradients that the critic is updated by, times the batch size."""
+        coins = np.random.default_rng([seed, int(is_in)])
+        units = self._with(is_in)
+        made = []
+        for _ in range(0, trials, CHUNK):
+            keys = coins.integers(2**32, size=(1, CHUNK, 2), dtype=np.uint32)
+            made.append(np.asarray(self._steps(units, keys)[0]))
+        return np.concatenate(made)[:trials]
+
+    def _with(self, is_in: bool) -> Units:
+        absent = np.zeros_like(self.units.is_padding_example)
+        absent[0] = not is_in
+        return self.units._replace(is_padding_example=absent)
+
+    @functools.cached_property
+    def _steps(self) -> Callable[..., Any]:
+        method, std = self.method, jnp.float32(self.mechanism.noise_std)
+
+        def step(units: Units, key: jax.Array) -> jax.Array:
+            after, _ = method.discriminator_step(self.state, units, key, PUBLIC, std)
+            # Adam's first moment is half of the gradient: nothing hides behind it.
+            moment = after.discriminator_optimizer[0].mu
+            return 2 * NUMBER * ravel_pytree(moment)[0]
+
+        # An axis of one device in front, for the sums over devices.
+        of_trials = jax.vmap(step, in_axes=(None, 0))
+        return jax.jit(jax.vmap(of_trials, (None, 0), axis_name=parallel.AXIS))
+
+    def score(self, seen: np.ndarray, _: np.ndarray, __: np.ndarray) -> np.ndarray:
+        """[trials]: how much of the record there is in what was seen."""
+        if not self.published:
+            alone = self._exact(self._with(True)) - self._exact(self._with(False))
+            rest = seen - self._exact(self._with(False))
+            return rest @ alone / np.linalg.norm(alone)
+        distances, penalties = self._terms
+        rest = seen - penalties[1:].sum(axis=0)  # of the others: known, without noise
+        basis = np.linalg.svd(distances[1:], full_matrices=False)[2]
+        record = distances[0] + penalties[0]
+        leaving = record - (record @ basis.T) @ basis
+        return np.abs(rest @ leaving) / np.linalg.norm(leaving)
+
+    def _exact(self, units: Units) -> np.ndarray:
+        """The certified query without noise: what the adversary computes of known records."""
+        exact = jax.tree.map(lambda leaf: leaf[0], self._query(units)).rounded()
+        return np.asarray(ravel_pytree(exact)[0], np.float64)
+
+    @functools.cached_property
+    def _query(self) -> Callable[..., Any]:
+        def query(_: jax.Array, units: Units) -> Any:
+            key = jax.random.wrap_key_data(PUBLIC, impl='rbg')
+            return self.method.query(self.state, units, key)
+
+        on_a_device = jax.vmap(query, (0, None), axis_name=parallel.AXIS)
+        return functools.partial(jax.jit(on_a_device), jnp.zeros(1))
+
+    @functools.cached_property
+    def _terms(self) -> tuple[np.ndarray, np.ndarray]:
+        """[NUMBER, P] gradients of the distances and of the weighted penalties."""
+        plain = DpbaWgan(self.method.config, self.plan, 1)
+
+        def terms(_: jax.Array) -> Any:
+            key = jax.random.wrap_key_data(PUBLIC, impl='rbg')
+            trios = plain.trios(self.state, self.units, key)
+            return [
+                jax.vmap(jax.grad(plain.published_cost), (None, 0, None))(
+                    self.state.discriminator, trios, factors
+                )
+                for factors in ((1.0, 0.0), (0.0, 1.0))
+            ]
+
+        found = jax.jit(jax.vmap(terms, axis_name=parallel.AXIS))(jnp.zeros(1))
+        rows = [
+            np.concatenate([np.reshape(x[0], (NUMBER, -1)) for x in leaves], axis=1)
+            for leaves in map(jax.tree.leaves, found)
+        ]
+        return rows[0].astype(np.float64), rows[1].astype(np.float64)
+
+
+PUBLIC = jnp.arange(4, dtype=jnp.uint32)
+
+
+def direction(guarantee: str, epsilon: float) -> DirectionGame:
+    """The game at one epsilon, with the smallest networks on made-up images."""
+    fields = {
+        'method': 'dpba_wgan',
+        'data.image_size': 8,
+        'data.num_classes': 2,
+        'data.num_examples': NUMBER,
+        'networks.layers': 'C1-C1-x',
+        'networks.generator_width': 2,
+        'networks.z_dim': 4,
+        'privacy.guarantee': guarantee,
+        'privacy.epsilon': epsilon,
+        'dpba_wgan.batch_size': NUMBER,
+        'dpba_wgan.discriminator_steps': 1,
+        'dpba_wgan.generator_steps': 100,
+        'dpba_wgan.width': 4,
+        'dpba_wgan.fc_width': 8,
+    }
+    made = default.get_config()
+    made.update_from_flattened_dict(fields)
+    config = from_config_dict(made)
+    plan = dpba_wgan.plan(config, NUMBER)
+    method = DpbaWgan(config, plan, 1)
+    images = canaries.noise_images(config.data, NUMBER, seed=0)
+    units = canaries.units(images, config.data, (NUMBER, 1))
+    shapes = jax.eval_shape(method.adversaries.init, jax.random.key(0))
+    state = wild_state(shapes, ['discriminator', 'generator'], 0)
+    return DirectionGame(method, units, state)
+
+
+def main(argv: Sequence[str]) -> None:
+    """The command."""
+    if len(argv) > 1 or _OUT.value is None:
+        fail('give --out=<folder>; see python -m experiments.dpba_leak --help')
+    prepare_jax()
+    from dpaf_jax.workdir import write_json
+
+    alpha = (1 - CONFIDENCE) / len(GUARANTEES)
+    outcomes = [
+        attack(direction(guarantee, EPSILON), _TRIALS.value, alpha)
+        for guarantee in GUARANTEES
+    ]
+    print(table(outcomes))
+    content = {
+        'confidence': CONFIDENCE,
+        'attacks': [dataclasses.asdict(outcome) for outcome in outcomes],
+    }
+    write_json(pathlib.Path(_OUT.value) / 'dpba_leak.json', content)
+    caught = any(
+        o.lower_bound > o.epsilon1 for o in outcomes if o.guarantee == 'certified'
+    )
+    sys.exit(EXIT_CAUGHT if caught else 0)
+
+
+if __name__ == '__main__':
+    app.run(main, flags_parser=parse)

@@ -1,0 +1,113 @@
+"""What the tests of the adversarial methods share: neighbours, and whole phases."""
+
+import dataclasses
+import functools
+import math
+import tempfile
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from dpaf_jax import adversarial_phase, parallel
+from dpaf_jax.adversarial_phase import AdversarialPhase
+from dpaf_jax.auditing import canaries
+from dpaf_jax.auditing.rehearsal import wild_state
+from dpaf_jax.run import Run
+
+
+def states_of(method, number=4):
+    """Parameters up to 30 times as large as at the start."""
+    shapes = jax.eval_shape(method.adversaries.init, jax.random.key(0))
+    wild = ['discriminator', 'generator']
+    return [wild_state(shapes, wild, i) for i in range(number)]
+
+
+def some_units(method, number=8):
+    images = canaries.extremes(method.config.data, number)
+    return canaries.units(images, method.config.data, (number, 1))
+
+
+def deal(units, number):
+    return type(units)(*(np.stack(np.split(x, number)) for x in units))
+
+
+@functools.cache
+def _query(method, number):
+    def query(state, units):
+        return method.query(state, units, jax.random.key(3, impl='rbg'))
+
+    return parallel.pmapped(query, jax.local_devices()[:number])
+
+
+def summed(method, number, state, units):
+    """The sum over devices as one float64 vector, exact where it lies on a grid."""
+    placed = parallel.replicate(state, jax.local_devices()[:number])
+    made = _query(method, number)(placed, deal(units, number))
+    return tiny.vector(parallel.unreplicate(made))
+
+
+def moves(method, number):
+    """How far leaving out one record moves the sum, by state and record."""
+    units, far = some_units(method), []
+    for state in states_of(method):
+        whole = summed(method, number, state, units)
+        for i in range(len(units.labels)):
+            absent = np.zeros_like(units.is_padding_example)
+            absent[i] = True
+            without = units._replace(is_padding_example=absent)
+            far.append(np.linalg.norm(whole - summed(method, number, state, without)))
+    return np.array(far)
+
+
+def unclipped(method):
+    """The same without a clip: the planted fault."""
+    loose = [
+        dataclasses.replace(m, l2_sensitivity=math.inf) for m in method.plan.mechanisms
+    ]
+    plan = dataclasses.replace(method.plan, mechanisms=tuple(loose))
+    return dataclasses.replace(method, plan=plan)
+
+
+def noise_of_a_step(method, number, step=0):
+    """What a step on an empty draw releases, over its mechanism's standard deviation.
+
+    The optimiser must be plain descent at rate 1.
+    """
+    devices, units = jax.local_devices()[:number], some_units(method)
+    units.is_padding_example[:] = True
+    state = jax.device_get(method.adversaries.init(jax.random.key(0)))
+    m = method.mechanism_at(step)
+    keys = tiny.keys().noise(m.name, step), tiny.keys().public('step', step)
+    placed, *coins = parallel.replicate(
+        (state, *keys, np.float32(m.noise_std)), devices
+    )
+    step_fn = parallel.pmapped(method.discriminator_step, devices)
+    after, _ = step_fn(placed, deal(units, number), *coins)
+    moved = tiny.vector(parallel.unreplicate(after).discriminator)
+    noise = m.expected_batch_size * (moved - tiny.vector(state.discriminator))
+    return noise / m.noise_std
+
+
+def trained(method_of, config, unrolls=True, unrolled=2):
+    """(start, end, metrics) of a whole phase."""
+    run = tiny.run(tempfile.gettempdir(), config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, 'unrolls', property(lambda self: unrolls))
+        patch.setattr(adversarial_phase, 'UNROLLED', unrolled)
+        method = method_of(config, run.plan, 1)
+        phase = AdversarialPhase(run, method)
+        start = phase.init()
+        state, step = parallel.replicate(start, run.devices), 0
+        while step < phase.total_steps:
+            state, step, metrics = phase.window(state, step)
+            assert sum(phase.charged(step).values()) == step
+        charged = phase.charged(phase.total_steps)
+        assert charged == {m.name: m.steps for m in run.plan.mechanisms}
+        return start, parallel.unreplicate(state), metrics
+
+
+def assert_close(one, two):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
