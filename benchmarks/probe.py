@@ -48,7 +48,8 @@ def random_images(config: Config, number: int) -> Dataset:
         checksum='0' * 64,
         settings=Settings.of(data),
     )
-    return Dataset(images, labels, images[:0], labels[:0], manifest)
+    index = np.arange(number)
+    return Dataset(images, labels, index, images[:0], labels[:0], manifest)
 
 
 def rough_plan(config: Config, num_examples: int) -> PrivacyPlan:

@@ -60,7 +60,10 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
     number = config.data.num_examples
     plan = methods.get('dpaf').plan(config, number)
     few = dataclasses.replace(
-        data, images=data.images[:number], labels=data.labels[:number]
+        data,
+        images=data.images[:number],
+        labels=data.labels[:number],
+        index=data.index[:number],
     )
     keys = RunKeys(secrets.token_bytes(32), secrets.token_hex(32))
     run = Run(folder, config, plan, few, keys, jax.local_devices()[:1])

@@ -1,0 +1,136 @@
+"""What privacy costs in time: the certified step against the same step without protection.
+
+    python -m benchmarks.step_cost --config=configs/mnist.py
+
+Each phase of the config's method is compiled twice and timed in turn, on random images: as it
+runs, and with fixed unpadded batches, one gradient of the batch's loss instead of clipped ones
+of its examples, no compression and no noise. The last line is one JSON object:
+`dp_over_nonprivate` (CPU time of the run over that without protection, phases weighted by
+their steps), `images_per_second` of the certified phases, and `peak_mib` of the certified
+run's process, before the other one was made.
+"""
+
+import contextlib
+import dataclasses
+import resource
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+from absl import app, flags
+
+from dpaf_jax.command import prepare_jax
+from dpaf_jax.config_flag import CONFIG, parse
+
+_ROUNDS = flags.DEFINE_integer('rounds', 7, 'Timed windows of each.', lower_bound=1)
+_IMAGES = flags.DEFINE_integer(
+    'images', 0, 'N; default: of the config, or 60000.', lower_bound=0
+)
+
+
+def plain_gradient_sum(
+    loss_fn: Callable[..., Any], params: Any, units: Any, is_padding: Any, **_: Any
+) -> Any:
+    """One gradient of the summed loss: what training without privacy computes."""
+    import jax
+    import jax.numpy as jnp
+
+    del is_padding
+
+    def loss(params: Any) -> Any:
+        return jnp.sum(jax.vmap(loss_fn, in_axes=(None, 0))(params, units))
+
+    return jax.grad(loss)(params)
+
+
+def fixed_draw(mechanism: Any, eligible: Any, keys: Any, step: int) -> Any:
+    """The next records in turn: no coins, no padding."""
+    import numpy as np
+
+    from dpaf_jax.privacy.sampling import Draw
+
+    del keys
+    there = np.arange(eligible) if isinstance(eligible, int) else eligible
+    size = round(mechanism.expected_batch_size)
+    chosen = there[(np.arange(size) + step * size) % len(there)].astype(np.int32)
+    if mechanism.num_groups > 1:
+        chosen = chosen[: size - size % mechanism.num_groups]
+        chosen = chosen.reshape(mechanism.num_groups, -1)
+    else:
+        chosen = chosen[:, None]
+    return Draw(chosen, np.zeros(chosen.shape, bool))
+
+
+@contextlib.contextmanager
+def without_protection() -> Iterator[None]:
+    """The package's own phases, with plain gradients of fixed batches."""
+    from dpaf_jax.privacy import clipping, sampling
+
+    instead = {
+        'clipped_gradient_sum': (clipping.clipped_gradient_sum, plain_gradient_sum),
+        'poisson_draw': (sampling.poisson_draw, fixed_draw),
+        'clip_vector': (clipping.clip_vector, lambda vector, _: vector),
+    }
+    with contextlib.ExitStack() as stack:
+        for name, (original, other) in instead.items():
+            for path, module in list(sys.modules.items()):
+                ours = path.startswith('dpaf_jax')
+                if ours and getattr(module, name, None) is original:
+                    stack.enter_context(mock.patch.object(module, name, other))
+        yield
+
+
+def unprotected(plan: Any) -> Any:
+    """The same mechanisms without noise."""
+    quiet = [dataclasses.replace(m, noise_multiplier=0.0) for m in plan.mechanisms]
+    return dataclasses.replace(plan, mechanisms=tuple(quiet))
+
+
+def peak_mib() -> float:
+    """Of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+def main(argv: Sequence[str]) -> None:
+    """Measures and prints."""
+    del argv
+    prepare_jax()
+    import jax
+
+    from benchmarks import probe
+    from benchmarks.timing import interleaved, print_result
+    from dpaf_jax.config import from_config_dict
+
+    config = from_config_dict(CONFIG.value)
+    number = _IMAGES.value or config.data.num_examples or 60000
+    data = probe.random_images(config, number)
+    plan = probe.rough_plan(config, number)
+    devices = jax.local_devices()[:1]
+    certified = probe.windows(config, data, plan, devices)
+    for window in certified:
+        window()
+    result: dict[str, Any] = {'peak_mib': peak_mib()}
+    seconds = {'certified': 0.0, 'plain': 0.0}
+    with without_protection():
+        plain = probe.windows(config, data, unprotected(plan), devices)
+        for ours, other in zip(certified, plain, strict=True):
+            other()  # compiled while the functions are replaced
+            found = interleaved({'certified': ours, 'plain': other}, _ROUNDS.value)
+            for name, timing in found.items():
+                each = timing.cpu / ours.steps
+                seconds[name] += each * ours.phase.total_steps
+                print(f'{ours.name:<12} {name:<10} {1e3 * each:9.2f} ms CPU a step')
+                result[f'{ours.name}_{name}_cpu_ms'] = 1e3 * each
+            rate = ours.steps * ours.phase.images_per_step / found['certified'].wall
+            result[f'{ours.name}_images_per_second'] = rate
+            result[f'{ours.name}_dp_over_nonprivate'] = (
+                found['certified'].cpu / found['plain'].cpu
+            )
+    result['dp_over_nonprivate'] = seconds['certified'] / seconds['plain']
+    result['images_per_second'] = result[f'{certified[-1].name}_images_per_second']
+    print_result(result)
+
+
+if __name__ == '__main__':
+    app.run(main, flags_parser=parse)
