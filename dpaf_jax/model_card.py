@@ -30,7 +30,7 @@ in `privacy.json`, with the whole composition as dp-accounting events: anybody c
 
     python -m dpaf_jax.sample --release=. --num=60000 --out=synthetic.npz
 
-needs neither data nor training code. `--out=folder/` writes PNG files by class.
+needs neither data nor training code. `--out=folder/` writes PNG files by class.{labels}
 
 ## Not covered
 
@@ -66,6 +66,7 @@ def model_card(
         'hold for the algorithm.\n'
         if claimed is not None
         else '',
+        labels=_labels(config),
         accuracy=_accuracy(accuracy, 'AUROC' if config.data.columns else 'Accuracy'),
     )
 
@@ -76,6 +77,15 @@ def _records(config: Config) -> str:
         return f'rows of a table with {len(data.table)} columns'
     size, channels = data.image_size, data.channels
     return f'{size} x {size} images with {channels} channel(s)'
+
+
+def _labels(config: Config) -> str:
+    if config.method != 'dpaf' or config.dpaf.classifier.private != 'labeller':
+        return ''
+    return (
+        ' An image\nhas the label that a classifier gives it; it is part of the generator, '
+        'and its training is\npart of epsilon.'
+    )
 
 
 def headline(privacy: dict[str, Any]) -> str:

@@ -143,6 +143,13 @@ def test_a_release_gives_its_images_the_labels_that_its_labeller_sees(finished):
     assert np.bincount(labels).tolist() == [30, 30]
 
 
+def test_the_card_says_where_labels_come_from(finished):
+    assert (
+        'label that a classifier gives it'
+        in (finished / 'release/README.md').read_text()
+    )
+
+
 def outer_sum(left, right, bound, std=1.0):
     grid = Grid.of(bound, std)
     return tiny.vector(grid.outer_sum(jnp.asarray(left), jnp.asarray(right), bound))
