@@ -92,6 +92,7 @@ def get_config() -> ConfigDict:
     generator.learning_rate = 2e-4
     generator.schedule = 'constant'  # constant | cosine: down to 2 % at the end
     generator.ema_decay = 0.999  # of the released weights; 0: the last ones
+    generator.latent_scale = 1.0  # of released images' draws; above 1: more variety
 
     config.dp_merf = dp_merf = ConfigDict()  # method = 'dp_merf'
     dp_merf.features = 2048  # columns of the embedding: half cosines, half sines

@@ -39,6 +39,8 @@ def labelled(config: ConfigDict) -> ConfigDict:
     config.privacy.budgets = '75%,rest,25%'
     dpaf = config.dpaf
     dpaf.taps = 'count,fourier,wavelet'
+    # What is far from the middle of a class is worth most, once it is labelled well.
+    dpaf.generator.latent_scale = 1.5
     labeller = dpaf.classifier
     labeller.private = 'labeller'
     labeller.optimizer = 'momentum'

@@ -179,6 +179,7 @@ class GeneratorConfig:
     learning_rate: float = above(0.0)
     schedule: str = one_of('constant', 'cosine')
     ema_decay: float = between(0.0, 0.999999)
+    latent_scale: float = above(0.0)
 
     @property
     def adversarial(self) -> bool:

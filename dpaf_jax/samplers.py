@@ -44,11 +44,12 @@ class Labels(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class LatentSampler:
-    """One pass of a generator network over normal draws."""
+    """One pass of a generator network over normal draws, `scale` times as wide."""
 
     generator: Any  # a module, or what has init and apply like one
     z_dim: int
     prior: tuple[float, ...] = ()
+    scale: float = 1.0
 
     def init(self, key: jax.Array) -> Params:
         """See `Sampler`; with a `prior` of classes where the method releases one."""
@@ -60,7 +61,7 @@ class LatentSampler:
 
     def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
         """See `Sampler`."""
-        z = jax.random.normal(key, (len(labels), self.z_dim))
+        z = self.scale * jax.random.normal(key, (len(labels), self.z_dim))
         images: jax.Array = self.generator.apply(params, z, labels)
         return images
 
@@ -96,7 +97,8 @@ def labelled(generator: Params, labeller: Params) -> Params:
 
 def dpaf_sampler(config: Config) -> LatentSampler | LabelledSampler:
     """DPAF's: with a labeller where phase 1 has learnt one."""
-    generator = latent_sampler(config)
+    scale = config.dpaf.generator.latent_scale
+    generator = dataclasses.replace(latent_sampler(config), scale=scale)
     if config.dpaf.classifier.private == LABELLER:
         return LabelledSampler(generator, config)
     return generator

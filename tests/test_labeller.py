@@ -150,6 +150,17 @@ def test_the_card_says_where_labels_come_from(finished):
     )
 
 
+def test_wider_draws_make_other_images_and_one_is_training_s_own():
+    config = tiny.config(**ON)
+    key, labels = jax.random.key(1), jnp.zeros(6, jnp.int32)
+    sampler = make_sampler(config)
+    params = sampler.init(jax.random.key(0))
+    as_trained = sampler.generator.sample(params['generator'], key, labels)
+    assert np.array_equal(sampler.sample(params, key, labels), as_trained)
+    wide = make_sampler(tiny.config(**ON, dpaf__generator__latent_scale=2.0))
+    assert not np.allclose(wide.sample(params, key, labels), as_trained, atol=1e-3)
+
+
 def outer_sum(left, right, bound, std=1.0):
     grid = Grid.of(bound, std)
     return tiny.vector(grid.outer_sum(jnp.asarray(left), jnp.asarray(right), bound))
