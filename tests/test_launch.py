@@ -28,6 +28,12 @@ FRONT_ENDS = {
 }
 
 
+def _heed_signals() -> None:
+    """As from a terminal, also where the tests run in the background or under nohup."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Cluster:
     """A folder with `launch/`, and stand-ins first on the PATH that log their calls."""
 
@@ -68,8 +74,7 @@ class Cluster:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            # As from a terminal, also where the tests run under nohup.
-            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+            preexec_fn=_heed_signals,
         )
         self.started.append(process)
         return process
