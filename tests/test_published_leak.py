@@ -23,7 +23,7 @@ CERTIFIED_SIGMA = 86.98
 
 def plan(config, number):
     """conv1's mechanism alone, with its real noise, without the other parts' accounting."""
-    m = dpaf._conv1(config, number)
+    m = dpaf._phase1(config, number)
     if config.privacy.guarantee == 'as_published':
         (m,) = published.calibrate([m], {'conv1': 0.1}, 0.1, config.privacy.delta)
     else:

@@ -492,15 +492,16 @@ def test_the_help_says_what_is_not_checked():
 
 
 def test_an_event_of_anything_else_is_refused():
-    laplace = {'class': 'LaplaceDpEvent', 'noise_multiplier': 3.0}
+    other = {'class': 'ExponentialMechanismDpEvent', 'epsilon': 0.1}
     gauss = {'class': 'GaussianDpEvent', 'noise_multiplier': 3.0}
     for event in (
-        laplace,
+        other,
+        {'class': 'LaplaceDpEvent', 'noise_multiplier': 0.0},
         {'class': 'NonPrivateDpEvent'},
         gauss | {'extra': 1},
         gauss | {'noise_multiplier': 0.0},
         {'class': 'SelfComposedDpEvent', 'event': gauss, 'count': 0},
-        {'class': 'ComposedDpEvent', 'events': [gauss, laplace]},
+        {'class': 'ComposedDpEvent', 'events': [gauss, other]},
         {'class': 'PoissonSampledDpEvent', 'sampling_probability': 1.5, 'event': gauss},
         None,
     ):

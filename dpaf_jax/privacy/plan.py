@@ -81,6 +81,8 @@ class Mechanism:
         sigma = self.noise_multiplier if noise_multiplier is None else noise_multiplier
         if sigma == 0:
             return dp_accounting.NonPrivateDpEvent()
+        if self.law not in EVENTS:
+            raise ValueError(f'{self.name} has noise of the unknown law {self.law!r}')
         event = EVENTS[self.law]
         once: dp_accounting.DpEvent = event(sigma)
         if self.sampling_prob < 1:
