@@ -18,6 +18,7 @@ from dpaf_jax.labeller import Labeller
 from dpaf_jax.networks import to_float
 from dpaf_jax.pipeline import Pipeline
 from dpaf_jax.privacy.exact import Grid
+from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.release import load_release
 from dpaf_jax.samplers import LABELLER, make_sampler
 
@@ -58,6 +59,16 @@ def test_the_audit_finds_features_that_are_too_long(monkeypatch):
     assert not faults.mechanism_failures(LABELLER, **fields)
     monkeypatch.setattr('dpaf_jax.labeller.clip_vector', lambda vector, _: 3 * vector)
     assert 'sensitivity' in faults.mechanism_failures(LABELLER, **fields)
+
+
+def test_the_audit_finds_noise_that_is_too_small(monkeypatch):
+    def wrong(sums, key, std):
+        return add_gaussian(sums, key, 0.5 * std)
+
+    monkeypatch.setattr('dpaf_jax.labeller.add_gaussian', wrong)
+    assert {'noise level', 'epsilon (Gaussian)'} <= faults.mechanism_failures(
+        LABELLER, **ON
+    )
 
 
 def test_coins_are_fresh():
