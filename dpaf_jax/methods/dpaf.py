@@ -17,6 +17,7 @@ from dpaf_jax.rows import make_row_layout
 from dpaf_jax.run import Run
 from dpaf_jax.samplers import LABELLER, labelled
 
+NAMES = ('conv1', 'conv2', 'dpagg')  # in the order of config.privacy.budgets
 REST_ORDER = ('conv2', 'dpagg', 'conv1', LABELLER)
 PUBLISHED_REASON = (
     'Algorithm 1 trains the classifier head without protection, takes per-example '
@@ -47,7 +48,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         )
         if m is not None
     ]
-    names = (_phase1_name(config), 'conv2', 'dpagg')  # in the order of the budgets
+    names = (_phase1_name(config), *NAMES[1:])
     return make_plan(
         mechanisms, names, REST_ORDER, config.privacy, num_examples, PUBLISHED_REASON
     )
@@ -77,7 +78,7 @@ def _clip_bound(config: Config, l2_clip_norm: float, grouped: bool) -> float:
 
 
 def _phase1_name(config: Config) -> str:
-    return LABELLER if config.dpaf.classifier.private == LABELLER else 'conv1'
+    return LABELLER if config.dpaf.classifier.private == LABELLER else NAMES[0]
 
 
 def _phase1(config: Config, num_examples: int) -> Mechanism | None:
