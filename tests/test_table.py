@@ -243,3 +243,13 @@ def test_auroc_is_of_the_positive_class_and_of_one_against_the_rest():
     )
     assert wrong['logistic_regression']['mean'] < 0.1
     assert math.isfinite(wrong['mlp']['std'])
+    # A noisy histogram may leave one class: nothing to learn, no failure.
+    alone = evaluate_table.evaluate(
+        rows[labels == 1],
+        labels[labels == 1],
+        rows[labels < 2],
+        labels[labels < 2],
+        2,
+        config,
+    )
+    assert [alone[name]['values'] for name in evaluate_table.MODELS] == [[0.5]] * 4
