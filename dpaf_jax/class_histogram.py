@@ -2,7 +2,8 @@
 
 Guarantee: emptying one record lowers one count by 1, so Laplace noise of scale b on every
 count is (1 / b, 0)-DP. Counts are whole and the noise is rounded to multiples of 2^-20:
-that is the rounding of the sum, whatever the counts, so it is post-processing.
+that is the rounding of the sum, whatever the counts, so it is post-processing. A float64
+draw has no values beyond about 37 b, where the law has a mass of 1e-16: far below any delta.
 
 Source: G-PATE, section 6.2.
 """
