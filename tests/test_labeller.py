@@ -21,6 +21,7 @@ from dpaf_jax.privacy.exact import Grid
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.release import load_release
 from dpaf_jax.samplers import LABELLER, make_sampler
+from dpaf_jax.wavelets import wavelet_features
 
 ON = {**tiny.ONE_SHOT, 'dpaf__classifier__private': LABELLER, 'dpaf__taps': 'wavelet'}
 CLIP = {'dpaf__classifier__l2_clip_norm': 0.02}
@@ -52,6 +53,16 @@ def test_without_its_clip_it_would_move_further():
     query, states = case(1, free=True)
     units = sensitivity.make_units(grouped=False)
     assert sensitivity.moves(query, 1, states, units).max() > 0.2
+
+
+def test_features_that_are_too_long_are_shortened(monkeypatch):
+    def too_long(images):
+        return 3 * wavelet_features(images)
+
+    monkeypatch.setattr('dpaf_jax.labeller.wavelet_features', too_long)
+    query, states = case(1)
+    units = sensitivity.make_units(grouped=False)
+    sensitivity.check(query, 1, states, units, 0.02, power=0.7)
 
 
 def test_the_audit_finds_features_that_are_too_long(monkeypatch):

@@ -76,7 +76,8 @@ def _open_builder(name: str, data_dir: str) -> Any:
         raise UserError(
             'config.data.source',
             f'{source} is not prepared in {builder.data_path}',
-            f"In a clone, run: pip install '.[tfds]', then {_prepare(name, data_dir)}",
+            f"In a clone, run: pip install '.[tfds]', then {_prepare(name, data_dir)}; or use "
+            'a file of your own, --config.data.source=npz:/path/to/images.npz',
         )
     if builder.info.file_format.value != 'array_record':
         raise UserError(
