@@ -8,37 +8,16 @@ import dataclasses
 import json
 import math
 import re
-import typing
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from dpaf_jax.errors import UserError
+from dpaf_jax.fields import ABSENT, above, at_least, between, one_of, read
 
-T = TypeVar('T')
 # Records x epsilon below which a labeller knows less than the generator (docs/research.md).
 LABELLER_NEEDS = 20_000
-
-
-def one_of(*choices: str) -> Any:
-    """A field that takes one of a few words."""
-    return dataclasses.field(metadata={'choices': choices})
-
-
-def at_least(low: float) -> Any:
-    """A number that is finite and not below `low`."""
-    return dataclasses.field(metadata={'low': low})
-
-
-def above(low: float) -> Any:
-    """A number that is finite and strictly above `low`."""
-    return dataclasses.field(metadata={'above': low})
-
-
-def between(low: float, high: float) -> Any:
-    """A number in the closed interval [low, high]."""
-    return dataclasses.field(metadata={'low': low, 'high': high})
 
 
 class Column(NamedTuple):
@@ -326,7 +305,6 @@ METHOD_SECTIONS = (
     'dp_merf',
 )
 TABLE_METHODS = ('g_pate',)
-_ABSENT: Any = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -370,13 +348,13 @@ class Config:
     data: DataConfig
     privacy: PrivacyConfig
     networks: NetworksConfig
-    dpaf: DpafConfig = _ABSENT
-    dpgen: DpgenConfig = _ABSENT
-    dp_merf: DpMerfConfig = _ABSENT
-    dp_gan: DpGanConfig = _ABSENT
-    g_pate: GPateConfig = _ABSENT
-    dpba_wgan: DpbaWganConfig = _ABSENT
-    gs_wgan: GsWganConfig = _ABSENT
+    dpaf: DpafConfig = ABSENT
+    dpgen: DpgenConfig = ABSENT
+    dp_merf: DpMerfConfig = ABSENT
+    dp_gan: DpGanConfig = ABSENT
+    g_pate: GPateConfig = ABSENT
+    dpba_wgan: DpbaWganConfig = ABSENT
+    gs_wgan: GsWganConfig = ABSENT
     run: RunConfig
     samples: SamplesConfig
     evaluation: EvaluationConfig
@@ -407,8 +385,8 @@ def from_config_dict(config: ConfigDict) -> Config:
 
 def from_public_dict(fields: Mapping[str, Any]) -> Config:
     """Reads the config of a release: without paths, and with its own method's fields alone."""
-    typed = _read(Config, fields, 'config')
-    if getattr(typed, typed.method, typed) is _ABSENT:
+    typed = read(Config, fields, 'config')
+    if getattr(typed, typed.method, typed) is ABSENT:
         where = f'config.{typed.method}'
         raise UserError(where, 'is missing', 'Start from configs/default.py')
     return typed
@@ -432,58 +410,6 @@ def public_dict(config: Config) -> dict[str, Any]:
     fields['data']['annotations'] = ''
     others = {name for name in METHOD_SECTIONS if name != config.method}
     return {name: value for name, value in fields.items() if name not in others}
-
-
-def _read(cls: type[T], values: Mapping[str, Any], path: str) -> T:
-    hints = typing.get_type_hints(cls)
-    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    for name in values:
-        if name not in fields:
-            raise UserError(
-                f'{path}.{name}', 'no such field', f'Fields here: {", ".join(fields)}'
-            )
-    read: dict[str, Any] = {}
-    for name, field in fields.items():
-        where = f'{path}.{name}'
-        if name not in values and field.default is _ABSENT:
-            continue
-        if name not in values:
-            raise UserError(where, 'is missing', 'Start from configs/default.py')
-        hint, value = hints[name], values[name]
-        if dataclasses.is_dataclass(hint):
-            if not isinstance(value, Mapping):
-                raise UserError(
-                    where, f'is {value!r}, not a group of fields', 'Set its fields'
-                )
-            read[name] = _read(typing.cast(type, hint), value, where)
-        else:
-            read[name] = _read_leaf(hint, value, field.metadata, where)
-    return cls(**read)
-
-
-def _read_leaf(hint: Any, value: Any, limits: Mapping[str, Any], where: str) -> Any:
-    if hint == tuple[float, ...]:
-        try:
-            return tuple(float(v) for v in value)
-        except (TypeError, ValueError):
-            raise UserError(where, f'is {value!r}', 'Give a tuple of numbers') from None
-    if hint is float and (type(value) is int or value == 'inf'):
-        value = float(value)
-    if type(value) is not hint:
-        raise UserError(where, f'is {value!r}', f'It must be of type {hint.__name__}')
-    if 'choices' in limits and value not in limits['choices']:
-        words = ', '.join(repr(c) for c in limits['choices'])
-        raise UserError(where, f'is {value!r}', f'Choose one of {words}')
-    if isinstance(value, int | float) and not isinstance(value, bool) and limits:
-        low, high = limits.get('low', -math.inf), limits.get('high', math.inf)
-        too_small = value < low or value <= limits.get('above', -math.inf)
-        if too_small or value > high or not math.isfinite(value):
-            bound = (
-                f'above {limits["above"]}' if 'above' in limits else f'at least {low}'
-            )
-            top = f' and at most {high}' if 'high' in limits else ''
-            raise UserError(where, f'is {value}', f'It must be {bound}{top}')
-    return value
 
 
 def _check_data(data: DataConfig) -> None:
