@@ -58,7 +58,11 @@ class Problem:
         maps2 = self.networks.conv2.apply(conv2, maps1)
         self.params = {'conv1': conv1, 'conv2': conv2}
         v = coins.normal(size=(batch, *maps2.shape[1:])).astype(np.float32)
-        self.units = {'image': jnp.asarray(images), 'planes': planes, 'v': v}
+        self.units: dict[str, Any] = {
+            'image': jnp.asarray(images),
+            'planes': planes,
+            'v': v,
+        }
         self.units = jax.tree.map(jnp.asarray, self.units)
 
     def maps2(self, params: Any, images: jax.Array, planes: jax.Array) -> jax.Array:

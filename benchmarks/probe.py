@@ -115,7 +115,7 @@ def programs() -> Iterator[list[str]]:
     pmapped = parallel.pmapped
 
     def noting(fn: Any, devices: Any, donate: Any = ()) -> Callable[..., Any]:
-        compiled = pmapped(fn, devices, donate)
+        compiled: Any = pmapped(fn, devices, donate)  # jax's, with `lower`
 
         def call(*args: Any) -> Any:
             texts.append(compiled.lower(*args).compile().as_text())

@@ -55,7 +55,7 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
     from dpaf_jax.networks import to_float
     from dpaf_jax.privacy.keys import RunKeys
     from dpaf_jax.run import Run
-    from dpaf_jax.samplers import LABELLER, make_sampler
+    from dpaf_jax.samplers import LABELLER, Labels, make_sampler
 
     number = config.data.num_examples
     plan = methods.get('dpaf').plan(config, number)
@@ -69,6 +69,7 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
     run = Run(folder, config, plan, few, keys, jax.local_devices()[:1])
     state = run.train(ClassifierPhase(run, Labeller(config, plan)))
     sampler, params = make_sampler(config), {LABELLER: state.params}
+    assert isinstance(sampler, Labels)
     label = jax.jit(lambda images: sampler.label(params, to_float(images)))
     parts = np.array_split(data.test_images, max(1, len(data.test_labels) // 500))
     given = np.concatenate([np.asarray(label(jnp.asarray(part))) for part in parts])

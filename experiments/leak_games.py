@@ -244,7 +244,7 @@ def _tipping_labels(
     classifier: Classifier, init: Any, picture: np.ndarray, slots: int
 ) -> np.ndarray:
     """As many zeros, the record's included, as put its absence below the prediction."""
-    maps = classifier._normalised(init.params, picture[None])
+    maps = classifier._normalised(init.params, jnp.asarray(picture[None]))
     logits = classifier.networks.classifier_head.apply(init.params['head'], maps)
     number = classifier.plan.num_examples
     # With n0 zeros the gradient's sign changes at n0/N - 1/2N without the record, and at

@@ -40,9 +40,10 @@ def draw(release: Any, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
     from dpaf_jax.networks import to_float, to_uint8
     from dpaf_jax.release import BATCH, balanced_labels
-    from dpaf_jax.samplers import make_sampler
+    from dpaf_jax.samplers import Labels, make_sampler
 
     sampler = make_sampler(release.config)
+    assert isinstance(sampler, Labels)
 
     @jax.jit
     def batch(params: Any, key: jax.Array, meant: jax.Array) -> Any:
@@ -68,7 +69,7 @@ def main(argv: Sequence[str]) -> None:
     from dpaf_jax.evaluate import evaluate
     from dpaf_jax.networks import to_float
     from dpaf_jax.release import load_release
-    from dpaf_jax.samplers import make_sampler
+    from dpaf_jax.samplers import Labels, make_sampler
 
     release = load_release(pathlib.Path(_RELEASE.value))
     config = release.config
@@ -79,6 +80,7 @@ def main(argv: Sequence[str]) -> None:
         test = np.array(data.test_images), np.array(data.test_labels)
     images, meant, given = draw(release, _NUM.value)
     sampler = make_sampler(config)
+    assert isinstance(sampler, Labels)
     seen = [
         np.asarray(sampler.label(release.params, to_float(jnp.asarray(part))))
         for part in np.array_split(test[0], max(1, len(test[0]) // 500))
