@@ -157,6 +157,9 @@ def get_config() -> ConfigDict:
     dpba_wgan.cost_clip = (
         1.0  # as_published: Delta of line 10, C of the sensitivity 2C/B
     )
+    dpba_wgan.per_label = (
+        False  # a model for each label, in turn; False: a conditional one
+    )
 
     config.gs_wgan = gs_wgan = ConfigDict()  # method = 'gs_wgan'
     gs_wgan.batch_size = 100  # records behind each critic: n_D = N / batch_size

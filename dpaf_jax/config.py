@@ -253,6 +253,7 @@ class DpbaWganConfig(AdversarialConfig):
     noise_ratio: float = between(1.0, 16.0)
     noise_levels: int = between(1, 16)
     cost_clip: float = above(0.0)
+    per_label: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
