@@ -157,6 +157,9 @@ def get_config() -> ConfigDict:
     dpba_wgan.cost_clip = (
         1.0  # as_published: Delta of line 10, C of the sensitivity 2C/B
     )
+    dpba_wgan.per_label = (
+        False  # a model for each label, in turn; False: a conditional one
+    )
 
     config.gs_wgan = gs_wgan = ConfigDict()  # method = 'gs_wgan'
     gs_wgan.batch_size = 100  # records behind each critic: n_D = N / batch_size
@@ -195,6 +198,10 @@ def get_config() -> ConfigDict:
     dpgen.langevin_step_size = 0.2  # times sigma^2
     dpgen.candidates = 10  # as_published: k of equation 8 ...
     dpgen.threshold = 4.0  # ... and its beta
+    # A source of PUBLIC images to train on first, without noise, such as npz:/path; your
+    # word that they are. as_published also private:<share>. Empty: a random start.
+    dpgen.warm_start = ''
+    dpgen.warm_start_steps = 2000  # of `microbatch` images each
 
     config.run = run = ConfigDict()  # nothing here changes what is computed
     run.devices = 0  # accelerators to use; 0: all

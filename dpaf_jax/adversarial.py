@@ -24,6 +24,8 @@ from dpaf_jax.samplers import LatentSampler, latent_sampler
 
 Metrics = dict[str, jax.Array]
 State = TypeVar('State', bound=Any)
+# Networks, and the label that they are of (None: of all), to themselves a step later.
+Turn = Callable[['AdversarialState', Any], tuple['AdversarialState', Metrics]]
 # A discriminator's answers [B] to what is told of each; 'loss_generator' is minimised.
 Told = Callable[[jax.Array], Mapping[str, jax.Array]]
 
@@ -88,6 +90,16 @@ class Adversaries:
             generator_steps=jnp.int32(0),
         )
 
+    def own(self, state: AdversarialState) -> AdversarialState:
+        """The networks whose turn it is: here there are no others."""
+        return state
+
+    def in_turn(
+        self, state: AdversarialState, step: Turn
+    ) -> tuple[AdversarialState, Metrics]:
+        """Takes a step of the networks whose turn it is, which have all labels here."""
+        return step(state, None)
+
     def coins(self, draw: Callable[..., jax.Array], key: jax.Array, *shape: int) -> Any:
         """This device's share of public coins: [U, ...] for each of its U units.
 
@@ -121,12 +133,26 @@ class Adversaries:
         return state, {'noisy_gradient_norm': optax.tree.norm(gradient)}
 
     def update_generator(
-        self, state: AdversarialState, key_data: jax.Array, told: Told
+        self,
+        state: AdversarialState,
+        key_data: jax.Array,
+        told: Told,
+        label: jax.Array | None = None,
     ) -> tuple[AdversarialState, Metrics]:
-        """One update by fakes whose labels come from the public prior: post-processing."""
+        """One update by fakes: post-processing.
+
+        Args:
+            state: before.
+            key_data: [4] uint32 of public coins.
+            told: the loss, and what else is told of a fake.
+            label: of all fakes; None draws each one's from the public prior.
+        """
         key_z, key_label = jax.random.split(public_key(key_data))
         number = self.settings.generator_batch_size
-        labels = prior_labels(self.config.data.prior, key_label, number)
+        if label is None:
+            labels = prior_labels(self.config.data.prior, key_label, number)
+        else:
+            labels = jnp.full(number, label)
 
         def loss(generator: Any) -> tuple[jax.Array, Metrics]:
             fakes, mine, is_padding = share_of_fakes(
@@ -164,6 +190,39 @@ class Adversaries:
             generator_steps=steps,
         )
         return made
+
+
+class AdversariesPerLabel(Adversaries):
+    """A pair of networks for each label, which take turns: a public round-robin.
+
+    All leaves of the state have a leading axis [K]. A turn ends with its generator's step,
+    so the state itself knows whose turn it is.
+    """
+
+    def init(self, key: jax.Array) -> AdversarialState:
+        """Random parameters of each pair: public coins."""
+        keys = jax.random.split(key, self.config.data.num_classes)
+        made: AdversarialState = jax.lax.map(super().init, keys)
+        return made
+
+    def own(self, state: AdversarialState) -> AdversarialState:
+        """The pair whose turn it is."""
+        label = self._label(state)
+        return jax.tree.map(lambda leaf: leaf[label], state)
+
+    def in_turn(
+        self, state: AdversarialState, step: Turn
+    ) -> tuple[AdversarialState, Metrics]:
+        """Takes a step of the pair whose turn it is; the others stay as they are."""
+        label = self._label(state)
+        stepped, metrics = step(self.own(state), label)
+        state = jax.tree.map(
+            lambda every, own: every.at[label].set(own), state, stepped
+        )
+        return state, metrics
+
+    def _label(self, state: AdversarialState) -> jax.Array:
+        return jnp.sum(state.generator_steps) % self.config.data.num_classes
 
 
 def widths(config: Config, first: int) -> tuple[int, ...]:

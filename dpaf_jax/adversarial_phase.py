@@ -34,8 +34,11 @@ class Method(Protocol):
     def charged(self, step: int) -> Mapping[str, int]:
         """Steps of each mechanism done before `step`."""
 
-    def draw(self, keys: RunKeys, number: int, step: int) -> Draw:
-        """Which of `number` records take part."""
+    def eligible(self, labels: np.ndarray, step: int) -> np.ndarray:
+        """Indices of the records whose turn it is, given all labels; private."""
+
+    def draw(self, keys: RunKeys, eligible: np.ndarray, step: int) -> Draw:
+        """Which of them take part."""
 
     def discriminator_step(
         self,
@@ -66,7 +69,7 @@ class AdversarialPhase:
         settings = method.adversaries.settings
         self._window_steps = settings.discriminator_steps
         self.total_steps = settings.generator_steps * self._window_steps
-        self.images_per_step = float(settings.batch_size)
+        self.images_per_step = method.mechanism_at(0).expected_batch_size
         most = UNROLLED if run.unrolls else self._window_steps
         divisors = [n for n in range(1, most + 1) if self._window_steps % n == 0]
         self._call_steps = max(divisors)
@@ -98,9 +101,9 @@ class AdversarialPhase:
     def _coins(self, steps: range) -> tuple[Any, ...]:
         """Draws, noise keys, public keys and noise levels of discriminator steps."""
         # The plan's N may count empty records; drawn or not, they add nothing.
-        run, there = self._run, len(self._run.data.labels)
-        draws = [self._method.draw(run.keys, there, t) for t in steps]
-        used = [self._method.mechanism_at(t) for t in steps]
+        run, method, labels = self._run, self._method, self._run.data.labels
+        draws = [method.draw(run.keys, method.eligible(labels, t), t) for t in steps]
+        used = [method.mechanism_at(t) for t in steps]
         noise = [run.keys.noise(m.name, t) for m, t in zip(used, steps, strict=True)]
         public = [run.keys.public('step', t) for t in steps]
         std = np.array([m.noise_std for m in used], np.float32)

@@ -18,6 +18,7 @@ from dpaf_jax.fields import ABSENT, above, at_least, between, one_of, read
 
 # Records x epsilon below which a labeller knows less than the generator (docs/research.md).
 LABELLER_NEEDS = 20_000
+IMAGES = 'digits|(tfds|folder|npz|celeba|ffhq):.+'  # sources of them
 
 
 class Column(NamedTuple):
@@ -232,6 +233,7 @@ class DpbaWganConfig(AdversarialConfig):
     noise_ratio: float = between(1.0, 16.0)
     noise_levels: int = between(1, 16)
     cost_clip: float = above(0.0)
+    per_label: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -268,6 +270,14 @@ class DpgenConfig:
     langevin_step_size: float = above(0.0)
     candidates: int = at_least(2)
     threshold: float = above(0.0)
+    warm_start: str
+    warm_start_steps: int = at_least(1)
+
+    @property
+    def private_share(self) -> float:
+        """The part of the private images that a warm start takes as they are; 0: none."""
+        kind, _, share = self.warm_start.partition(':')
+        return float(share) if kind == 'private' else 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -360,6 +370,28 @@ class Config:
     evaluation: EvaluationConfig
     release: ReleaseConfig
 
+    @property
+    def public_data(self) -> DataConfig | None:
+        """The data section of the public images that training starts from, if it does.
+
+        All are of one class: theirs need not be those of the private images.
+        """
+        start = self.dpgen.warm_start if self.method == 'dpgen' else ''
+        if not start or self.dpgen.private_share:
+            return None
+        attribute = (
+            self.data.attribute if start.startswith(('celeba:', 'ffhq:')) else ''
+        )
+        return dataclasses.replace(
+            self.data,
+            source=start,
+            attribute=attribute,
+            num_classes=1,
+            num_examples=0,
+            class_prior=(),
+            cache='',
+        )
+
 
 def from_config_dict(config: ConfigDict) -> Config:
     """Turns a ConfigDict into typed objects.
@@ -376,6 +408,7 @@ def from_config_dict(config: ConfigDict) -> Config:
     typed = from_public_dict(config.to_dict())
     _check_data(typed.data)
     _check_privacy(typed.privacy)
+    _check_warm_start(typed)
     if typed.data.table and typed.method not in TABLE_METHODS:
         problem = f'is {typed.method!r}, which knows images alone'
         remedy = f'Use {" or ".join(TABLE_METHODS)} for a table'
@@ -402,14 +435,22 @@ def public_dict(config: Config) -> dict[str, Any]:
     fields = json.loads(json.dumps(to_dict(config)))
     if math.isinf(config.privacy.epsilon):
         fields['privacy']['epsilon'] = 'inf'
-    kind = config.data.source.partition(':')[0]
-    # A TFDS name is public; everything else behind the colon or the @ is a path.
-    public = config.data.source.partition('@')[0] if kind == 'tfds' else kind
-    fields['data']['source'] = public
+    fields['data']['source'] = public_source(config.data.source)
     fields['data']['cache'] = ''
     fields['data']['annotations'] = ''
+    if config.method == 'dpgen':
+        fields['dpgen']['warm_start'] = public_source(config.dpgen.warm_start)
     others = {name for name in METHOD_SECTIONS if name != config.method}
     return {name: value for name, value in fields.items() if name not in others}
+
+
+def public_source(source: str) -> str:
+    """A source of images without the path in it."""
+    kind = source.partition(':')[0]
+    if kind == 'private':  # a share of the private images: a number
+        return source
+    # A TFDS name is public; everything else behind the colon or the @ is a path.
+    return source.partition('@')[0] if kind == 'tfds' else kind
 
 
 def _check_data(data: DataConfig) -> None:
@@ -432,7 +473,7 @@ def _check_data(data: DataConfig) -> None:
             f'is {data.columns!r} with the source {data.source!r}',
             'A table needs columns and their public bounds, and only a table has them',
         )
-    if not re.fullmatch(r'digits|(tfds|folder|npz|celeba|ffhq|table):.+', data.source):
+    if not re.fullmatch(rf'{IMAGES}|table:.+', data.source):
         raise UserError(
             'config.data.source',
             f'is {data.source!r}',
@@ -456,3 +497,29 @@ def _check_privacy(privacy: PrivacyConfig) -> None:
             'is 0, which no Gaussian mechanism can meet',
             'Use less than 1 / num_examples, such as 1e-5',
         )
+
+
+def _check_warm_start(config: Config) -> None:
+    """What is read without noise must be public; only as published may it be private."""
+    start = config.dpgen.warm_start if config.method == 'dpgen' else ''
+    if not start:
+        return
+    try:
+        share = config.dpgen.private_share
+    except ValueError:
+        share = math.nan
+    if start.startswith('private'):
+        known = 0 < share <= 1
+    else:
+        known = re.fullmatch(IMAGES, start) is not None
+    where, remedy = 'config.dpgen.warm_start', 'Name a source of public images, or none'
+    if not known:
+        more = "; as published also 'private:<share>', such as private:0.1"
+        raise UserError(where, f'is {start!r}', f'{remedy}{more}')
+    if start == config.data.source:
+        raise UserError(where, f'is {start!r}, the private images', remedy)
+    if share and config.privacy.guarantee == 'certified':
+        problem = (
+            f'is {start!r}, but a certified run sees private images under noise alone'
+        )
+        raise UserError(where, problem, remedy)

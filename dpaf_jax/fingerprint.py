@@ -44,6 +44,7 @@ def components(
     manifest: Manifest,
     devices: Sequence[jax.Device],
     entropy: bytes,
+    public: Manifest | None = None,
 ) -> dict[str, Any]:
     """Everything that a resumed run must find unchanged.
 
@@ -53,6 +54,7 @@ def components(
         **{f'config.{name}': value for name, value in trained_with(config).items()},
         'plan': digest(plan.to_json()),
         'data checksum': manifest.checksum,
+        **({'public data checksum': public.checksum} if public else {}),
         'entropy hash': hashlib.sha256(entropy).hexdigest(),
         'dpaf_jax code': code_hash(),
         **{name: importlib.metadata.version(name) for name in LIBRARIES},

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dpaf_jax.config import Config
+from dpaf_jax.config import Config, public_source
 
 TEMPLATE = """\
 # Synthetic image generator ({method})
@@ -25,7 +25,7 @@ The unit of protection is one image with its label, not one person: somebody wit
 in the training set is protected at about k times this epsilon. Every mechanism is listed
 in `privacy.json`, with the whole composition as dp-accounting events: anybody can rebuild
 `dp_event` and recompute epsilon at delta minus overflow_delta.
-{published}
+{published}{warm_start}
 ## Use
 
     python -m dpaf_jax.sample --release=. --num=60000 --out=synthetic.npz
@@ -66,6 +66,7 @@ def model_card(
         'hold for the algorithm.\n'
         if claimed is not None
         else '',
+        warm_start=_warm_start(config),
         labels=_labels(config),
         accuracy=_accuracy(accuracy, 'AUROC' if config.data.columns else 'Accuracy'),
     )
@@ -85,6 +86,22 @@ def _labels(config: Config) -> str:
     return (
         ' An image\nhas the label that a classifier gives it; it is part of the generator, '
         'and its training is\npart of epsilon.'
+    )
+
+
+def _warm_start(config: Config) -> str:
+    if config.method != 'dpgen' or not config.dpgen.warm_start:
+        return ''
+    source = public_source(config.dpgen.warm_start)
+    if source.startswith('private:'):
+        return (
+            f'\nTraining started on private images as they are (`{source}`), without '
+            'noise.\n'
+        )
+    return (
+        '\n**Public data were used.** Training started, without noise, on images that are '
+        f'public by the\nword of whoever ran it (source: `{source}`). Epsilon does not cover '
+        'them. Compare this release with\nthose of methods that use public data too.\n'
     )
 
 

@@ -175,6 +175,8 @@ class Pipeline:
             and read_manifest(self._data_directory) is None
         ):
             return None
+        if self.config.public_data:
+            prepare(self.config.public_data, self.workdir.public, labelled=False)
         return prepare(self.config.data, self._data_directory)
 
     def _plan(self) -> PrivacyPlan:
@@ -240,6 +242,18 @@ class Pipeline:
             )
         return data
 
+    def _public(self, private: Dataset) -> Dataset | None:
+        if self.config.public_data is None:
+            return None
+        public = load(self.config.public_data, self.workdir.public)
+        if np.array_equal(public.images, private.images):
+            raise UserError(
+                'config.dpgen.warm_start',
+                'names the private images, at another place',
+                'Name a source of public images, or none',
+            )
+        return public
+
     def _train(self) -> Any:
         """Trains, or finds it done; returns the generator's parameters."""
         planned = hosts.from_first(self._planned)
@@ -249,7 +263,9 @@ class Pipeline:
         plan = PrivacyPlan.from_json(planned)
         data = self._data(plan)
         devices = parallel.pick_devices(self.config.run.devices)
-        keys, inherited = self._keys(plan, data.manifest, devices)
+        public = self._public(data)
+        manifests = data.manifest, public.manifest if public else None
+        keys, inherited = self._keys(plan, manifests, devices)
         run = Run(
             workdir=self.workdir.root,
             config=self.config,
@@ -259,6 +275,7 @@ class Pipeline:
             devices=devices,
             stop=self._stop,
             inherited=inherited,
+            public=public,
         )
         return self.method.train(run)
 
@@ -272,7 +289,10 @@ class Pipeline:
         return plan.to_json()
 
     def _keys(
-        self, plan: PrivacyPlan, manifest: Manifest, devices: list[Any]
+        self,
+        plan: PrivacyPlan,
+        manifests: tuple[Manifest, Manifest | None],
+        devices: list[Any],
     ) -> tuple[RunKeys, Inherited]:
         """The same in every process: the first draws entropy, the others read its file."""
         hosts.from_first(self._make_entropy)
@@ -280,7 +300,10 @@ class Pipeline:
         if entropy is None:
             self._require_shared(self.workdir.entropy)
             entropy = read_or_create_entropy(self.workdir.entropy)
-        parts = fingerprint.components(self.config, plan, manifest, devices, entropy)
+        private, public = manifests
+        parts = fingerprint.components(
+            self.config, plan, private, devices, entropy, public
+        )
         seen = fingerprint.veiled(parts, entropy)
         if unlike := fingerprint.changes(hosts.from_first(lambda: seen), seen):
             raise UserError(

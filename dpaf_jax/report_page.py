@@ -82,6 +82,7 @@ def html_page(report: dict[str, Any], grid: Image.Image | None) -> str:
     title = f'Differentially private images: {report["method"]}'
     sections = [
         _headline(report['privacy']),
+        _warm_start(report['config']),
         _samples(grid, report['config']),
         _accuracy(report['accuracy'], figure_name(report['config'])),
         _curves(report['history'], report['privacy']),
@@ -182,6 +183,22 @@ def _no_guarantee(privacy: dict[str, Any]) -> str:
         'training image. Do not hand them to anybody who may not see the training '
         'data.</p>',
         'bad',
+    )
+
+
+def _warm_start(config: dict[str, Any]) -> str:
+    """DPGEN's, which uses data that no epsilon covers."""
+    source = config.get('dpgen', {}).get('warm_start', '')
+    if not source:
+        return ''
+    if source.startswith('private:'):
+        text = f'Training started on private images as they are ({source}).'
+        return _section('Warm start', f'<p>{escape(text)}</p>', 'bad')
+    return _section(
+        'Public data were used',
+        '<p>Training started, without noise, on images that are public by the word of '
+        f'whoever ran it (source: {escape(source)}). ε does not cover them. Compare '
+        'this run with those of methods that use public data too.</p>',
     )
 
 

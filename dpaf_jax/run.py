@@ -107,8 +107,10 @@ class Run:
     """Everything that a method needs besides its config.
 
     Attributes:
+        data: private.
         devices: of all processes.
         inherited: what sessions on other devices have left in this workdir.
+        public: images that nobody is protected in, where the config has some.
     """
 
     workdir: pathlib.Path
@@ -120,6 +122,7 @@ class Run:
     stop: StopRequest = dataclasses.field(default_factory=StopRequest)
     on_step: Callable[[str, int], None] = lambda phase, step: None
     inherited: Inherited = NOTHING
+    public: Dataset | None = None
 
     def train(self, phase: Phase) -> Any:
         """Runs a phase to its end, from its newest checkpoint if it has one.

@@ -67,6 +67,33 @@ class LatentSampler:
 
 
 @dataclasses.dataclass(frozen=True)
+class SamplerPerLabel:
+    """A generator for each label; parameters have a leading axis [K]."""
+
+    generator: LatentSampler
+    num_classes: int
+
+    def init(self, key: jax.Array) -> Params:
+        """See `Sampler`."""
+        made: Params = jax.vmap(self.generator.init)(
+            jax.random.split(key, self.num_classes)
+        )
+        return made
+
+    def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
+        """See `Sampler`: every generator draws all, each image is its own label's.
+
+        K passes, but no copy of the parameters for each image.
+        """
+        images: Any = 0.0
+        for k in range(self.num_classes):
+            own = jax.tree.map(lambda leaf, k=k: leaf[k], params)
+            made = self.generator.sample(own, key, labels)
+            images = jnp.where((labels == k)[:, None, None, None], made, images)
+        return images
+
+
+@dataclasses.dataclass(frozen=True)
 class LabelledSampler:
     """A generator, and a labeller that says what each of its images shows."""
 
@@ -107,6 +134,14 @@ def dpaf_sampler(config: Config) -> LatentSampler | LabelledSampler:
 def latent_sampler(config: Config) -> LatentSampler:
     """Of the generator that reverses the discriminator."""
     return LatentSampler(make_generator(config), config.networks.z_dim)
+
+
+def dpba_wgan_sampler(config: Config) -> LatentSampler | SamplerPerLabel:
+    """DPBA-WGAN's: one generator, or one for each label."""
+    generator = latent_sampler(config)
+    if config.dpba_wgan.per_label:
+        return SamplerPerLabel(generator, config.data.num_classes)
+    return generator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +188,7 @@ SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dp_merf': latent_sampler,
     'dp_gan': latent_sampler,
     'g_pate': g_pate_sampler,
-    'dpba_wgan': latent_sampler,
+    'dpba_wgan': dpba_wgan_sampler,
     'gs_wgan': latent_sampler,
 }
 

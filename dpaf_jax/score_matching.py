@@ -12,7 +12,6 @@ independent of the data.
 """
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -74,16 +73,19 @@ class ScoreMatching:
         """The only way from an image into a parameter."""
         return self.plan['score']
 
-    @functools.cached_property
-    def _optimizer(self) -> optax.GradientTransformation:
+    def _optimizer(self, steps: int) -> optax.GradientTransformation:
         dpgen = self.config.dpgen
-        cosine = self.mechanism.steps if dpgen.schedule == 'cosine' else 0
+        cosine = steps if dpgen.schedule == 'cosine' else 0
         return make_optimizer(dpgen.optimizer, dpgen.learning_rate, cosine)
 
     def init(self, key: jax.Array) -> ScoreState:
         """Random parameters: public coins."""
-        params = self.sampler.init(key)
-        return ScoreState(params, params, self._optimizer.init(params), jnp.int32(0))
+        return self.start(self.sampler.init(key))
+
+    def start(self, params: Params) -> ScoreState:
+        """The state before the first step, from given parameters."""
+        optimizer = self._optimizer(self.mechanism.steps).init(params)
+        return ScoreState(params, params, optimizer, jnp.int32(0))
 
     def shots(self, units: Units, key_data: jax.Array) -> Shots:
         """Disturbs each image of a draw `multiplicity` times.
@@ -135,14 +137,18 @@ class ScoreMatching:
         m = self.mechanism
         noisy = add_gaussian(parallel.total(sums), key_data, m.noise_std)
         gradient = jax.tree.map(lambda g: g / m.expected_batch_size, noisy)
-        updates, optimizer = self._optimizer.update(
+        new = self.descend(state, gradient, m.steps)
+        return new, {'noisy_gradient_norm': optax.tree.norm(gradient)}
+
+    def descend(self, state: ScoreState, gradient: Any, steps: int) -> ScoreState:
+        """The optimiser's step, of `steps` in all, and the moving average's."""
+        updates, optimizer = self._optimizer(steps).update(
             gradient, state.optimizer, state.params
         )
         params = optax.apply_updates(state.params, updates)
-        steps, decay = state.steps + 1, self.config.dpgen.ema_decay
-        average = moving_average(state.average, params, steps, decay)
-        new = ScoreState(params, average, optimizer, steps)
-        return new, {'noisy_gradient_norm': optax.tree.norm(gradient)}
+        done, decay = state.steps + 1, self.config.dpgen.ema_decay
+        average = moving_average(state.average, params, done, decay)
+        return ScoreState(params, average, optimizer, done)
 
 
 def make_score_matching(config: Config, plan: PrivacyPlan) -> ScoreMatching:

@@ -38,6 +38,7 @@ class Workdir:
         self.nonprivate = self.root / 'nonprivate'
         self.report = self.root / 'report.json'
         self.private = self.root / 'private'
+        self.public = self.private / 'public'  # images; private is what else is here
         self.entropy = self.private / 'entropy'
         self.fingerprint = self.private / 'fingerprint.json'
         self.inherited = self.private / 'inherited.json'

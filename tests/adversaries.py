@@ -36,7 +36,8 @@ def deal(units, number):
 @functools.cache
 def _query(method, number):
     def query(state, units):
-        return method.query(state, units, jax.random.key(3, impl='rbg'))
+        own = method.adversaries.own(state)
+        return method.query(own, units, jax.random.key(3, impl='rbg'))
 
     return parallel.pmapped(query, jax.local_devices()[:number])
 

@@ -116,7 +116,8 @@ class _TracedPhase(AdversarialPhase):
             name = self._method.mechanism_at(t).name
             self._notes.key(name, noise_keys[0, i])
             padding = draws['is_padding_example'][0, i]
-            self._notes.draw(name, None, draws['indices'][0, i], padding)
+            there = self._method.eligible(self._run.data.labels, t)
+            self._notes.draw(name, there, draws['indices'][0, i], padding)
         return coins
 
 

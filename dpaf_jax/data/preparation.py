@@ -17,12 +17,14 @@ from dpaf_jax.data import manifest as manifests
 from dpaf_jax.data.checks import check_config, check_records, splits
 from dpaf_jax.data.decoding import decoded
 from dpaf_jax.data.manifest import Manifest, Settings
-from dpaf_jax.data.source import Source
+from dpaf_jax.data.source import Source, without_labels
 from dpaf_jax.data.sources import open_source
 from dpaf_jax.errors import UserError
 
 
-def prepare(config: DataConfig, directory: pathlib.Path) -> Manifest:
+def prepare(
+    config: DataConfig, directory: pathlib.Path, *, labelled: bool = True
+) -> Manifest:
     """Decodes the source into `directory`, or finds it there already.
 
     The directory (mode 0700: it holds private data) gets `train_images.npy` and
@@ -41,6 +43,7 @@ def prepare(config: DataConfig, directory: pathlib.Path) -> Manifest:
     Args:
         config: the data section of the config.
         directory: where the prepared data live; need not exist.
+        labelled: False forgets what the source's classes are: all records are of one.
 
     Returns:
         The manifest.
@@ -57,6 +60,8 @@ def prepare(config: DataConfig, directory: pathlib.Path) -> Manifest:
             _check_vacant(directory)
         check_config(config)
         source = open_source(config)
+        if not labelled:
+            source = without_labels(source)
         is_test = splits(source, config)
         check_records(source, is_test, config)
         found = _prepare(source, is_test, config, directory)

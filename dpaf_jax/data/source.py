@@ -49,6 +49,12 @@ class Source:
         return ~self.is_empty
 
 
+def without_labels(source: Source) -> Source:
+    """The same records, all of one class."""
+    labels = np.zeros_like(source.labels)
+    return dataclasses.replace(source, labels=labels, class_names=counting_names(1))
+
+
 def existing(path: str, where: str) -> pathlib.Path:
     """The path, '~' expanded, after a check that something is there.
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from dpaf_jax import parallel
@@ -123,9 +124,13 @@ class DpGan:
         """See `run.Phase`."""
         return {DISCRIMINATOR: step}
 
-    def draw(self, keys: RunKeys, number: int, step: int) -> Draw:
+    def eligible(self, labels: np.ndarray, step: int) -> np.ndarray:
+        """All records, always."""
+        return np.arange(len(labels))
+
+    def draw(self, keys: RunKeys, eligible: np.ndarray, step: int) -> Draw:
         """A Poisson sample."""
-        return poisson_draw(self.mechanism, number, keys, step)
+        return poisson_draw(self.mechanism, eligible, keys, step)
 
     def pair_loss(self, params: Any, pair: Pair) -> jax.Array:
         """BCE of the real against 1 and of the fake against 0."""

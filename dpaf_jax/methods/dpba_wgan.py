@@ -8,6 +8,9 @@ weight. Dynamic noise: sigma_t is one of a few values between the least and `noi
 times it, drawn with public coins when the plan is made, and charged as drawn: a mechanism
 for each value.
 
+With `per_label` each label has a critic and a generator of its own, which take turns by a
+public round-robin and see that class alone: what is charged are the turns of one class.
+
 As published (Algorithms 1 and 2), nothing is certified: noise multiplies the distances
 and is added to the penalties, where it has no gradient; nothing bounds an example's own.
 """
@@ -23,7 +26,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax import parallel
-from dpaf_jax.adversarial import AdversarialState, Adversaries, Metrics
+from dpaf_jax.adversarial import (
+    AdversarialState,
+    Adversaries,
+    AdversariesPerLabel,
+    Metrics,
+)
 from dpaf_jax.adversarial_phase import AdversarialPhase
 from dpaf_jax.config import Config, DpbaWganConfig
 from dpaf_jax.errors import UserError
@@ -39,6 +47,7 @@ from dpaf_jax.run import Run
 from dpaf_jax.units import Units
 from dpaf_jax.wgan import Trio, distance, gradient_penalty, make_critic
 
+COST = 'cost'
 PUBLISHED_REASON = (
     "noise multiplies the critic's scores or is added where it has no gradient, and "
     'nothing bounds the gradient of an example'
@@ -59,25 +68,20 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     Raises:
         UserError: the settings do not fit N, or the budget.
     """
-    wgan = config.dpba_wgan
-    if wgan.batch_size > num_examples:
-        raise UserError(
-            'config.dpba_wgan.batch_size',
-            f'asks for {wgan.batch_size} images a step of only {num_examples}',
-            'Lower it',
-        )
+    wgan, models = config.dpba_wgan, num_models(config)
+    _check(config, num_examples)
     if _published(config):
         return _published_plan(config, num_examples)
     no_clip = math.isinf(config.privacy.epsilon)
-    counts = np.bincount(scale_of_step(wgan), minlength=wgan.noise_levels)
+    counts = np.bincount(scale_of_step(wgan, models), minlength=wgan.noise_levels)
     mechanisms = [
         Mechanism(
             name=f'critic_{i}',
             kind='sum of clipped gradients, one per record with its fake and interpolate',
-            sampling_prob=wgan.batch_size / num_examples,
+            sampling_prob=_rate(config, num_examples),
             l2_sensitivity=math.inf if no_clip else wgan.l2_clip_norm,
             steps=int(counts[i]),
-            expected_batch_size=float(wgan.batch_size),
+            expected_batch_size=float(min(wgan.batch_size, num_examples / models)),
             capacity=wgan.batch_size,
             noise_multiplier=scale,
         )
@@ -87,19 +91,48 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     return make_joint_plan(mechanisms, config.privacy, num_examples)
 
 
+def _check(config: Config, num_examples: int) -> None:
+    wgan, models = config.dpba_wgan, num_models(config)
+    if wgan.batch_size > num_examples:
+        raise UserError(
+            'config.dpba_wgan.batch_size',
+            f'asks for {wgan.batch_size} images a step of only {num_examples}',
+            'Lower it',
+        )
+    if wgan.generator_steps % models:
+        raise UserError(
+            'config.dpba_wgan.generator_steps',
+            f'is {wgan.generator_steps}, which {models} models cannot share evenly',
+            f'Use a multiple of {models}, or per_label = False',
+        )
+
+
+def num_models(config: Config) -> int:
+    """Of the models that take turns: one for each label, or one for all."""
+    return config.data.num_classes if config.dpba_wgan.per_label else 1
+
+
+def _rate(config: Config, num_examples: int) -> float:
+    """Of the records whose turn it is; from N and K, since sizes of classes are private."""
+    asked = num_models(config) * config.dpba_wgan.batch_size / num_examples
+    return min(1.0, asked)
+
+
 def noise_scales(wgan: DpbaWganConfig) -> list[float]:
     """The values that sigma_t may take, over the least: geometric, public."""
     intervals = max(1, wgan.noise_levels - 1)
     return [wgan.noise_ratio ** (i / intervals) for i in range(wgan.noise_levels)]
 
 
-def scale_of_step(wgan: DpbaWganConfig) -> np.ndarray:
-    """[T] int: which of `noise_scales` each critic step has.
+def scale_of_step(wgan: DpbaWganConfig, models: int = 1) -> np.ndarray:
+    """[T] int: which of `noise_scales` each critic step of a model has.
 
-    The coins are public and the same in every run, so that anybody can rebuild the plan
-    from the config; a bit generator's raw stream does not change between versions.
+    All models see the same scales in the same order: a record is behind one of them, and
+    is charged the same whichever that is. The coins are public and the same in every run,
+    so that anybody can rebuild the plan from the config; a bit generator's raw stream does
+    not change between versions.
     """
-    steps = wgan.generator_steps * wgan.discriminator_steps
+    steps = wgan.generator_steps // models * wgan.discriminator_steps
     coins = np.random.Philox(key=0).random_raw(steps)
     return (coins % np.uint64(wgan.noise_levels)).astype(np.int64)
 
@@ -114,12 +147,12 @@ def _published_plan(config: Config, num_examples: int) -> PrivacyPlan:
 
     The interval of scales begins there: the paper has one sigma in the equation.
     """
-    wgan, privacy = config.dpba_wgan, config.privacy
-    steps = wgan.generator_steps * wgan.discriminator_steps
-    rate = wgan.batch_size / num_examples
+    wgan, privacy, models = config.dpba_wgan, config.privacy, num_models(config)
+    steps = wgan.generator_steps // models * wgan.discriminator_steps
+    rate = _rate(config, num_examples)
     composed = math.sqrt(2 * steps * math.log(1 / privacy.delta))
     cost = Mechanism(
-        name='cost',
+        name=COST,
         kind="critic's cost of a batch, each term times or plus noise",
         sampling_prob=rate,
         l2_sensitivity=2 * wgan.cost_clip / wgan.batch_size,
@@ -176,7 +209,8 @@ class DpbaWgan:
     def adversaries(self) -> Adversaries:
         """Critic and generator."""
         critic = make_critic(self.config, self.settings)
-        return Adversaries(self.config, self.settings, critic, self.num_devices)
+        kind = AdversariesPerLabel if self.settings.per_label else Adversaries
+        return kind(self.config, self.settings, critic, self.num_devices)
 
     @property
     def published(self) -> bool:
@@ -185,8 +219,8 @@ class DpbaWgan:
 
     @functools.cached_property
     def _mechanism_of_step(self) -> np.ndarray:
-        """[T] int: place in the plan of each step's mechanism."""
-        scale = scale_of_step(self.settings)
+        """[T] int: place in the plan of the mechanism of each step of a model."""
+        scale = scale_of_step(self.settings, self._models)
         if self.published:
             return np.zeros_like(scale)
         return np.unique(scale, return_inverse=True)[
@@ -199,24 +233,57 @@ class DpbaWgan:
         grids = [m.grid for m in self.plan.mechanisms]
         return max((g for g in grids if g), key=lambda g: g.spacing, default=None)
 
+    @property
+    def _models(self) -> int:
+        return num_models(self.config)
+
     def mechanism_at(self, step: int) -> Mechanism:
         """See `adversarial_phase.Method`."""
-        return self.plan.mechanisms[self._mechanism_of_step[step]]
+        return self.plan.mechanisms[self._mechanism_of_step[self.own_step(step)]]
+
+    def own_step(self, step: int) -> int:
+        """How many steps the model has had before whose turn it is."""
+        turn = self.settings.discriminator_steps
+        rounds, since = divmod(step, turn * self._models)
+        return rounds * turn + since % turn
 
     def charged(self, step: int) -> Mapping[str, int]:
-        """See `run.Phase`."""
-        done = self._mechanism_of_step[:step]
+        """See `run.Phase`: of the first model, which none is ahead of."""
+        turn = self.settings.discriminator_steps
+        rounds, since = divmod(step, turn * self._models)
+        done = self._mechanism_of_step[: rounds * turn + min(since, turn)]
         counts = np.bincount(done, minlength=len(self.plan.mechanisms))
         names = [m.name for m in self.plan.mechanisms]
         return dict(zip(names, map(int, counts), strict=True))
 
-    def draw(self, keys: RunKeys, number: int, step: int) -> Draw:
+    def eligible(self, labels: np.ndarray, step: int) -> np.ndarray:
+        """See `adversarial_phase.Method`: one class where it has a model of its own."""
+        if not self.settings.per_label:
+            return np.arange(len(labels))
+        return np.flatnonzero(labels == self.label(step))
+
+    def label(self, step: int) -> int:
+        """Whose turn it is, where each label has a model: a public round-robin."""
+        return step // self.settings.discriminator_steps % self._models
+
+    def draw(self, keys: RunKeys, eligible: np.ndarray, step: int) -> Draw:
         """A Poisson sample; as published, a batch of a shuffled epoch."""
         mechanism = self.mechanism_at(step)
         if self.published:
-            size = self.settings.batch_size
-            return shuffled_batches(number, size, mechanism.name, keys, step)
-        return poisson_draw(mechanism, number, keys, step)
+            return self._published_draw(keys, eligible, step)
+        return poisson_draw(mechanism, eligible, keys, step)
+
+    def _published_draw(self, keys: RunKeys, eligible: np.ndarray, step: int) -> Draw:
+        size, there = self.settings.batch_size, len(eligible)
+        if size > there:
+            raise UserError(
+                'config.dpba_wgan.batch_size',
+                f'asks for {size} images a step, but the model in turn has {there}',
+                'Lower it',
+            )
+        name = f'{COST}/{self.label(step)}' if self.settings.per_label else COST
+        draw = shuffled_batches(there, size, name, keys, self.own_step(step))
+        return dataclasses.replace(draw, indices=eligible[draw.indices].astype('i4'))
 
     # --- critic -----------------------------------------------------------------
 
@@ -260,7 +327,7 @@ class DpbaWgan:
         public coins, and on parameters that noisy outputs have made.
 
         Args:
-            state: gives both networks.
+            state: gives both networks, of the label whose turn it is.
             units: singletons.
             key: of the public coins, equal on all devices.
         """
@@ -284,7 +351,7 @@ class DpbaWgan:
         key: jax.Array,
         noise_std: jax.Array,
     ) -> tuple[AdversarialState, Metrics]:
-        """One update of the critic; the divisor is public.
+        """One update of the critic whose turn it is; the divisor is public.
 
         Args:
             state: before.
@@ -293,16 +360,29 @@ class DpbaWgan:
             key: [4] uint32 of public coins.
             noise_std: of this step's mechanism.
         """
+
+        def step(own: AdversarialState, _: Any) -> tuple[AdversarialState, Metrics]:
+            noisy = self._noisy(own, units, noise_key, key, noise_std)
+            size = self.plan.mechanisms[0].expected_batch_size
+            gradient = jax.tree.map(lambda g: g / size, noisy)
+            return self.adversaries.update_discriminator(own, gradient)
+
+        return self.adversaries.in_turn(state, step)
+
+    def _noisy(
+        self,
+        state: AdversarialState,
+        units: Units,
+        noise_key: jax.Array,
+        key: jax.Array,
+        noise_std: jax.Array,
+    ) -> Any:
+        """The noisy sum of gradients, all that is seen of the records."""
         if self.published:
-            noisy = self.published_query(
-                state, units, noise_key, public_key(key), noise_std
-            )
-        else:
-            summed = self.query(state, units, public_key(key))
-            noisy = add_gaussian(summed, noise_key, noise_std)
-        size = self.settings.batch_size
-        gradient = jax.tree.map(lambda g: g / size, noisy)
-        return self.adversaries.update_discriminator(state, gradient)
+            coins = public_key(key)
+            return self.published_query(state, units, noise_key, coins, noise_std)
+        summed = self.query(state, units, public_key(key))
+        return add_gaussian(summed, noise_key, noise_std)
 
     def published_query(
         self,
@@ -352,8 +432,12 @@ class DpbaWgan:
     def generator_step(
         self, state: AdversarialState, key_data: jax.Array
     ) -> tuple[AdversarialState, Metrics]:
-        """One update by -D on fakes: post-processing."""
-        return self.adversaries.update_generator(state, key_data, _told)
+        """One update by -D on fakes of the model whose turn it is: post-processing."""
+
+        def step(own: AdversarialState, label: Any) -> tuple[AdversarialState, Metrics]:
+            return self.adversaries.update_generator(own, key_data, _told, label)
+
+        return self.adversaries.in_turn(state, step)
 
 
 def _told(answers: jax.Array) -> Mapping[str, jax.Array]:

@@ -1,7 +1,10 @@
 """DPBA-WGAN for the audit."""
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
+from dpaf_jax.adversarial import AdversarialState, Metrics
 from dpaf_jax.auditing import adversarial
 from dpaf_jax.auditing.target import AuditTarget, Trace
 from dpaf_jax.config import Config
@@ -10,11 +13,21 @@ from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 
 
+class _OwnModel(DpbaWgan):
+    """What a critic step shows: the model whose turn it is; the others stay as they are."""
+
+    def discriminator_step(
+        self, state: AdversarialState, *rest: Any
+    ) -> tuple[AdversarialState, Metrics]:
+        stepped, metrics = super().discriminator_step(state, *rest)
+        return self.adversaries.own(stepped), metrics
+
+
 def audit_targets(
     config: Config, plan: PrivacyPlan, devices: Sequence[int]
 ) -> list[AuditTarget]:
     """The critic at each noise level; `devices`: numbers of devices."""
-    return adversarial.audit_targets(DpbaWgan, config, plan, devices)
+    return adversarial.audit_targets(_OwnModel, config, plan, devices)
 
 
 def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
@@ -24,4 +37,10 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
 
 def shrink(config: Config, num_examples: int) -> Config:
     """The same kind of run on 8 x 8 images, with thin networks and a few steps."""
-    return adversarial.shrink(config, num_examples)
+    made = adversarial.shrink(config, num_examples)
+    if not config.dpba_wgan.per_label:
+        return made
+    two_each = dataclasses.replace(
+        made.dpba_wgan, generator_steps=2 * config.data.num_classes
+    )
+    return dataclasses.replace(made, dpba_wgan=two_each)

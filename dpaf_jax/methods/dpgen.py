@@ -13,6 +13,7 @@ from dpaf_jax import parallel
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
 from dpaf_jax.feed import Feed, gather
+from dpaf_jax.methods.dpgen_warm_start import warm_start
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
@@ -21,6 +22,7 @@ from dpaf_jax.randomised_response import sanitise
 from dpaf_jax.run import Run
 from dpaf_jax.samplers import preview
 from dpaf_jax.score_matching import (
+    Params,
     ScoreMatching,
     ScoreState,
     Shots,
@@ -66,10 +68,14 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
 
 
 def train(run: Run) -> Any:
-    """Trains the score network; returns the moving average of its parameters."""
+    """Trains the score network; returns the moving average of its parameters.
+
+    Noise begins with phase `score`; a warm start before it never sees a private image,
+    but as published.
+    """
     matching = make_score_matching(run.config, run.plan)
     phase = PublishedPhase if _published(run.config) else ScorePhase
-    return run.train(phase(run, matching)).average
+    return run.train(phase(run, matching, warm_start(run, matching))).average
 
 
 def _published(config: Config) -> bool:
@@ -130,8 +136,8 @@ class ScorePhase:
 
     name = 'score'
 
-    def __init__(self, run: Run, matching: ScoreMatching):
-        self._run, self._matching = run, matching
+    def __init__(self, run: Run, matching: ScoreMatching, start: Params = None):
+        self._run, self._matching, self._start = run, matching, start
         self._mechanism = matching.mechanism
         self.total_steps = self._mechanism.steps
         self.images_per_step = self._mechanism.expected_batch_size
@@ -140,6 +146,8 @@ class ScorePhase:
         self._compiled = parallel.pmapped(self._step, run.devices, donate=(0,))
 
     def init(self) -> ScoreState:
+        if self._start is not None:
+            return jax.device_get(jax.jit(self._matching.start)(self._start))
         key = public_key(self._run.keys.public('init score', 0))
         return jax.device_get(jax.jit(self._matching.init)(key))
 
@@ -208,8 +216,8 @@ class ScorePhase:
 class PublishedPhase(ScorePhase):
     """Step S3 as printed: plain training on the 'sanitised' pairs, one per image."""
 
-    def __init__(self, run: Run, matching: ScoreMatching):
-        super().__init__(run, matching)
+    def __init__(self, run: Run, matching: ScoreMatching, start: Params = None):
+        super().__init__(run, matching, start)
         dpgen, data = run.config.dpgen, run.data
         made = sanitise(
             np.asarray(data.images, np.float32) / 127.5 - 1,

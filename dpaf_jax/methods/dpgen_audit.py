@@ -120,5 +120,6 @@ def shrink(config: Config, num_examples: int) -> Config:
             multiplicity=2,
             steps=16,
             candidates=2,
+            warm_start='',  # it reads no private image
         ),
     )
