@@ -187,7 +187,7 @@ def test_counts_get_laplace_noise_on_a_grid():
 
 def test_one_command_from_a_csv_to_a_csv(tmp_path):
     source = write(tmp_path / 'x.csv', *rows_of())
-    config = config_dict(source)
+    config = config_dict(source, g_pate__agreement=True)
     base = tiny_runs.load_config('g_pate', 'table')
     path = tiny_runs.ROOT / 'configs' / 'g_pate.py'
     workdir = tmp_path / 'run'
@@ -209,6 +209,13 @@ def test_one_command_from_a_csv_to_a_csv(tmp_path):
     assert header == ['age', 'bmi', 'dose', 'label'] and len(lines) == 40
     made = np.array(lines, float)
     assert np.all(made[:, :3] >= [0, 10, -1]) and np.all(made[:, :3] <= [100, 60, 1])
+    # What the teachers agreed on is in one place.
+    watched = [
+        path.relative_to(workdir).parts[0]
+        for path in workdir.rglob('*')
+        if path.is_file() and b'nonprivate_' in path.read_bytes()
+    ]
+    assert watched == ['nonprivate']
     # Classes come as the noisy histogram has them.
     released = load_release(workdir / 'release')
     assert sum(released.prior) == pytest.approx(1, rel=1e-5)

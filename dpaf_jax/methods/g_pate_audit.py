@@ -117,6 +117,8 @@ def _releaser(gan: GPate, number: int) -> Release:
 
 def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     """The coins of the first `STEPS` steps: noise keys; every record is in every turn."""
+    g_pate = dataclasses.replace(config.g_pate, agreement=False)  # it writes files
+    config = dataclasses.replace(config, g_pate=g_pate)
     n, k = plan.num_examples, config.data.num_classes
     blank = np.zeros((n, 1, 1, 1), np.uint8)
     data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
