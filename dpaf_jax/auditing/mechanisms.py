@@ -224,16 +224,20 @@ class MechanismAudit:
     def _membership_scores(self, release: np.ndarray) -> np.ndarray:
         """[m]: each canary's coefficient in the release by least squares, standardised."""
         crowd = self._target.crowd
-        alone = [
-            crowd._replace(units=jax.tree.map(lambda x, i=i: x[i : i + 1], crowd.units))
-            for i in range(len(crowd.places))
-        ]
+        alone = [self._by_itself(place) for place in crowd.places]
         centre = self._exact(self._one, alone[0].empty())
         moves = np.array([self._exact(self._one, scene) for scene in alone]) - centre
         inverse = np.linalg.pinv(moves, rcond=1e-6)
         spread = np.maximum(self._scale * np.linalg.norm(inverse, axis=0), 1e-30)
         scores: np.ndarray = ((release - centre) @ inverse - 0.5) / spread
         return scores
+
+    def _by_itself(self, place: tuple[int, ...]) -> Scene:
+        """One record of the crowd: without room for the others, where that is as good."""
+        crowd, i = self._target.crowd, place[0]
+        if self._target.in_place:
+            return crowd.alone(place)
+        return crowd._replace(units=jax.tree.map(lambda x: x[i : i + 1], crowd.units))
 
     # --- noise -------------------------------------------------------------------------
 

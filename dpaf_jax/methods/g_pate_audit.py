@@ -48,8 +48,8 @@ def audit_targets(
     number = teachers * MEMBERS
     extremes = canaries.extremes(config.data, number)
     units = canaries.units(extremes, config.data, (teachers, MEMBERS))
-    many = canaries.noise_images(config.data, number, seed=2)
-    crowd = canaries.units(many, config.data, (teachers, MEMBERS))
+    many = canaries.noise_images(config.data, teachers, seed=2)
+    crowd = canaries.units(many, config.data, (teachers, 1))
     start = jax.device_get(GPate(config, plan).init(jax.random.key(0)))
     if config.g_pate.noisy_prior:
         prior = {'classes': np.array(config.data.prior, np.float32)}
@@ -65,6 +65,7 @@ def audit_targets(
         exact=at(quiet(plan)),
         scenes=[Scene(state, units) for state in states],
         crowd=Scene(states[0], crowd),
+        in_place=True,
     )
     return [*_histogram(config, plan), target]
 
