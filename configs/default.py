@@ -134,7 +134,7 @@ def get_config() -> ConfigDict:
     g_pate.generator_learning_rate = 1e-3  # Adam's, falling to 2 % along a cosine
     g_pate.ema_decay = 0.98  # of the released weights; 0: the last ones
     g_pate.noisy_prior = False  # classes from a Laplace histogram: budgets '0.01,rest'
-    g_pate.agreement = False  # the teachers' rates, exact: under nonprivate/
+    g_pate.agreement = False  # exact rates, data-dependent epsilon: in nonprivate/
     config.dpba_wgan = dpba_wgan = ConfigDict()  # method = 'dpba_wgan'
     dpba_wgan.batch_size = 256  # expected real images per critic step
     dpba_wgan.discriminator_steps = 3  # critic's, for each generator step

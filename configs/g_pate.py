@@ -10,7 +10,7 @@ certified epsilon = 10 with 200 steps accuracy is chance on 328 real test digits
 logistic regression 0.091 (3000 synthetic images, 2 seeds; docs/g_pate.md); 300 steps took
 5 min under that load. MNIST with 2000 teachers: 1.6 s of CPU time a step over both cores,
 so 500 steps are about 14 CPU minutes; its accuracy has not been measured, nor has any on
-Fashion-MNIST or on a table.
+Fashion-MNIST. Tables: docs/g_pate.md.
 """
 
 from ml_collections import ConfigDict

@@ -3,7 +3,8 @@
     python -m dpaf_jax.attack --attack=membership --workdir=runs/digits
 
 Writes into <workdir>/nonprivate/attacks/, which shows real images: never publish it.
-membership: which training images were used? memorisation: are any of them copied?
+membership: which training images, or rows of a table, were used? memorisation: are any of
+them copied?
 gradient_inversion: are images recovered from a classifier's gradients under the noise
 strategies of DPBA-WGAN? It looks at the run's images, not at its release.
 """

@@ -33,10 +33,18 @@ def class_histogram(num_examples: int) -> Mechanism:
 
 def noisy_prior(run: Run) -> np.ndarray:
     """[K] float32 class probabilities; every class counts one record at least."""
-    number = run.config.data.num_classes
-    counts = np.bincount(run.data.labels, minlength=number)
-    noisy = np.maximum(add_laplace(counts, run), 1.0)
+    noisy = np.maximum(noisy_counts(run), 1.0)
     return (noisy / noisy.sum()).astype(np.float32)
+
+
+def noisy_counts(run: Run) -> np.ndarray:
+    """[K] float64: all that leaves the labels."""
+    return add_laplace(class_counts(run), run)
+
+
+def class_counts(run: Run) -> np.ndarray:
+    """[K] whole numbers, exact: NOT private."""
+    return np.bincount(run.data.labels, minlength=run.config.data.num_classes)
 
 
 def add_laplace(counts: np.ndarray, run: Run) -> np.ndarray:

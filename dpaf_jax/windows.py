@@ -29,4 +29,4 @@ def stack(rows: list[dict[str, jax.Array]]) -> dict[str, jax.Array]:
 
 def summary(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
     """Mean over a window of what its steps reported; steps without a value count not."""
-    return {name: jnp.nanmean(value) for name, value in metrics.items()}
+    return {name: jnp.nanmean(value, axis=0) for name, value in metrics.items()}

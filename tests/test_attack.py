@@ -16,6 +16,7 @@ from dpaf_jax.attacks import ATTACKS, membership, memorisation
 from dpaf_jax.attacks.distances import nearest
 from dpaf_jax.attacks.roc import Roc, permitted, permitted_tpr
 from dpaf_jax.attacks.target import Target, open_target
+from dpaf_jax.config import Column
 from dpaf_jax.errors import UserError
 
 PRIVACY = {'guarantee': 'certified', 'epsilon': 1.0, 'delta': 1e-5}
@@ -93,6 +94,56 @@ def test_nearest_is_the_nearest(monkeypatch):
     np.testing.assert_array_equal(found.place, exact.argmin(axis=1))
     np.testing.assert_allclose(found.distance, exact.min(axis=1), rtol=1e-5)
     assert np.all(nearest(base, base).distance == 0)
+
+
+# --- tables ----------------------------------------------------------------------------
+
+COLUMNS = tuple(Column(f'x{i}', -10.0, 10.0) for i in range(6))
+
+
+def rows(number, seed):
+    values = np.random.default_rng(seed).random((number, 1, 6, 1))
+    return values.astype(np.float32)
+
+
+def table_target(folder, synthetic):
+    labels = np.arange(NUMBER, dtype=np.int32) % 2
+    members, others = rows(NUMBER, 1), rows(2 * NUMBER, 2)
+    return Target(synthetic, members, labels, others, PRIVACY, folder, COLUMNS)
+
+
+def test_copied_rows_of_a_table_are_found_and_listed_in_its_units(tmp_path):
+    copies = table_target(tmp_path, rows(NUMBER, 1))
+    aucs = {name: roc.auc() for name, roc in membership.attack(copies).items()}
+    assert min(aucs['gan-leaks'], aucs['gan-leaks calibrated']) > 0.99
+    assert aucs['monte-carlo'] > 0.9
+    found = memorisation.run(copies)
+    assert found['exact_copies'] == NUMBER and found['nearer_to_train']['value'] == 1
+    assert 'training rows' in memorisation.table(found)
+    assert not list(tmp_path.glob('*.png'))
+    warning, head, one, other, *_ = (
+        (tmp_path / 'closest_pairs_NOT_PRIVATE.csv').read_text().splitlines()
+    )
+    assert 'NOT PRIVATE' in warning
+    assert head == 'distance,row,x0,x1,x2,x3,x4,x5'
+    made, real = (line.split(',') for line in (one, other))
+    assert (made[1], real[1]) == ('synthetic', 'training') and made[2:] == real[2:]
+    values = np.array(made[2:], float)
+    near = np.abs(rows(NUMBER, 1).reshape(NUMBER, 6) * 20 - 10 - values).max(axis=1)
+    assert near.min() < 1e-4
+
+
+def test_independent_rows_are_not_taken_for_copies(tmp_path):
+    free = table_target(tmp_path, rows(NUMBER, 3))
+    for roc in membership.attack(free).values():
+        assert abs(roc.auc() - 0.5) < 0.12  # 3.5 standard errors
+    share = memorisation.run(free)['nearer_to_train']
+    assert share['low'] < 0.5 < share['high']
+
+
+def test_a_table_has_no_images_to_recover(tmp_path):
+    with pytest.raises(UserError, match='Choose membership or memorisation'):
+        ATTACKS['gradient_inversion'].run(table_target(tmp_path, rows(9, 3)))
 
 
 # --- figures ---------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from dpaf_jax.auditing import bounds
+from dpaf_jax.auditing.laws import LAWS
 
 ALPHA, DELTA = 0.05, 1e-5
 
@@ -98,3 +99,20 @@ def test_bounds_are_those_of_jax_privacy():
     )
     ours = bounds.one_run_lower_bound(1000, guesses, correct, ALPHA, DELTA)
     assert ours == pytest.approx(expected, abs=1e-5) and ours > 0
+
+
+# --- laws of noise --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('name', ['gaussian', 'laplace'])
+def test_limits_hold_the_scale_of_the_noise_and_exclude_another(name):
+    law, coins, hits = LAWS[name], np.random.default_rng(5), 0
+    draw = coins.normal if name == 'gaussian' else coins.laplace
+    for _ in range(200):
+        low, made, high = law.scale(draw(0, 1, 400), 0.1)
+        assert low < made < high
+        hits += low <= 1 <= high
+    assert 165 <= hits <= 193  # 180 of 200 at 90 %, three standard errors either way
+    low, _, high = law.scale(0.9 * draw(0, 1, (2000, 5)), 1e-4)
+    assert high < 1 and low > 0.8
+    assert np.std(draw(0, 1, 100_000)) == pytest.approx(law.std, rel=0.02)

@@ -3,7 +3,9 @@
 import csv
 import json
 import math
+from unittest import mock
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
@@ -11,11 +13,15 @@ import tiny_runs
 from dp_accounting import LaplaceDpEvent
 
 from dpaf_jax import class_histogram, data, evaluate_table
-from dpaf_jax.auditing import session
+from dpaf_jax.attacks import memorisation
+from dpaf_jax.attacks.target import open_target
+from dpaf_jax.auditing import mechanisms, report, session
+from dpaf_jax.auditing.findings import run_checks
+from dpaf_jax.auditing.mechanisms import MechanismAudit
 from dpaf_jax.config import EvaluationConfig, from_config_dict
 from dpaf_jax.errors import UserError
-from dpaf_jax.methods import g_pate
-from dpaf_jax.privacy import accounting, independent
+from dpaf_jax.methods import g_pate, g_pate_audit
+from dpaf_jax.privacy import accounting, independent, voting
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, event_to_json
 from dpaf_jax.release import load_release
 from dpaf_jax.sample import run as sample
@@ -128,11 +134,6 @@ def test_a_config_that_does_not_fit_a_table_is_refused(changes, message):
         settings('table:x.csv', **changes)
 
 
-def test_a_table_is_not_audited():
-    with pytest.raises(UserError, match=r'config\.data\.columns: is a table'):
-        session.audit(settings('table:x.csv'))
-
-
 def test_images_have_no_columns():
     with pytest.raises(UserError, match='only a table has them'):
         tiny.config(data__columns='age:0:1')
@@ -182,12 +183,86 @@ def test_counts_get_laplace_noise_on_a_grid():
     assert not np.array_equal(noise[:2], noise[2:4])
 
 
+# --- the audit ------------------------------------------------------------------------
+
+
+def audited(name, repetitions=300, devices=(1,)):
+    """Kinds of check that fail for a mechanism of a table's run."""
+    config = settings('table:x.csv', g_pate__teacher_learning_rate=1.0)
+    plan = tiny.plan(config)
+    targets = g_pate_audit.audit_targets(config, plan, devices)
+    (target,) = [t for t in targets if t.mechanism.name == name]
+    with mock.patch.object(mechanisms, 'SAMPLES', 20_000):
+        checks = MechanismAudit(target, plan.delta, repetitions, 11).checks()
+        findings = run_checks(checks)
+    return {finding.kind for finding in findings if not finding.passed}
+
+
+def test_the_audit_passes_both_mechanisms():
+    assert not audited('classes', repetitions=2000) and not audited('votes')
+
+
+@pytest.mark.parametrize('share', [0.5, 0.9])
+def test_a_histogram_with_too_little_noise_is_found_out(share):
+    add_laplace = class_histogram.add_laplace
+
+    def less(counts, run):
+        return counts + share * (add_laplace(counts, run) - counts)
+
+    with mock.patch.object(class_histogram, 'add_laplace', less):
+        caught = audited('classes', repetitions=2000)
+    assert 'noise level' in caught
+    # At half the noise the true epsilon is 2, and an attack shows more than 1.
+    assert ('epsilon' in caught) == (share == 0.5)
+
+
+def test_gaussian_noise_in_its_place_is_found_out():
+    def gaussian(counts, run):
+        noise = run.keys.coins('classes', 0).normal(0, 2**0.5, len(counts))
+        return counts + noise * run.plan['classes'].noise_std
+
+    with mock.patch.object(class_histogram, 'add_laplace', gaussian):
+        assert 'noise law' in audited('classes')
+
+
+def test_a_record_that_counts_twice_is_found_out():
+    counts = class_histogram.class_counts
+    with mock.patch.object(
+        class_histogram, 'class_counts', lambda run: 2 * counts(run)
+    ):
+        assert {'sensitivity', 'epsilon'} <= audited('classes', repetitions=2000)
+    count = voting.count
+    with mock.patch.object(
+        voting, 'count', lambda votes, *a: count(jnp.concatenate([votes, votes]), *a)
+    ):
+        assert 'sensitivity' in audited('votes')
+
+
+def test_coins_of_histogram_and_votes_are_noted():
+    config = settings('table:x.csv')
+    trace = g_pate_audit.trace(config, tiny.plan(config), tiny.keys())
+    assert len(trace.keys['classes']) == 1 and len(trace.keys['votes']) == 5
+    expected = tiny.keys().coins('classes', 0).bit_generator.state['state']['key']
+    np.testing.assert_array_equal(trace.keys['classes'][0], expected)
+
+
+@pytest.mark.slow
+def test_a_table_is_audited_whole(tmp_path):
+    config = settings('table:x.csv', data__num_examples=50)
+    with mock.patch.object(mechanisms, 'SAMPLES', 20_000):
+        made = session.audit(config, devices=(1, 8), repetitions=100, runs=2, seed=3)
+    assert not made.violations
+    assert {f.mechanism for f in made.findings} >= {'classes', 'votes', 'release'}
+    report.write_audit(made, tmp_path)
+    assert 'laplace' in report.table(made)
+
+
 # --- the whole ------------------------------------------------------------------------
 
 
 def test_one_command_from_a_csv_to_a_csv(tmp_path):
     source = write(tmp_path / 'x.csv', *rows_of())
-    config = config_dict(source)
+    config = config_dict(source, g_pate__agreement=True)
     base = tiny_runs.load_config('g_pate', 'table')
     path = tiny_runs.ROOT / 'configs' / 'g_pate.py'
     workdir = tmp_path / 'run'
@@ -209,11 +284,22 @@ def test_one_command_from_a_csv_to_a_csv(tmp_path):
     assert header == ['age', 'bmi', 'dose', 'label'] and len(lines) == 40
     made = np.array(lines, float)
     assert np.all(made[:, :3] >= [0, 10, -1]) and np.all(made[:, :3] <= [100, 60, 1])
+    # What the teachers agreed on is in one place.
+    watched = [
+        path.relative_to(workdir).parts[0]
+        for path in workdir.rglob('*')
+        if path.is_file() and b'nonprivate_' in path.read_bytes()
+    ]
+    assert watched == ['nonprivate']
     # Classes come as the noisy histogram has them.
     released = load_release(workdir / 'release')
     assert sum(released.prior) == pytest.approx(1, rel=1e-5)
     share = np.mean(made[:, 3])
     assert share == pytest.approx(released.prior[1], abs=1 / 40)
+    found = memorisation.run(open_target(workdir))
+    assert found['records'] == 'rows' and found['synthetic'] == 40
+    pairs = workdir / 'nonprivate' / 'attacks' / 'closest_pairs_NOT_PRIVATE.csv'
+    assert pairs.read_text().splitlines()[1] == 'distance,row,age,bmi,dose'
     out = tmp_path / 'more.csv'
     drawn = tiny_runs.call(
         sample, 'sample', f'--release={workdir / "release"}', '--num=7', f'--out={out}'

@@ -1,4 +1,4 @@
-"""Distances between many images, in chunks of matrix products."""
+"""Distances between many images, or rows of a table, in chunks of matrix products."""
 
 from typing import NamedTuple
 
@@ -21,12 +21,18 @@ class Nearest(NamedTuple):
 
 
 def flatten(images: np.ndarray) -> np.ndarray:
-    """[n, H, W, C] uint8 to [n, H*W*C] float32 in [0, 1]."""
-    return np.asarray(images, np.float32).reshape(len(images), -1) / 255
+    """[n, H, W, C] uint8, or a table's float32 in [0, 1], to [n, H*W*C] in [0, 1]."""
+    flat = np.asarray(images, np.float32).reshape(len(images), -1)
+    return flat / 255 if images.dtype == np.uint8 else flat
 
 
 def reduced(images: np.ndarray) -> np.ndarray:
-    """As `flatten`, of images reduced by means over squares to a side of at most 32."""
+    """As `flatten`, of images reduced by means over squares to a side of at most 32.
+
+    Columns of a table have no neighbours: all of them stay.
+    """
+    if images.dtype != np.uint8:
+        return flatten(images)
     factor = -(-images.shape[1] // SIDE)
     side = images.shape[1] // factor
     rows = []
@@ -48,8 +54,8 @@ def nearest(queries: np.ndarray, base: np.ndarray) -> Nearest:
     """The nearest base image of every query, by pixels.
 
     Args:
-        queries: [n, H, W, C] uint8.
-        base: [m, H, W, C] uint8, m at least 1.
+        queries: [n, H, W, C] uint8, or rows [n, 1, F, 1] float32 in [0, 1].
+        base: [m, H, W, C] of the same kind, m at least 1.
 
     Returns:
         Distances (recomputed pair by pair: a product loses digits where they are small)

@@ -26,6 +26,7 @@ from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.attacks.gradient_inversion_pictures import heat_maps, recovered_images
 from dpaf_jax.attacks.target import Target
+from dpaf_jax.errors import UserError
 from dpaf_jax.privacy.clipping import clip_vector
 
 STRATEGIES = ('none', 'fixed', 'dynamic', 'bilateral', 'certified')
@@ -77,7 +78,16 @@ def run(target: Target, iterations: int = 500, attempts: int = 300) -> dict[str,
         target: its real images and labels.
         iterations: of training, each attacked.
         attempts: steps of each attack.
+
+    Raises:
+        UserError: the run is of a table: what is recovered is judged as a picture.
     """
+    if target.columns:
+        raise UserError(
+            '--attack',
+            'is gradient_inversion, which recovers images, and the run is of a table',
+            'Choose membership or memorisation',
+        )
     scenes = train(target.members, target.labels, iterations)
     found = {
         (strategy, attacker): attack(scenes, strategy, attacker, attempts)

@@ -33,6 +33,7 @@ def run(target: Target) -> dict[str, Any]:
         'members': len(next(iter(curves.values())).members),
         'non_members': len(next(iter(curves.values())).non_members),
         'synthetic': len(target.synthetic),
+        'records': target.records,
         'attacks': {name: roc.summary() for name, roc in curves.items()},
         'guarantee': target.privacy['guarantee'],
         'permitted': permitted(*bound) if bound else None,
@@ -51,7 +52,8 @@ def attack(target: Target) -> dict[str, Roc]:
     if half < 10 or len(target.members) < 10:
         raise UserError(
             '--workdir',
-            f'has {len(target.members)} training and {len(held_out)} held-out images',
+            f'has {len(target.members)} training and {len(held_out)} held-out '
+            f'{target.records}',
             'Membership inference needs at least 10 and 20 (config.data.test_fraction)',
         )
     reference = target.non_members[np.sort(held_out[:half])]
@@ -87,7 +89,7 @@ def table(found: dict[str, Any]) -> str:
         lines.append(f'permitted: anything ({found["guarantee"][:60]})')
     lines.append(
         f'{found["members"]} members, {found["non_members"]} non-members, '
-        f'{found["synthetic"]} synthetic images; 95 % bootstrap intervals'
+        f'{found["synthetic"]} synthetic {found["records"]}; 95 % bootstrap intervals'
     )
     return '\n'.join(lines)
 

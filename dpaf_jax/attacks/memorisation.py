@@ -2,9 +2,11 @@
 
 A generator that copies makes images that are much nearer to the training set. One that has
 learnt the distribution is as near to training images as to held-out ones of the same
-number, so half of its images are nearer to either.
+number, so half of its images are nearer to either. Rows of a table likewise: they are near
+in units of their columns' public bounds.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,13 +27,15 @@ RED, INK = '#c62f2f', '#222222'
 
 
 def run(target: Target) -> dict[str, Any]:
-    """Compares, writes figures and the picture of the closest pairs."""
+    """Compares, writes figures and the closest pairs: a picture, or a table's lines."""
     coins = np.random.default_rng(0)
     synthetic = _some(target.synthetic, MOST, coins)
     number = min(len(target.members), len(target.non_members), MOST)
     if not number:
         raise UserError(
-            '--workdir', 'has no held-out images', 'Set config.data.test_fraction'
+            '--workdir',
+            f'has no held-out {target.records}',
+            'Set config.data.test_fraction',
         )
     everywhere = nearest(synthetic, target.members)
     among = nearest(synthetic, _some(target.members, number, coins))
@@ -41,11 +45,33 @@ def run(target: Target) -> dict[str, Any]:
         'synthetic': len(synthetic),
         'train': len(target.members),
         'each_side': number,
+        'records': target.records,
     }
     target.write_json('memorisation', found)
-    picture = _picture(synthetic, target.members, everywhere)
-    target.write_png('closest_pairs', picture)
+    if target.columns:
+        lines = _lines(synthetic, target, everywhere)
+        target.write_csv('closest_pairs', lines)
+    else:
+        picture = _picture(synthetic, target.members, everywhere)
+        target.write_png('closest_pairs', picture)
     return found
+
+
+def _lines(
+    synthetic: np.ndarray, target: Target, found: Nearest
+) -> Iterator[list[str]]:
+    """The closest pairs in the units of the columns, two lines each."""
+    low, high = (
+        np.array([getattr(column, end) for column in target.columns])
+        for end in ('low', 'high')
+    )
+    yield ['distance', 'row', *(column.name for column in target.columns)]
+    for index in _distinct(found):
+        both = synthetic[index], target.members[found.place[index]]
+        for name, row in zip(('synthetic', 'training'), both, strict=True):
+            values = low + (high - low) * row.ravel()
+            cells = (f'{value:.7g}' for value in values)
+            yield [f'{found.distance[index]:.4g}', name, *cells]
 
 
 def _some(images: np.ndarray, most: int, coins: np.random.Generator) -> np.ndarray:
@@ -77,14 +103,15 @@ def _figures(everywhere: Nearest, among: Nearest, outside: Nearest) -> dict[str,
 def table(found: dict[str, Any]) -> str:
     """The figures."""
     share, ratio = found['nearer_to_train'], found['distance_ratio_train_to_test']
+    records = found['records']
     return '\n'.join(
         [
-            f'synthetic images nearer to training than to held-out images: '
+            f'synthetic {records} nearer to training than to held-out {records}: '
             f'{share["value"]:.4f} [{share["low"]:.4f}, {share["high"]:.4f}]; '
-            f'{found["each_side"]} real images on either side; 0.5: no difference',
-            'distance to the nearest training / held-out image: median '
+            f'{found["each_side"]} real {records} on either side; 0.5: no difference',
+            f'distance to the nearest of the training / held-out {records}: median '
             f'{ratio["median"]:.4f}, lowest 1 % below {ratio["1 %"]:.4f}',
-            f'nearest of all {found["train"]} training images: median distance '
+            f'nearest of all {found["train"]} training {records}: median distance '
             f'{found["median_distance_to_train"]:.3f}, least '
             f'{found["least_distance_to_train"]:.3f}; exact copies: '
             f'{found["exact_copies"]} of {found["synthetic"]}',

@@ -1,13 +1,17 @@
 """What is attacked: a finished run's release, samples and data; and where results go."""
 
+import csv
 import dataclasses
+import io
 import os
 import pathlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from dpaf_jax.config import Column
 from dpaf_jax.data import load, read_manifest
 from dpaf_jax.data.manifest import Manifest
 from dpaf_jax.errors import UserError
@@ -28,12 +32,14 @@ class Target:
     """Everything that an attack may look at.
 
     Attributes:
-        synthetic: [n, H, W, C] uint8, what the generator made.
+        synthetic: [n, H, W, C] uint8, what the generator made; of a table rows
+            [n, 1, F, 1] float32, 0 and 1 at the columns' public bounds, as all below.
         members: [N, H, W, C] uint8, the training images.
         labels: [N] int32, theirs.
         non_members: [num_test, H, W, C] uint8, the held-out images.
         privacy: the content of the release's privacy.json.
         folder: where results go; in `nonprivate/`.
+        columns: of a table; none for images.
     """
 
     synthetic: np.ndarray
@@ -42,6 +48,12 @@ class Target:
     non_members: np.ndarray
     privacy: dict[str, Any]
     folder: pathlib.Path
+    columns: tuple[Column, ...] = ()
+
+    @property
+    def records(self) -> str:
+        """What they are called."""
+        return 'rows' if self.columns else 'images'
 
     def write_json(self, name: str, content: dict[str, Any]) -> pathlib.Path:
         """Writes `<name>_NOT_PRIVATE.json`, the warning first."""
@@ -53,6 +65,12 @@ class Target:
         path = self._write(f'{name}_{MARK}.png', b'')
         image.save(path, optimize=True)
         return path
+
+    def write_csv(self, name: str, lines: Iterable[Sequence[Any]]) -> pathlib.Path:
+        """Writes `<name>_NOT_PRIVATE.csv`, the warning first."""
+        text = io.StringIO()
+        csv.writer(text).writerows([[WARNING], *lines])
+        return self._write(f'{name}_{MARK}.csv', text.getvalue().encode())
 
     def _write(self, name: str, content: bytes) -> pathlib.Path:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -104,7 +122,7 @@ def open_target(
     if synthetic.shape[1:] != real.images.shape[1:]:
         raise UserError(
             str(directory),
-            f'holds images of {real.images.shape[1:]}, the release makes '
+            f'holds records of {real.images.shape[1:]}, the release makes '
             f'{synthetic.shape[1:]}',
             'Give the data that the run was trained on',
         )
@@ -115,6 +133,7 @@ def open_target(
         non_members=real.test_images,
         privacy=release.privacy,
         folder=paths.nonprivate / 'attacks',
+        columns=release.config.data.table,
     )
 
 

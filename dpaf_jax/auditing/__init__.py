@@ -1,8 +1,9 @@
 """Empirical audits: attacks that would succeed if a stated epsilon were wrong.
 
-canaries.py    extreme images; no private one is ever read
+canaries.py    extreme images or rows; no private one is ever read
 target.py      what a method tells an audit: mechanisms it can run, coins it takes
 mechanisms.py  one mechanism: attack, sensitivity, noise
+laws.py        what Gaussian or Laplace noise claims that can be tested
 coins.py       a run's coins: inclusion, noise keys, independence
 generator.py   the released generator, from outside
 bounds.py      error rates to lower bounds on epsilon

@@ -1,4 +1,4 @@
-"""Images that no data set needs to hold: extreme, public, made from a seed."""
+"""Records that no data set needs to hold: extreme, public, made from a seed."""
 
 import math
 
@@ -14,8 +14,10 @@ def extremes(data: DataConfig, number: int) -> np.ndarray:
     """[number, H, W, C] uint8: stripes, one bright line, noise, almost even greys, ...
 
     Large contrasts saturate SIN and gradients; even ones make SIN divide by almost
-    nothing; the noise is another one each time.
+    nothing; the noise is another one each time. Of a table `extreme_rows`.
     """
+    if data.columns:
+        return extreme_rows(data, number)
     side = data.image_size
     coins = np.random.default_rng(1)
     diagonal = np.indices((side, side)).sum(axis=0)[..., None]
@@ -37,12 +39,28 @@ def extremes(data: DataConfig, number: int) -> np.ndarray:
     return images
 
 
+def extreme_rows(data: DataConfig, number: int) -> np.ndarray:
+    """[number, 1, F, 1] float32 in [0, 1]: at their bounds, in turn or at random."""
+    coins, place = np.random.default_rng(1), np.arange(data.shape[1])
+    kinds = [place % 2, place >= 0, place < 0, place == 0, 1 - place % 2]
+    rows = [
+        kinds[i % 6] if i % 6 < len(kinds) else coins.integers(2, size=place.shape)
+        for i in range(number)
+    ]
+    return np.array(rows, np.float32).reshape(number, *data.shape)
+
+
 def noise_images(data: DataConfig, number: int, seed: int) -> np.ndarray:
-    """[number, H, W, C] uint8 of independent pixels, each image with its own contrast."""
+    """[number, H, W, C] uint8 of independent pixels, each image with its own contrast.
+
+    Of a table: float32 values in [0, 1], the same way.
+    """
     coins = np.random.default_rng(seed)
-    shape = (number, data.image_size, data.image_size, data.channels)
     depth = coins.uniform(0.2, 1.0, (number, 1, 1, 1))
-    return (255 * depth * coins.random(shape)).astype(np.uint8)
+    values = depth * coins.random((number, *data.shape))
+    return (
+        values.astype(np.float32) if data.columns else (255 * values).astype(np.uint8)
+    )
 
 
 def units(images: np.ndarray, data: DataConfig, shape: tuple[int, int]) -> Units:

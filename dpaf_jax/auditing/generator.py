@@ -24,6 +24,7 @@ from dpaf_jax.auditing.findings import Check
 from dpaf_jax.auditing.mechanisms import Outcome
 from dpaf_jax.auditing.target import MethodAudit
 from dpaf_jax.config import Config
+from dpaf_jax.networks import to_float
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.run import Run
 from dpaf_jax.samplers import make_sampler
@@ -78,8 +79,9 @@ def _score(
     """How much the generator's mean image of the canary's class leans to the canary."""
     wanted = jnp.full(SEEN, labels[-1], jnp.int32)
     made = make_sampler(config).sample(params, jax.random.key(5), wanted)
-    others = images[:-1].mean(axis=0) / 127.5 - 1
-    canary = images[-1] / 127.5 - 1 - others
+    real = np.asarray(to_float(jnp.asarray(images)))
+    others = real[:-1].mean(axis=0)
+    canary = real[-1] - others
     return float(
         np.vdot(np.mean(made, axis=0) - others, canary) / np.vdot(canary, canary)
     )

@@ -2,21 +2,21 @@
 
 She knows the parameters (she may choose them), the other records of the draw, and that
 her canary is drawn if it is there at all; she sees the noisy sum. What the plan claims
-then is one Gaussian mechanism of its noise multiplier, without amplification: that
-sampling is honest is checked apart, by its coins (coins.py).
+then is one Gaussian (or Laplace) mechanism of its noise multiplier, without amplification:
+that sampling is honest is checked apart, by its coins (coins.py).
 """
 
 import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import dp_accounting
 import jax
 import numpy as np
 from scipy import stats
 
 from dpaf_jax.auditing import bounds
 from dpaf_jax.auditing.findings import Check
+from dpaf_jax.auditing.laws import LAWS
 from dpaf_jax.auditing.target import AuditTarget, Scene
 from dpaf_jax.privacy import accounting
 
@@ -37,7 +37,8 @@ class Canary(NamedTuple):
         scene: with it.
         without: its neighbour.
         move: [F] difference of the exact sums.
-        excess: norm of `move` over the claimed sensitivity, less rounding.
+        excess: norm of `move` (in l1 under Laplace noise) over the claimed sensitivity,
+            less rounding.
     """
 
     scene: Scene
@@ -58,23 +59,24 @@ class MechanismAudit:
 
     def __init__(self, target: AuditTarget, delta: float, repetitions: int, seed: int):
         self._target, self._m = target, target.mechanism
+        self._law_of = LAWS[target.mechanism.law]
         self._delta, self._repetitions = delta, repetitions
         self._seed = seed
-        self._std = self._m.noise_multiplier * self._m.l2_sensitivity
+        self._scale = self._m.noise_multiplier * self._m.l2_sensitivity
         self._one = min(target.release)
 
     def claimed_epsilon(self, delta: float) -> float:
         """Of one draw that contains the canary."""
-        event = dp_accounting.GaussianDpEvent(self._m.noise_multiplier)
+        event = self._law_of.event(self._m.noise_multiplier)
         return accounting.epsilon_pld(event, delta)
 
     def checks(self) -> list[Check]:
         """In the order in which they are best read."""
-        made = [
-            self._check('epsilon', self._case(self._one), self._epsilon),
-            self._check('epsilon (Gaussian)', self._case(self._one), self._gaussian),
-            self._check('epsilon (one run)', self._case(self._one), self._one_run),
-        ]
+        case = self._case(self._one)
+        made = [self._check('epsilon', case, self._epsilon)]
+        if self._m.law == 'gaussian':
+            made.append(self._check('epsilon (Gaussian)', case, self._gaussian))
+        made.append(self._check('epsilon (one run)', case, self._one_run))
         for number in self._target.release:
             case = self._case(number)
             sensitivity = functools.partial(self._sensitivity, number)
@@ -112,21 +114,22 @@ class MechanismAudit:
             made = self._target.release[number](scene.state, scene.units, keys)
             yield made[: least - start]
 
+    @functools.cache  # noqa: B019 (an audit lives as long as the command)
     def _noise(self, number: int, draw: str) -> np.ndarray:
-        """[R, F] noise over its claimed standard deviation, `SAMPLES` values or more."""
+        """[R, F] noise over its claimed scale, `SAMPLES` values or more."""
         scene = self._target.scenes[0]
         if draw == 'empty draw':
             scene = scene.empty()
         exact = self._exact(number, scene)
         releases = -(-SAMPLES // len(exact))
         chunks = self._noisy(number, scene, draw, releases)
-        return np.concatenate([chunk - exact for chunk in chunks]) / self._std
+        return np.concatenate([chunk - exact for chunk in chunks]) / self._scale
 
     def noise_of(self, keys: np.ndarray) -> np.ndarray:
-        """Noise keys [R, 2] to their noise [R, F], over its claimed standard deviation."""
+        """Noise keys [R, 2] to their noise [R, F], over its claimed scale."""
         scene = self._target.scenes[0].empty()
         noisy = self._target.release[self._one](scene.state, scene.units, keys)
-        return (noisy - self._exact(self._one, scene)) / self._std
+        return (noisy - self._exact(self._one, scene)) / self._scale
 
     # --- sensitivity -------------------------------------------------------------------
 
@@ -151,8 +154,9 @@ class MechanismAudit:
     def _moved(
         self, scene: Scene, without: Scene, whole: np.ndarray, rest: np.ndarray
     ) -> Canary:
-        rounding = ROUNDING[1] * float(np.linalg.norm(whole))
-        far = float(np.linalg.norm(whole - rest)) - rounding
+        norm = self._law_of.norm
+        rounding = ROUNDING[1] * float(np.linalg.norm(whole, norm))
+        far = float(np.linalg.norm(whole - rest, norm)) - rounding
         # What is not finite cannot have passed a clip.
         excess = far / self._m.l2_sensitivity if np.isfinite(far) else np.inf
         return Canary(scene, without, whole - rest, excess)
@@ -176,7 +180,7 @@ class MechanismAudit:
         for purpose, scene in (('in', canary.scene), ('out', canary.without)):
             chunks = self._noisy(self._one, scene, purpose, self._repetitions)
             scores = [(chunk - centre) @ direction for chunk in chunks]
-            made.append(np.concatenate(scores) / self._std)
+            made.append(np.concatenate(scores) / self._scale)
         return made[0], made[1]
 
     def _epsilon(self, alpha: float) -> Outcome:
@@ -220,41 +224,45 @@ class MechanismAudit:
     def _membership_scores(self, release: np.ndarray) -> np.ndarray:
         """[m]: each canary's coefficient in the release by least squares, standardised."""
         crowd = self._target.crowd
-        alone = [
-            crowd._replace(units=jax.tree.map(lambda x, i=i: x[i : i + 1], crowd.units))
-            for i in range(len(crowd.places))
-        ]
+        alone = [self._by_itself(place) for place in crowd.places]
         centre = self._exact(self._one, alone[0].empty())
         moves = np.array([self._exact(self._one, scene) for scene in alone]) - centre
         inverse = np.linalg.pinv(moves, rcond=1e-6)
-        spread = np.maximum(self._std * np.linalg.norm(inverse, axis=0), 1e-30)
+        spread = np.maximum(self._scale * np.linalg.norm(inverse, axis=0), 1e-30)
         scores: np.ndarray = ((release - centre) @ inverse - 0.5) / spread
         return scores
+
+    def _by_itself(self, place: tuple[int, ...]) -> Scene:
+        """One record of the crowd: without room for the others, where that is as good."""
+        crowd, i = self._target.crowd, place[0]
+        if self._target.in_place:
+            return crowd.alone(place)
+        return crowd._replace(units=jax.tree.map(lambda x: x[i : i + 1], crowd.units))
 
     # --- noise -------------------------------------------------------------------------
 
     def _level(self, number: int, draw: str, alpha: float) -> Outcome:
         noise = self._noise(number, draw)
-        n, total = noise.size, float(np.sum(np.square(noise)))
-        low, high = (
-            np.sqrt(total / stats.chi2.isf(tail, n))
-            for tail in (alpha / 2, 1 - alpha / 2)
-        )
-        detail = f'over the plan: in [{low:.4f}, {high:.4f}], {n} values'
-        return bool(low <= 1 <= high), float(np.sqrt(total / n)), 1.0, detail
+        low, ratio, high = self._law_of.scale(noise, alpha)
+        detail = f'over the plan: in [{low:.4f}, {high:.4f}], {noise.size} values'
+        return low <= 1 <= high, ratio, 1.0, detail
 
     def _law(self, alpha: float) -> Outcome:
         values = self._noise(self._one, 'empty draw').ravel()[:200_000]
-        p = float(stats.kstest(values, 'norm').pvalue)
-        return p >= alpha, p, alpha, 'p of Kolmogorov-Smirnov against the normal law'
+        p = float(stats.kstest(values, self._law_of.distribution).pvalue)
+        against = f'p of Kolmogorov-Smirnov against the {self._law_of.distribution} law'
+        return p >= alpha, p, alpha, against
 
     def _coordinates(self, alpha: float) -> Outcome:
-        noise = self._noise(self._one, 'empty draw')
+        noise = self._noise(self._one, 'empty draw') / self._law_of.std
         return uncorrelated(noise[:, 1:], noise[:, :-1], alpha)
 
 
 def uncorrelated(one: np.ndarray, other: np.ndarray, alpha: float) -> Outcome:
-    """Whether two arrays of the same shape, of standard normals, look independent."""
+    """Whether two arrays of the same shape, of mean 0 and variance 1, look independent.
+
+    The mean of their products is normal for many values alone.
+    """
     a, b = one.ravel(), other.ravel()
     correlation = float(np.mean(a * b))
     p = float(2 * stats.norm.sf(abs(correlation) * np.sqrt(a.size)))

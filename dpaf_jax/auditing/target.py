@@ -74,6 +74,8 @@ class AuditTarget:
         exact: the same with the noise, and nothing else, left out.
         scenes: draws of extreme records at extreme states, for the sensitivity.
         crowd: a draw of many different records, each a unit of its own.
+        in_place: whether a unit belongs to its place in the state (a teacher): then it is
+            never moved to another.
     """
 
     mechanism: Mechanism
@@ -81,6 +83,7 @@ class AuditTarget:
     exact: Mapping[int, Release]
     scenes: Sequence[Scene]
     crowd: Scene
+    in_place: bool = False
 
 
 class Draws(NamedTuple):

@@ -16,7 +16,8 @@ of the run is charged in full, `steps * fakes * projections` of them, those that
 threshold too.
 
 `as_published` runs the same and is certified too. The paper's own epsilon depends on how
-strongly the private votes agree, so it is private itself and is stated nowhere.
+strongly the private votes agree, so it is private itself: `agreement` writes it, if asked,
+under `nonprivate/` and nowhere else.
 """
 
 import dataclasses
@@ -31,6 +32,7 @@ import optax
 from PIL import Image
 
 from dpaf_jax import hosts, parallel
+from dpaf_jax.agreement import Agreement
 from dpaf_jax.class_histogram import CLASSES, class_histogram, noisy_prior
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
@@ -43,7 +45,6 @@ from dpaf_jax.privacy.exact import Grid
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.voting import Ballot
-from dpaf_jax.progress import History
 from dpaf_jax.run import Run
 from dpaf_jax.samplers import PRIOR, LatentSampler, g_pate_sampler, preview
 from dpaf_jax.teachers import Parts, State, Teachers
@@ -52,7 +53,7 @@ from dpaf_jax.windows import repeat
 
 VOTES = 'votes'
 WINDOW = 10  # at most so many steps in one scanned call
-PRIVATE = 'nonprivate_'  # names of metrics that go nowhere but to that folder
+EXACT = 'nonprivate_votes', 'nonprivate_passed'  # go nowhere but to that folder
 MEMORY_SHARE = 0.8  # of a device's memory, that the teachers may take
 Metrics = dict[str, jax.Array]
 
@@ -160,6 +161,11 @@ class GPate:
         return Grid.of(1.0, noise_std * (ratio if ratio < math.inf else 1.0))
 
     @property
+    def threshold(self) -> float:
+        """Votes that the highest bin must have, where there is a check."""
+        return self.config.g_pate.threshold * self.config.g_pate.teachers
+
+    @property
     def teachers(self) -> Teachers:
         """Their side."""
         return Teachers(self.config)
@@ -250,9 +256,7 @@ class GPate:
         Directions are in units of the clip: Adam does not see the scale of a loss, unless
         it is as small as its epsilon.
         """
-        g_pate = self.config.g_pate
-        least = g_pate.threshold * g_pate.teachers
-        values, passed = voting.confident_gnmax(ballot, least)
+        values, passed = voting.confident_gnmax(ballot, self.threshold)
         moves = jnp.einsum('mk,mdk->md', values, fakes.projections)
         goal = fakes.images + moves.reshape(fakes.images.shape)
 
@@ -266,7 +270,8 @@ class GPate:
         )
         generator = optax.apply_updates(state.generator, updates)
         steps = state.steps + 1
-        average = moving_average(state.average, generator, steps, g_pate.ema_decay)
+        decay = self.config.g_pate.ema_decay
+        average = moving_average(state.average, generator, steps, decay)
         state = state._replace(
             generator=generator, average=average, optimizer=optimizer, steps=steps
         )
@@ -290,21 +295,21 @@ class GPate:
         fakes = self.fakes(state.generator, public_key(key))
         teachers, votes = self.query(state.teachers.tree, parts, fakes)
         state = state._replace(teachers=Split(teachers))
-        state, metrics = self.learn(state, fakes, self.release(votes, noise_key))
-        if self.config.g_pate.agreement:
-            metrics |= self.agreement(votes)
+        ballot = self.release(votes, noise_key)
+        state, metrics = self.learn(state, fakes, ballot)
+        if self.config.g_pate.agreement:  # exact, so NOT private
+            counted = voting.count(votes, self.config.g_pate.bins, None)
+            _, passed = voting.confident_gnmax(ballot, self.threshold)
+            exact = parallel.total(counted), passed
+            metrics |= dict(zip(EXACT, exact, strict=True))
         return state, metrics
-
-    def agreement(self, votes: jax.Array) -> Metrics:
-        """Mean shares of the most and second most agreed bins: exact, so NOT private."""
-        counted = parallel.total(voting.count(votes, self.config.g_pate.bins, None))
-        ordered = jnp.sort(counted, axis=-1) / self.config.g_pate.teachers
-        shares = jnp.mean(ordered, axis=(0, 1))
-        return {f'{PRIVATE}first': shares[-1], f'{PRIVATE}second': shares[-2]}
 
 
 class GPatePhase:
-    """Algorithm 1, a window of steps at a time: one where windows would be unrolled."""
+    """Algorithm 1, a window of steps at a time.
+
+    One where windows would be unrolled, or where every step's votes are looked at.
+    """
 
     name = 'votes'
 
@@ -313,7 +318,9 @@ class GPatePhase:
         g_pate = run.config.g_pate
         self.total_steps = g_pate.steps
         self.images_per_step = float(g_pate.fakes)
-        self._length = 1 if run.unrolls else math.gcd(g_pate.steps, WINDOW)
+        single = run.unrolls or g_pate.agreement
+        self._length = 1 if single else math.gcd(g_pate.steps, WINDOW)
+        self._agreement = self._of_the_teachers() if g_pate.agreement else None
         records = run.data.manifest.num_examples
         self._parts = Parts.of(run.data.index, records, g_pate.teachers)
         self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))
@@ -345,18 +352,17 @@ class GPatePhase:
         public = np.stack([run.keys.public('step', t) for t in steps])
         keys = run.on_every_device(noise), run.on_every_device(public)
         state, metrics = self._window_fn(state, self._feed.data, draws, *keys)
-        end = steps[-1] + 1
-        if private := [name for name in metrics if name.startswith(PRIVATE)]:
-            shares = {name: float(metrics.pop(name)[0]) for name in private}
-            self._note_agreement(step, {'phase': self.name, 'step': end, **shares})
-        return state, end, metrics
+        if self._agreement:
+            votes, passed = (np.asarray(metrics.pop(name)[0]) for name in EXACT)
+            self._agreement.note(step, votes, passed > 0)
+        return state, steps[-1] + 1, metrics
 
-    def _note_agreement(self, step: int, row: Mapping[str, Any]) -> None:
-        folder = self._run.workdir / 'nonprivate' / 'agreement'
-        folder.mkdir(parents=True, exist_ok=True)
-        history = History(folder)
-        history.truncate(self.name, step)  # a resumed run does some steps again
-        history.append(row)
+    def _of_the_teachers(self) -> Agreement:
+        gan, plan = self._gan, self._run.plan
+        ratio, sigma2 = noise_ratio(gan.config), gan.mechanism.noise_std
+        check = (gan.threshold, ratio * sigma2) if ratio < math.inf else None
+        delta = plan.delta - plan.overflow_delta
+        return Agreement(self._run.workdir, self.name, sigma2, check, delta)
 
     def _window(
         self, state: Any, data: Any, draws: Any, noise_keys: Any, public_keys: Any
