@@ -82,9 +82,7 @@ def get_config() -> ConfigDict:
     head.learning_rate = 2e-4
 
     dpaf.generator = generator = ConfigDict()
-    generator.loss_single = (
-        1.0  # weight: adversarial, D without aggregation (canonical)
-    )
+    generator.loss_single = 1.0  # weight: adversarial, on single fakes (canonical)
     generator.loss_aggregate = 0.0  # weight: adversarial on (noisy) aggregates
     generator.loss_match = 0.0  # weight: unbiased distance to the class aggregates
     generator.batch_size = 24  # images per step
@@ -124,9 +122,7 @@ def get_config() -> ConfigDict:
     g_pate.steps = 300  # of the student; what sets the noise is steps x fakes x
     g_pate.fakes = 20  # ... fakes of a step, which the teachers vote on, x
     g_pate.projections = 10  # ... k, random directions of each fake
-    g_pate.cell = (
-        2  # fakes and directions are smooth over so many pixels; 1: as printed
-    )
+    g_pate.cell = 2  # fakes and directions smooth over so many pixels; 1: as printed
     g_pate.clip = 1e-4  # c: a gradient along a direction is cut to [-c, c] ...
     g_pate.bins = 2  # ... and put into one of B bins
     g_pate.threshold = 0.0  # share of teachers that must agree; 0: no check, no cost
@@ -143,23 +139,15 @@ def get_config() -> ConfigDict:
     dpba_wgan.fc_width = 32  # its units between the two fully connected layers
     dpba_wgan.penalty_weight = 10.0  # lambda
     dpba_wgan.alternate = True  # a coin picks the term of each record; False: both
-    dpba_wgan.noise_ratio = (
-        2.0  # sigma_t is drawn between the least and so many times it
-    )
+    dpba_wgan.noise_ratio = 2.0  # sigma_t is between the least and so many times it
     dpba_wgan.noise_levels = 3  # ... from so many values; 1: the least at every step
     dpba_wgan.l2_clip_norm = 1.0  # of a record's gradient
     dpba_wgan.discriminator_learning_rate = 1e-3  # Adam's
     dpba_wgan.generator_batch_size = 256
     dpba_wgan.generator_learning_rate = 1e-3  # Adam's
-    dpba_wgan.ema_decay = (
-        0.98  # of the released weights, per generator step; 0: the last
-    )
-    dpba_wgan.cost_clip = (
-        1.0  # as_published: Delta of line 10, C of the sensitivity 2C/B
-    )
-    dpba_wgan.per_label = (
-        False  # a model for each label, in turn; False: a conditional one
-    )
+    dpba_wgan.ema_decay = 0.98  # of released weights, per generator step; 0: the last
+    dpba_wgan.cost_clip = 1.0  # as_published: Delta of line 10, C of 2C/B
+    dpba_wgan.per_label = False  # a model for each label, in turn
 
     config.gs_wgan = gs_wgan = ConfigDict()  # method = 'gs_wgan'
     gs_wgan.batch_size = 100  # records behind each critic: n_D = N / batch_size
@@ -209,9 +197,7 @@ def get_config() -> ConfigDict:
     run.keep_checkpoints = 2
 
     config.samples = samples = ConfigDict()
-    samples.num = (
-        60000  # synthetic images of the samples stage; labels follow the prior
-    )
+    samples.num = 60000  # of the samples stage; labels follow the prior
 
     config.evaluation = evaluation = ConfigDict()
     evaluation.seeds = 5

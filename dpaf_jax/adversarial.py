@@ -15,8 +15,9 @@ import optax
 from flax import linen as nn
 
 from dpaf_jax import parallel
-from dpaf_jax.config import AdversarialConfig, Config
+from dpaf_jax.config import Config
 from dpaf_jax.fakes import prior_labels, share_of_fakes
+from dpaf_jax.method_configs import AdversarialConfig
 from dpaf_jax.networks import make_layout
 from dpaf_jax.optimizers import make_optimizer, moving_average
 from dpaf_jax.privacy.keys import public_key

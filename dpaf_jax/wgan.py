@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.adversarial import widths
-from dpaf_jax.config import AdversarialConfig, Config
+from dpaf_jax.config import Config
 from dpaf_jax.convolution import convolve_by_products
+from dpaf_jax.method_configs import AdversarialConfig
 from dpaf_jax.networks import Discriminator
 
 ROOT_AT_LEAST = 1e-12  # a squared norm of 0 has a root without a derivative

@@ -29,10 +29,11 @@ from PIL import Image
 
 from dpaf_jax import parallel
 from dpaf_jax.adversarial import Adversaries, Metrics
-from dpaf_jax.config import Config, GsWganConfig
+from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
 from dpaf_jax.fakes import prior_labels
 from dpaf_jax.feed import Feed, gather
+from dpaf_jax.method_configs import GsWganConfig
 from dpaf_jax.networks import to_float
 from dpaf_jax.privacy.accounting import capacity_for
 from dpaf_jax.privacy.budgets import make_plan
