@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from dpaf_jax import __version__
 from dpaf_jax.errors import UserError
 from dpaf_jax.fields import ABSENT, at_least, between, one_of, read
 from dpaf_jax.method_configs import (
@@ -223,7 +224,7 @@ def from_config_dict(config: ConfigDict) -> Config:
     Raises:
         UserError: for an unknown or missing field, a wrong type, a value out of range.
     """
-    typed = from_public_dict(config.to_dict())
+    typed = _typed(config.to_dict())
     _check_data(typed.data)
     _check_privacy(typed.privacy)
     _check_warm_start(typed)
@@ -235,7 +236,26 @@ def from_config_dict(config: ConfigDict) -> Config:
 
 
 def from_public_dict(fields: Mapping[str, Any]) -> Config:
-    """Reads the config of a release: without paths, and with its own method's fields alone."""
+    """Reads the config of a release: without paths, and with its own method's fields alone.
+
+    Raises:
+        UserError: it does not fit this version of the package.
+    """
+    fields = dict(fields)
+    version = fields.pop('version', 'unknown')
+    try:
+        return _typed(fields)
+    except UserError as error:
+        if version == __version__:
+            raise
+        raise UserError(
+            'version',
+            f'is {version}, here it is {__version__}: {error}',
+            'Use that one',
+        ) from error
+
+
+def _typed(fields: Mapping[str, Any]) -> Config:
     typed = read(Config, fields, 'config')
     if getattr(typed, typed.method, typed) is ABSENT:
         where = f'config.{typed.method}'
@@ -249,7 +269,7 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 
 def public_dict(config: Config) -> dict[str, Any]:
-    """The config as it may be released: no path of the owner's machine in it."""
+    """The config as it may be released: no path in it, and who wrote it."""
     fields = json.loads(json.dumps(to_dict(config)))
     if math.isinf(config.privacy.epsilon):
         fields['privacy']['epsilon'] = 'inf'
@@ -259,7 +279,8 @@ def public_dict(config: Config) -> dict[str, Any]:
     if config.method == 'dpgen':
         fields['dpgen']['warm_start'] = public_source(config.dpgen.warm_start)
     others = {name for name in METHOD_SECTIONS if name != config.method}
-    return {name: value for name, value in fields.items() if name not in others}
+    own = {name: value for name, value in fields.items() if name not in others}
+    return {'version': __version__, **own}
 
 
 def public_source(source: str) -> str:

@@ -188,6 +188,9 @@ class TestLoad:
         rewrite(copy / 'config.json', unheard_of=1)
         with pytest.raises(UserError, match='unheard_of: no such field'):
             load_release(copy)
+        rewrite(copy / 'config.json', version='9.8.7')
+        with pytest.raises(UserError, match=r'version: is 9\.8\.7, here .*unheard_of'):
+            load_release(copy)
 
 
 class TestSamples:

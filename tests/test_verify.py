@@ -450,6 +450,7 @@ def test_accuracy_is_accepted_where_the_test_set_is_public_and_only_there(copied
         (lambda c: c['data'].update(source='npz:/home/ann/scans.npz'), 'config.json'),
         (lambda c: c['data'].update(cache='/mnt/ward7'), 'config.json'),
         (lambda c: c.update(comment='mine'), 'config.json'),
+        (lambda c: c.update(version='0.1.0 by Ann'), 'config.json'),
         (lambda c: c.pop('run'), 'config.json'),
         (lambda c: c['privacy'].update(epsilon='much'), 'config.json'),
         (lambda c: c['privacy'].update(epsilon=0.5), 'plan'),

@@ -3,6 +3,7 @@
 import binascii
 import json
 import pathlib
+import re
 import struct
 from typing import Any
 
@@ -20,6 +21,7 @@ from dpaf_jax.samplers import make_sampler
 from dpaf_jax.verification.check import Check
 
 PER_CLASS = 8  # pictures of each class in samples.png
+VERSION = re.compile(r'\d+\.\d+\.\d+')
 PNG_CHUNKS = {b'IHDR', b'IDAT', b'IEND'}  # no text, time, profile or EXIF
 
 
@@ -80,7 +82,9 @@ def check_config(path: pathlib.Path) -> tuple[Config | None, Check]:
         config = from_public_dict(fields)
     except (OSError, ValueError, UserError) as error:
         return None, Check(CONFIG, False, str(error))
-    if not same(fields, public_dict(config)):
+    version = str(fields.get('version'))
+    public = {**public_dict(config), 'version': version}
+    if not (VERSION.fullmatch(version) and same(fields, public)):
         return config, Check(CONFIG, False, 'has a value that is not public')
     return config, Check(CONFIG, True, 'exactly the public fields')
 
