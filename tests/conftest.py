@@ -1,6 +1,7 @@
 """What must be set before JAX is imported, and where real data are."""
 
 import os
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -36,3 +37,12 @@ def data_dir() -> Path:
     if not Path(folder).is_dir():
         pytest.skip(f'DPAF_DATA={folder} is not a folder')
     return Path(folder).resolve()
+
+
+@pytest.fixture(scope='module')
+def quick_compilation() -> Iterator[None]:
+    """For modules that compile much and compute next to nothing."""
+    import tiny  # JAX, which must find what `pytest_configure` sets
+
+    with tiny.quick_compilation():
+        yield

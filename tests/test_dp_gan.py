@@ -23,23 +23,16 @@ from scipy import stats
 
 from dpaf_jax import adversarial, parallel
 from dpaf_jax.auditing import adversarial as auditing
-from dpaf_jax.auditing import mechanisms
-from dpaf_jax.auditing.findings import run_checks
-from dpaf_jax.auditing.mechanisms import MechanismAudit
 from dpaf_jax.errors import UserError
 from dpaf_jax.methods import dp_gan, dp_gan_audit
 from dpaf_jax.methods.dp_gan import DpGan
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 SMALL = {'method': 'dp_gan', 'dp_gan__l2_clip_norm': 0.02}
 DEVICES = [1, 8]
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quickly():
-    with tiny.quick_compilation():
-        yield
 
 
 def settings(**fields):
@@ -180,10 +173,7 @@ def audited(devices=(1,)):
     plan = tiny.plan(config)
     with mock.patch.object(auditing, 'STATES', 2):
         (target,) = dp_gan_audit.audit_targets(config, plan, devices)
-    with mock.patch.object(mechanisms, 'SAMPLES', 100_000):
-        checks = MechanismAudit(target, plan.delta, 300, 11).checks()
-        findings = run_checks([c for c in checks if c.kind != 'epsilon (one run)'])
-    return {finding.kind for finding in findings if not finding.passed}
+    return tiny.audit_failures(target, plan)
 
 
 @pytest.mark.slow

@@ -15,9 +15,7 @@ from dp_accounting import GaussianDpEvent
 from scipy import stats
 
 from dpaf_jax import feed, parallel
-from dpaf_jax.auditing import canaries, mechanisms
-from dpaf_jax.auditing.findings import run_checks
-from dpaf_jax.auditing.mechanisms import MechanismAudit
+from dpaf_jax.auditing import canaries
 from dpaf_jax.errors import UserError
 from dpaf_jax.fourier import frequencies, waves
 from dpaf_jax.methods import dp_merf, dp_merf_audit
@@ -27,13 +25,9 @@ from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, NEIGHBORS, REPLACE_ONE
 from dpaf_jax.run import Run
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 DEVICES = [1, 8]
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quickly():
-    with tiny.quick_compilation():
-        yield
 
 
 def settings(**fields):
@@ -299,10 +293,7 @@ def audited(devices=(1,)):
     config = settings()
     plan = tiny.plan(config)
     (target,) = dp_merf_audit.audit_targets(config, plan, devices)
-    with mock.patch.object(mechanisms, 'SAMPLES', 100_000):
-        checks = MechanismAudit(target, plan.delta, 300, 11).checks()
-        findings = run_checks([c for c in checks if c.kind != 'epsilon (one run)'])
-    return {finding.kind for finding in findings if not finding.passed}
+    return tiny.audit_failures(target, plan)
 
 
 @pytest.mark.slow

@@ -2,17 +2,12 @@
 
 import numpy as np
 import pytest
-import tiny
 import tiny_runs
 
 from dpaf_jax.auditing.bounds import epsilon_lower_bound
 from experiments import dpba_leak
 
-
-@pytest.fixture(autouse=True, scope='module')
-def quickly():
-    with tiny.quick_compilation():
-        yield
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 
 @pytest.mark.parametrize('guarantee', dpba_leak.GUARANTEES)

@@ -14,9 +14,6 @@ import tiny_runs
 from dp_accounting import pld
 
 from dpaf_jax import parallel, score_matching
-from dpaf_jax.auditing import mechanisms
-from dpaf_jax.auditing.findings import run_checks
-from dpaf_jax.auditing.mechanisms import MechanismAudit
 from dpaf_jax.errors import UserError
 from dpaf_jax.methods import dpgen, dpgen_audit
 from dpaf_jax.pipeline import Pipeline
@@ -26,13 +23,9 @@ from dpaf_jax.run import Interrupted, StopRequest
 from dpaf_jax.score_matching import make_score_matching
 from dpaf_jax.verification import verify
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 UNITS = 8
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quickly():
-    with tiny.quick_compilation():
-        yield
 
 
 def config(**fields):
@@ -126,14 +119,11 @@ def test_microbatches_and_devices_add_up_exactly():
 def audit_failures(matching):
     target = dpgen_audit.audit_targets(matching.config, matching.plan, (1, 8))[0]
     target = dataclasses.replace(target, scenes=target.scenes[:3])
-    checks = MechanismAudit(target, matching.plan.delta, 300, 11).checks()
-    kept = [c for c in checks if c.kind != 'epsilon (one run)']
-    return {finding.kind for finding in run_checks(kept) if not finding.passed}
+    return tiny.audit_failures(target, matching.plan)
 
 
 @pytest.fixture
 def quick_audit(monkeypatch):
-    monkeypatch.setattr(mechanisms, 'SAMPLES', 100_000)
     monkeypatch.setattr(dpgen_audit, 'STATES', 3)
 
 

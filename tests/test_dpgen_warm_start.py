@@ -24,14 +24,10 @@ from dpaf_jax.score_matching import make_score_matching
 from dpaf_jax.score_network import UNLABELLED
 from dpaf_jax.verification import verify
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 PUBLISHED = {'privacy__guarantee': 'as_published'}
 STEPS = 3
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quickly():
-    with tiny.quick_compilation():
-        yield
 
 
 def config(start='npz:/public.npz', **fields):

@@ -22,6 +22,8 @@ from dpaf_jax.gan import Gan
 from dpaf_jax.networks import make_networks
 from dpaf_jax.rows import make_row_layout
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 UNITS, MEMBERS = 8, 3
 CLIP = 1e-3  # so small that most gradients are clipped
 KINDS = ('normal',) * 20 + ('constant', 'zero', 'one huge', 'one nan')
@@ -191,12 +193,6 @@ def check(chosen, seed, features, rest, sparse):
     neighbour = without(units, where, np.random.default_rng(seed))
     far = summed(built, state, units) - summed(built, state, neighbour)
     assert np.linalg.norm(far) <= built.sensitivity
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quickly():
-    with tiny.quick_compilation():
-        yield
 
 
 @pytest.mark.parametrize('chosen', CONFIGS.values(), ids=CONFIGS.keys())

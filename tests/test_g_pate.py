@@ -14,9 +14,7 @@ import pytest
 import tiny
 
 from dpaf_jax import data_dependent, parallel
-from dpaf_jax.auditing import canaries, mechanisms
-from dpaf_jax.auditing.findings import run_checks
-from dpaf_jax.auditing.mechanisms import MechanismAudit
+from dpaf_jax.auditing import canaries
 from dpaf_jax.errors import UserError
 from dpaf_jax.methods import g_pate, g_pate_audit
 from dpaf_jax.methods.g_pate import GPate, GPatePhase
@@ -29,14 +27,10 @@ from dpaf_jax.run import Run
 from dpaf_jax.teachers import Parts, Teachers
 from dpaf_jax.units import Units
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 DEVICES = [1, 8]
 STEPS = 4
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quickly():
-    with tiny.quick_compilation():
-        yield
 
 
 def settings(**fields):
@@ -471,10 +465,7 @@ def audited(devices=(1,)):
     config = settings(g_pate__teacher_learning_rate=1.0)  # one record turns many votes
     plan = tiny.plan(config)
     (target,) = g_pate_audit.audit_targets(config, plan, devices)
-    with mock.patch.object(mechanisms, 'SAMPLES', 100_000):
-        checks = MechanismAudit(target, plan.delta, 300, 11).checks()
-        findings = run_checks(checks)
-    return {finding.kind for finding in findings if not finding.passed}
+    return tiny.audit_failures(target, plan)
 
 
 @pytest.mark.slow

@@ -22,14 +22,10 @@ from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.independent import gaussian_epsilon
 from dpaf_jax.privacy.plan import CERTIFIED
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 SMALL = {'method': 'gs_wgan', 'gs_wgan__l2_clip_norm': 0.02}
 BOUND = 2 * 0.02 * math.sqrt(6)
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quickly():
-    with tiny.quick_compilation():
-        yield
 
 
 def settings(**fields):

@@ -23,14 +23,10 @@ from dpaf_jax.release import load_release
 from dpaf_jax.samplers import LABELLER, make_sampler
 from dpaf_jax.wavelets import wavelet_features
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 ON = {**tiny.ONE_SHOT, 'dpaf__classifier__private': LABELLER, 'dpaf__taps': 'wavelet'}
 CLIP = {'dpaf__classifier__l2_clip_norm': 0.02}
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quickly():
-    with tiny.quick_compilation():
-        yield
 
 
 def case(number, free=False):

@@ -25,6 +25,8 @@ from dpaf_jax.privacy.sampling import poisson_draw
 from dpaf_jax.rows import make_row_layout
 from dpaf_jax.run import Run
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 # Plain SGD everywhere: Adam divides rounding by rounding where a gradient is 0.
 SGD = {
     f'dpaf__{part}__{field}': value
@@ -59,12 +61,6 @@ MODES = {
         'dpaf__taps': 'count,pixels,fourier,conv1,conv2',
     },
 }
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quickly():
-    with tiny.quick_compilation():
-        yield
 
 
 def make_gan(config, plan, devices=1):

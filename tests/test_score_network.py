@@ -10,14 +10,10 @@ from dpaf_jax.errors import UserError
 from dpaf_jax.score_network import UNLABELLED, make_score_network, noise_levels
 from dpaf_jax.score_sampler import annealed_langevin, heun, score_sampler
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 MEAN, STD = 0.7, 0.3
 LEVELS = tuple(np.geomspace(4.0, 0.05, 24))
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quickly():
-    with tiny.quick_compilation():
-        yield
 
 
 def denoise(x, sigma):

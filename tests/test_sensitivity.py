@@ -21,15 +21,11 @@ from dpaf_jax.gan import Gan
 from dpaf_jax.networks import make_networks
 from dpaf_jax.rows import make_row_layout
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 UNITS, MEMBERS = 8, 3
 SCALES = (0.3, 3.0, 1e3)  # of the parameters
 DEVICES = [1, 8]
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quickly():
-    with tiny.quick_compilation():
-        yield
 
 
 def adversarial_images(shape, size=8):

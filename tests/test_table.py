@@ -16,8 +16,6 @@ from dpaf_jax import class_histogram, data, evaluate_table
 from dpaf_jax.attacks import memorisation
 from dpaf_jax.attacks.target import open_target
 from dpaf_jax.auditing import mechanisms, report, session
-from dpaf_jax.auditing.findings import run_checks
-from dpaf_jax.auditing.mechanisms import MechanismAudit
 from dpaf_jax.config import EvaluationConfig, from_config_dict
 from dpaf_jax.errors import UserError
 from dpaf_jax.methods import g_pate, g_pate_audit
@@ -27,13 +25,9 @@ from dpaf_jax.release import load_release
 from dpaf_jax.sample import run as sample
 from dpaf_jax.verification import verify
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 COLUMNS = 'age:0:100,bmi:10:60,dose:-1:1'
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quickly():
-    with tiny.quick_compilation():
-        yield
 
 
 def rows_of(number=60, seed=0):
@@ -192,10 +186,7 @@ def audited(name, repetitions=300, devices=(1,)):
     plan = tiny.plan(config)
     targets = g_pate_audit.audit_targets(config, plan, devices)
     (target,) = [t for t in targets if t.mechanism.name == name]
-    with mock.patch.object(mechanisms, 'SAMPLES', 20_000):
-        checks = MechanismAudit(target, plan.delta, repetitions, 11).checks()
-        findings = run_checks(checks)
-    return {finding.kind for finding in findings if not finding.passed}
+    return tiny.audit_failures(target, plan, repetitions, samples=20_000)
 
 
 def test_the_audit_passes_both_mechanisms():

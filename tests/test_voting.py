@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny
 from dp_accounting import ComposedDpEvent, GaussianDpEvent, SelfComposedDpEvent
 
 from dpaf_jax import parallel
@@ -15,14 +14,10 @@ from dpaf_jax.privacy import accounting, voting
 from dpaf_jax.privacy.exact import Grid
 from dpaf_jax.privacy.independent import gaussian_epsilon
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 DEVICES = [1, 8]
 TEACHERS, QUERIES, BINS = 16, (3, 2), 5
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quickly():
-    with tiny.quick_compilation():
-        yield
 
 
 def ballots(votes, noise_std, ratio, keys, number=1, count=voting.count):

@@ -13,6 +13,9 @@ from ml_collections import ConfigDict
 
 from configs import default
 from dpaf_jax import methods
+from dpaf_jax.auditing import mechanisms
+from dpaf_jax.auditing.findings import run_checks
+from dpaf_jax.auditing.target import AuditTarget
 from dpaf_jax.config import Config, from_config_dict
 from dpaf_jax.data import Dataset, Manifest
 from dpaf_jax.data.manifest import Settings
@@ -171,6 +174,19 @@ def run(
         keys=keys(),
         devices=jax.local_devices()[:devices],
     )
+
+
+def audit_failures(
+    target: AuditTarget,
+    plan: PrivacyPlan,
+    repetitions: int = 300,
+    samples: int = 100_000,
+) -> set[str]:
+    """Kinds of check that a short audit of a mechanism does not pass."""
+    with mock.patch.object(mechanisms, 'SAMPLES', samples):
+        checks = mechanisms.MechanismAudit(target, plan.delta, repetitions, 11).checks()
+        findings = run_checks(checks)
+    return {finding.kind for finding in findings if not finding.passed}
 
 
 @contextlib.contextmanager
