@@ -44,7 +44,9 @@ def labelled(config: ConfigDict) -> ConfigDict:
     labeller = dpaf.classifier
     labeller.private = 'labeller'
     labeller.optimizer = 'momentum'
-    labeller.learning_rate = 50.0  # features have norm 1: their gradients are small
+    # Large: features have norm 1, so gradients are small. Less noise bears longer steps
+    # (50 and 158 at epsilon 1 and 10, where they were compared: docs/research.md).
+    labeller.learning_rate = 50.0 * min(config.privacy.epsilon, 10.0) ** 0.5
     labeller.l2_clip_norm = 0.5
     labeller.epochs = 100 / 15  # 100 steps on a fifteenth of the images each
     records = config.data.num_examples
