@@ -11,20 +11,18 @@ also keeps the top 90 % of each gradient. Ratios above 1 mean that ours is faste
 line is one JSON object.
 """
 
-import contextlib
 import functools
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
+from benchmarks.probe import native_convolution
 from benchmarks.timing import interleaved, print_result
-from dpaf_jax import networks
 from dpaf_jax.command import prepare_jax
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.config_flag import CONFIG, parse
@@ -80,13 +78,6 @@ class Problem:
     def batch(self) -> int:
         """Number of examples."""
         return len(self.units['image'])
-
-
-@contextlib.contextmanager
-def native_convolution() -> Iterator[None]:
-    """Traces with the convolution that Flax would use."""
-    with mock.patch.object(networks, 'convolve', None):
-        yield
 
 
 def ours(problem: Problem, keep_fraction: float) -> Callable[[], Any]:

@@ -16,8 +16,9 @@ from unittest import mock
 import jax
 import numpy as np
 
-from dpaf_jax import methods, parallel
+from dpaf_jax import convolution, methods, parallel
 from dpaf_jax.config import Config
+from dpaf_jax.convolution import NUMBERS
 from dpaf_jax.data import Dataset, Manifest
 from dpaf_jax.data.manifest import Settings
 from dpaf_jax.privacy import accounting
@@ -106,6 +107,19 @@ def windows(
 
     methods.get(config.method).train(probe)
     return probe.windows
+
+
+@contextlib.contextmanager
+def native_convolution() -> Iterator[None]:
+    """Traces with XLA's convolution and its gradients, with or without `vmap`."""
+
+    def native(maps: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+        return jax.lax.conv_general_dilated(
+            maps, kernel, (stride, stride), 'SAME', dimension_numbers=NUMBERS
+        )
+
+    with mock.patch.object(convolution, '_convolve', native):
+        yield
 
 
 @contextlib.contextmanager

@@ -64,7 +64,11 @@ def fixed_draw(mechanism: Any, eligible: Any, keys: Any, step: int) -> Any:
 
 @contextlib.contextmanager
 def without_protection() -> Iterator[None]:
-    """The package's own phases, with plain gradients of fixed batches."""
+    """The package's own phases, with plain gradients of fixed batches.
+
+    Our convolution would make a gradient for each example and add them up.
+    """
+    from benchmarks.probe import native_convolution
     from dpaf_jax.privacy import clipping, sampling
 
     instead = {
@@ -73,6 +77,7 @@ def without_protection() -> Iterator[None]:
         'clip_vector': (clipping.clip_vector, lambda vector, _: vector),
     }
     with contextlib.ExitStack() as stack:
+        stack.enter_context(native_convolution())
         for name, (original, other) in instead.items():
             for path, module in list(sys.modules.items()):
                 ours = path.startswith('dpaf_jax')
