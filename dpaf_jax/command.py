@@ -1,4 +1,4 @@
-"""What every command does first: flags and their mistakes, the compile cache.
+"""What every command does first: flags and their mistakes, the compile cache, memory.
 
 A flag whose name several commands share allows its override, so that a process may import
 them all.
@@ -12,14 +12,17 @@ from typing import NoReturn
 
 from absl import flags
 
+from dpaf_jax.allocation import keep_freed_memory
+
 EXIT_BAD_INPUT = 2
 
 
 def prepare_jax() -> None:
-    """Keeps compiled programs between runs, and JAX's search for devices out of the log.
+    """Keeps compiled programs between runs, memory between steps, and the log short.
 
     Programs hold shapes and code, never data.
     """
+    keep_freed_memory()
     cache = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
     os.environ.setdefault(
         'JAX_COMPILATION_CACHE_DIR', os.path.join(cache, 'dpaf_jax', 'xla')
