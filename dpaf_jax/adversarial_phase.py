@@ -12,7 +12,7 @@ from dpaf_jax.adversarial import AdversarialState, Adversaries, Metrics
 from dpaf_jax.feed import Feed, gather
 from dpaf_jax.privacy.keys import RunKeys, public_key
 from dpaf_jax.privacy.plan import Mechanism
-from dpaf_jax.privacy.sampling import Draw
+from dpaf_jax.privacy.sampling import Draw, fitted
 from dpaf_jax.run import Run
 from dpaf_jax.samplers import preview
 from dpaf_jax.units import Units
@@ -108,7 +108,8 @@ class AdversarialPhase:
         public = [run.keys.public('step', t) for t in steps]
         std = np.array([m.noise_std for m in used], np.float32)
         rest = (np.stack(noise), np.stack(public), std)
-        return self._feed.deal(draws), *map(run.on_every_device, rest)
+        dealt = self._feed.deal(fitted(draws, used[0]))
+        return dealt, *map(run.on_every_device, rest)
 
     def _steps(self, state: Any, data: Any, draws: Any, *rest: Any) -> Any:
         def body(state: AdversarialState, xs: Any) -> tuple[AdversarialState, Metrics]:

@@ -28,14 +28,13 @@ from dpaf_jax.units import Units
 
 
 def _unit_loss(
-    gan: Gan, conv2: Params, head: Params, unit: dict[str, jax.Array], is_real: bool
+    gan: Gan, conv2: Params, head: Params, unit: dict[str, jax.Array]
 ) -> jax.Array:
-    """L'_BCE of one unit's aggregate; unit: maps1 [M, ...], weight [M]."""
+    """L'_BCE of one real unit's aggregate; unit: maps1 [M, ...], weight [M]."""
     maps = simplified_instance_norm(gan.networks.conv2.apply(conv2, unit['maps1']))
     made = jnp.einsum('m,mhwc->hwc', unit['weight'], maps)
-    return losses.binary_cross_entropy(
-        gan.networks.head.apply(head, made[None]), is_real
-    )
+    logits = gan.networks.head.apply(head, made[None])
+    return losses.binary_cross_entropy(logits, True)
 
 
 def _maps1(gan: Gan, params: Params, images: jax.Array, labels: jax.Array) -> jax.Array:
@@ -54,17 +53,22 @@ def cotangents(gan: Gan, state: GanState) -> jax.Array:
     return jax.grad(loss)(released)
 
 
-def _raw_cotangents(gan: Gan, state: GanState, units: Units) -> jax.Array:
-    """As `cotangents`, at noise-free aggregates of each batch: as_published only."""
-    images = to_float(units.images)
-    size = gan.dpagg.expected_batch_size
+def _raw_cotangents(
+    gan: Gan, state: GanState, flat: Units, owner: jax.Array
+) -> jax.Array:
+    """As `cotangents`, at noise-free aggregates of each batch: as_published only.
 
-    def batch_sum(images: Any, labels: Any, padding: Any) -> jax.Array:
-        maps = sin_maps(gan.networks, state.params, images, labels)[1]
-        return jnp.einsum('b,bhwc->hwc', 1.0 - padding.astype(jnp.float32), maps)
-
-    sums = jax.vmap(batch_sum)(images, units.labels, units.is_padding_example)
-    raw = parallel.total(sums) / size
+    Args:
+        gan: static.
+        state: gives the features and the head.
+        flat: [U, ...] this device's share of the latest mu batches.
+        owner: [U] int32, which of the batches.
+    """
+    maps = sin_maps(gan.networks, state.params, to_float(flat.images), flat.labels)[1]
+    batches = gan.config.dpaf.asymmetry
+    member = jax.nn.one_hot(owner, batches) * ~flat.is_padding_example[:, None]
+    sums = jnp.einsum('ub,uhwc->bhwc', member, maps)
+    raw = parallel.total(sums) / gan.dpagg.expected_batch_size
 
     def loss(maps: jax.Array) -> jax.Array:
         logits = gan.networks.head.apply(state.params['head'], maps)
@@ -73,7 +77,9 @@ def _raw_cotangents(gan: Gan, state: GanState, units: Units) -> jax.Array:
     return jax.grad(loss)(raw)
 
 
-def conv2_query(gan: Gan, state: GanState, units: Units) -> Params:
+def conv2_query(
+    gan: Gan, state: GanState, units: Units, owner: jax.Array | None = None
+) -> Params:
     """The pre-noise sum over devices of clipped gradients by conv2*.
 
     Sensitivity: `plan['conv2'].l2_sensitivity`: C for singletons and cotangents, 2C
@@ -81,8 +87,8 @@ def conv2_query(gan: Gan, state: GanState, units: Units) -> Params:
 
     Args:
         state: released values.
-        units: [U, M, ...] this device's share; for as_published the latest batches,
-            [mu, B / D, ...].
+        units: [U, M, ...] this device's share; for as_published of the latest batches.
+        owner: as_published only: [U] int32, which of those batches.
     """
     m = gan.plan['conv2']
     grouped = m.num_groups > 1
@@ -97,8 +103,8 @@ def conv2_query(gan: Gan, state: GanState, units: Units) -> Params:
     }
     if gan.published or gan.config.dpaf.conv2.gradient == 'cotangent':
         if gan.published:
-            table, owner = _raw_cotangents(gan, state, units), units.labels * 0
-            owner = (owner + jnp.arange(len(owner))[:, None]).reshape(-1)
+            assert owner is not None
+            table = _raw_cotangents(gan, state, flat, owner)
         else:
             table, owner = cotangents(gan, state), gan.table_index(flat.labels)
 
@@ -119,7 +125,7 @@ def conv2_query(gan: Gan, state: GanState, units: Units) -> Params:
         'weight': real.reshape(shape) / size,
     }
     summed = clipped_gradient_sum(
-        lambda p, unit: _unit_loss(gan, p, state.params['head'], unit, True),
+        lambda p, unit: _unit_loss(gan, p, state.params['head'], unit),
         state.params['conv2'],
         batch,
         jnp.all(units.is_padding_example, axis=1),
@@ -140,24 +146,32 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
     units = {'singleton': len(labels), 'group': m.num_groups, 'cotangent': 1}
     number = gan.config.dpaf.asymmetry if gan.published else units[gradient]
     size = len(labels) // number
-    batch = {
-        'maps1': maps1[: number * size].reshape(number, size, *maps1.shape[1:]),
-        'weight': jnp.full((number, size), 1 / size),
-    }
+    maps1 = maps1[: number * size]
 
     def loss(conv2: Params) -> jax.Array:
-        one = jax.vmap(
-            lambda unit: _unit_loss(gan, conv2, state.params['head'], unit, False)
-        )
-        return jnp.mean(one(batch))
+        # One batch, not `vmap` of `_unit_loss`: that would make a gradient of each unit.
+        maps = simplified_instance_norm(gan.networks.conv2.apply(conv2, maps1))
+        made = jnp.mean(maps.reshape(number, size, *maps.shape[1:]), axis=1)
+        logits = gan.networks.head.apply(state.params['head'], made)
+        return losses.binary_cross_entropy(logits, False)
 
     return jax.grad(loss)(state.params['conv2'])
 
 
-def conv2_step(gan: Gan, state: GanState, units: Units, keys: StepKeys) -> GanState:
-    """L'_BCE: one DP-SGD update of conv2*; earlier aggregates no longer fit it."""
+def conv2_step(
+    gan: Gan,
+    state: GanState,
+    units: Units,
+    keys: StepKeys,
+    owner: jax.Array | None = None,
+) -> GanState:
+    """L'_BCE: one DP-SGD update of conv2*; earlier aggregates no longer fit it.
+
+    `units` and `owner` as for `conv2_query`.
+    """
     m = gan.plan['conv2']
-    noisy = add_gaussian(conv2_query(gan, state, units), keys.conv2_noise, m.noise_std)
+    summed = conv2_query(gan, state, units, owner)
+    noisy = add_gaussian(summed, keys.conv2_noise, m.noise_std)
     divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
     fake = _fake_gradient(gan, state, keys)
     gradient = jax.tree.map(lambda real, fake: real / divisor + fake, noisy, fake)

@@ -191,16 +191,36 @@ class Gan:
         Sensitivity of the sum over devices: `rows.bound`, since a record's row is
         clipped to it and enters one row of the table.
         """
+        one_draw = jnp.zeros(len(units.labels), jnp.int32)
+        tables = self.queries(params, units, one_draw, 1)
+        return jax.tree.map(lambda leaf: leaf[0], tables)
+
+    def queries(
+        self, params: Params, units: Units, draw: jax.Array, number: int
+    ) -> jax.Array | ExactSum:
+        """As `query`, of several draws at once, while the features stay the same.
+
+        Args:
+            params: of the features.
+            units: this device's share of all draws.
+            draw: [U] int32 in [0, number): the one that each unit is of. A record that
+                several have drawn is there several times.
+            number: of draws.
+
+        Returns:
+            [number, A, F]: a table for each, to which other draws' records add nothing.
+        """
         units = units.without_padding()
-        labels = units.labels[:, 0]
-        return aggregate(
+        labels, rows = units.labels[:, 0], self.num_aggregates
+        summed = aggregate(
             self.image_rows(params, to_float(units.images[:, 0]), labels),
-            self.table_index(labels),
+            draw * rows + self.table_index(labels),
             units.is_padding_example[:, 0],
-            self.num_aggregates,
+            number * rows,
             self.dpagg.l2_sensitivity,
             self.dpagg.grid,
         )
+        return jax.tree.map(lambda leaf: leaf.reshape(number, rows, -1), summed)
 
     def release(
         self,

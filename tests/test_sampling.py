@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpaf_jax.privacy.plan import Mechanism
-from dpaf_jax.privacy.sampling import poisson_draw, shuffled_batches
+from dpaf_jax.privacy.sampling import (
+    Draw,
+    fitted,
+    packed,
+    poisson_draw,
+    shuffled_batches,
+)
 
 N, PROB, STEPS = 60, 0.1, 4000
 DOUBT = 1e-6  # a fixed entropy makes every test repeatable; this keeps it fair
@@ -161,6 +167,58 @@ def test_only_eligible_records_are_drawn_each_with_the_same_probability():
 
 
 # --- what the papers run --------------------------------------------------------------
+
+
+# --- what a window computes ---------------------------------------------------------------
+
+ROOM = 40  # slots of MECHANISM's draws below; 6 records are expected, 16 are usual
+
+
+def window(*sizes):
+    """A draw of each size, with records of its own."""
+    mechanism = dataclasses.replace(MECHANISM, capacity=ROOM, sampling_prob=1.0)
+    return [
+        poisson_draw(mechanism, np.arange(100 * i, 100 * i + size), KEYS, i)
+        for i, size in enumerate(sizes)
+    ]
+
+
+@pytest.mark.parametrize(('sizes', 'length'), [((16, 3, 0), 16), ((3, 17), ROOM)])
+def test_slots_that_no_draw_needs_are_dropped(sizes, length):
+    draws = window(*sizes)
+    cut = fitted(draws, MECHANISM)
+    assert [draw.indices.shape for draw in cut] == [(length, 1)] * len(sizes)
+    for before, after in zip(draws, cut, strict=True):
+        np.testing.assert_array_equal(taken(before), taken(after))
+
+
+@pytest.mark.parametrize(('longest', 'length'), [(7, 7), (8, ROOM)])
+def test_slots_that_no_group_needs_are_dropped(longest, length):
+    grouped = dataclasses.replace(MECHANISM, num_groups=6)  # 5 are usual
+    mechanism = dataclasses.replace(grouped, expected_batch_size=6 * 1.45)
+    padding = np.arange(ROOM) >= np.array([[longest], [0], [1], [2], [3], [4]])
+    draw = Draw(np.arange(6 * ROOM, dtype=np.int32).reshape(6, ROOM), padding)
+    (cut,) = fitted([draw], mechanism)
+    assert cut.indices.shape == (6, length)
+    np.testing.assert_array_equal(taken(draw), taken(cut))
+
+
+@pytest.mark.parametrize(('sizes', 'length'), [((16, 0, 12), 35), ((30, 6), 2 * ROOM)])
+def test_packed_draws_are_the_draws_of_the_window(sizes, length):
+    draws = window(*sizes)
+    whole, owner = packed(draws, MECHANISM)
+    assert whole.indices.shape == (length, 1) and owner.shape == (length,)
+    for step, draw in enumerate(draws):
+        own = ~whole.is_padding_example[:, 0] & (owner == step)
+        np.testing.assert_array_equal(whole.indices[own, 0], taken(draw))
+
+
+def test_packed_batches_of_one_size_have_no_padding():
+    fixed = dataclasses.replace(MECHANISM, expected_batch_size=5.0)
+    draws = [shuffled_batches(N, 5, 'dpagg', KEYS, step) for step in range(4)]
+    whole, owner = packed(draws, fixed)
+    assert not whole.is_padding_example.any()
+    np.testing.assert_array_equal(owner, np.repeat(np.arange(4), 5))
 
 
 def test_shuffled_batches_are_epochs_without_their_last_odd_batch():

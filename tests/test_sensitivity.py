@@ -236,6 +236,24 @@ def test_the_clip_bounds_rows_even_where_sin_does_not(monkeypatch):
     )
 
 
+def test_draws_that_are_asked_together_are_the_tables_of_each():
+    gan, states, _ = gan_case(1, dpaf__batches='class_pure')
+    units, params = make_units(False), states[0].params
+    owner = np.arange(len(units.labels), dtype=np.int32) % 3
+    device = jax.local_devices()[:1]
+
+    def together(params, units):
+        return parallel.total(gan.queries(params, units, owner, 3))
+
+    tables = summed(parallel.pmapped(together, device), 1, params, units).reshape(3, -1)
+    assert tables.any(axis=1).all()
+    for draw in range(3):
+        absent = units.is_padding_example | (owner != draw)[:, None]
+        others = units._replace(is_padding_example=absent)
+        table = summed(table_query(gan, 1), 1, params, others)
+        np.testing.assert_array_equal(tables[draw], table)
+
+
 # --- phase 2: conv2* ------------------------------------------------------------------
 
 
@@ -275,11 +293,16 @@ def test_a_conv2_that_does_not_clip_is_found_out():
 
 
 def test_the_published_conv2_exceeds_the_sensitivity_it_claims():
-    query, states, sensitivity = conv2_case(1, privacy__guarantee='as_published')
+    gan, states, plan = gan_case(
+        1, dpaf__conv2__l2_clip_norm=0.02, privacy__guarantee='as_published'
+    )
     units = make_units(False)
-    # The two latest batches of DPAGG, [mu, B, ...].
-    latest = type(units)(*(x.reshape(2, 4, *x.shape[2:]) for x in units))
-    assert moves(query, 1, states, latest).max() > 2 * sensitivity
+    owner = np.arange(len(units.labels)) // 4  # the two latest batches of DPAGG
+    query = parallel.pmapped(
+        functools.partial(conv2_query, gan, owner=owner), jax.local_devices()[:1]
+    )
+    sensitivity = plan['conv2'].l2_sensitivity
+    assert moves(query, 1, states, units).max() > 2 * sensitivity
 
 
 # --- dtypes -----------------------------------------------------------------------------

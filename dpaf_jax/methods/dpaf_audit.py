@@ -222,14 +222,16 @@ class _TracedGan(GanPhase):
     def _fn(self, updates: Any) -> Callable:
         return self._note
 
-    def _note(self, state: Any, _: Any, xs: Any, conv2_draw: Any, *more: Any) -> Any:
-        keys, draw = xs['keys'], xs['draw']
+    def _note(
+        self, state: Any, _: Any, draw: Any, xs: Any, conv2_draw: Any, *more: Any
+    ) -> Any:
+        keys, own = xs['keys'], draw['owner'][0]
         for t in range(self._mu):
             self._notes.key('dpagg', keys.real_noise[0, t])
             self._notes.key('fake', keys.fake_noise[0, t])
             eligible = self._eligible[(self._first + t) % self._turns]
-            padding = draw['is_padding_example'][0, t]
-            self._notes.draw('dpagg', eligible, draw['indices'][0, t], padding)
+            padding = draw['is_padding_example'][0] | (own != t)[:, None]
+            self._notes.draw('dpagg', eligible, draw['indices'][0], padding)
         if conv2_draw:
             self._notes.key('conv2', keys.conv2_noise[0, -1])
             padding = conv2_draw['is_padding_example'][0]

@@ -23,7 +23,13 @@ from dpaf_jax.generator_update import generator_step
 from dpaf_jax.labeller import Labeller, LabellerState
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism
-from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
+from dpaf_jax.privacy.sampling import (
+    Draw,
+    fitted,
+    packed,
+    poisson_draw,
+    shuffled_batches,
+)
 from dpaf_jax.run import Run
 from dpaf_jax.samplers import LABELLER, latent_sampler, preview
 from dpaf_jax.units import Units
@@ -70,7 +76,8 @@ class ClassifierPhase:
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run, steps = self._run, range(step, step + WINDOW)
-        draws = self._feed.deal([_draw(run, self._mechanism, t) for t in steps])
+        drawn = [_draw(run, self._mechanism, t) for t in steps]
+        draws = self._feed.deal(fitted(drawn, self._mechanism))
         keys = np.stack([run.keys.noise(self._mechanism.name, t) for t in steps])
         state, metrics = self._compiled(
             state, self._feed.data, draws, run.on_every_device(keys)
@@ -138,7 +145,9 @@ class _DiscriminatorPhase:
         )
 
     def _conv2_draw(self, update: int) -> dict[str, np.ndarray]:
-        return self._feed.deal_one(_draw(self._run, self._run.plan['conv2'], update))
+        mechanism = self._run.plan['conv2']
+        draws = fitted([_draw(self._run, mechanism, update)], mechanism)
+        return self._feed.deal_one(draws[0])
 
 
 class GanPhase(_DiscriminatorPhase):
@@ -168,7 +177,6 @@ class GanPhase(_DiscriminatorPhase):
             for t in steps
         ]
         xs = {
-            'draw': self._feed.deal(draws),
             'keys': jax.tree.map(
                 run.on_every_device,
                 jax.tree.map(lambda *k: np.stack(k), *[self._keys(t) for t in steps]),
@@ -179,11 +187,19 @@ class GanPhase(_DiscriminatorPhase):
         conv2_draw = {}
         if 'conv2' in run.plan and not self._gan.published:
             conv2_draw = self._conv2_draw(step // self._mu)
-        args: tuple[Any, ...] = (state, self._feed.data, xs, conv2_draw)
+        draw = self._packed(draws)
+        args: tuple[Any, ...] = (state, self._feed.data, draw, xs, conv2_draw)
         if not run.unrolls:
             args += (run.on_every_device(np.array(updates)),)
         state, metrics = self._fn(updates if run.unrolls else None)(*args)
         return state, step + self._mu, metrics
+
+    def _packed(self, draws: list[Draw]) -> dict[str, np.ndarray]:
+        """A window's draws, which all meet the same features, dealt as one."""
+        whole, owner = packed(draws, self._gan.dpagg)
+        devices = self._run.devices
+        dealt = parallel.deal(owner, len(devices), 0, 0)[parallel.mine(devices)]
+        return self._feed.deal_one(whole) | {'owner': dealt}
 
     def _fn(self, updates: tuple[bool, ...] | None) -> Callable:
         """One program per pattern of generator steps where windows are unrolled."""
@@ -198,37 +214,41 @@ class GanPhase(_DiscriminatorPhase):
         self,
         state: GanState,
         data: Any,
+        draw: Any,
         xs: Any,
         conv2_draw: Any,
         updates: jax.Array | None = None,
         *,
         static_updates: tuple[bool, ...] | None,
     ) -> Any:
+        units = gather(data, draw)
+        sums = self._gan.queries(state.params, units, draw['owner'], self._mu)
+        xs = {**xs, 'sums': sums}
         if static_updates is not None:
             rows = []
             for i, update in enumerate(static_updates):
                 x = jax.tree.map(lambda leaf, i=i: leaf[i], xs)
-                state, metrics = self._step(state, data, x)
+                state, metrics = self._step(state, x)
                 if update:
                     state, made = self._generator(state, x)
                     metrics = metrics | made
                 rows.append(metrics)
             metrics = stack(rows)
         else:
-            state, metrics = jax.lax.scan(
-                functools.partial(self._scanned, data), state, (xs, updates)
-            )
+            state, metrics = jax.lax.scan(self._scanned, state, (xs, updates))
         if 'conv2' in self._run.plan:
-            draw = conv2_draw
+            owner = None
             if self._gan.published:  # the latest batches once more, as printed
-                draw = jax.tree.map(lambda leaf: leaf[:, :, 0], xs['draw'])
+                owner = draw['owner']
+            else:
+                units = gather(data, conv2_draw)
             keys = jax.tree.map(lambda leaf: leaf[-1], xs['keys'])
-            state = conv2_step(self._gan, state, gather(data, draw), keys)
+            state = conv2_step(self._gan, state, units, keys, owner)
         return state, summary(metrics)
 
-    def _scanned(self, data: Any, state: GanState, xs: Any) -> Any:
+    def _scanned(self, state: GanState, xs: Any) -> Any:
         x, update = xs
-        state, metrics = self._step(state, data, x)
+        state, metrics = self._step(state, x)
         shapes = jax.eval_shape(lambda s: self._generator(s, x)[1], state)
         nothing = jax.tree.map(lambda s: jnp.full(s.shape, jnp.nan, s.dtype), shapes)
         state, made = jax.lax.cond(
@@ -236,10 +256,9 @@ class GanPhase(_DiscriminatorPhase):
         )
         return state, metrics | made
 
-    def _step(self, state: GanState, data: Any, x: Any) -> Any:
+    def _step(self, state: GanState, x: Any) -> Any:
         """DPAGG in the forward pass, then conv3* and FC* on its output."""
-        sums = self._gan.query(state.params, gather(data, x['draw']))
-        state = self._gan.release(state, sums, x['turn'], x['keys'].real_noise)
+        state = self._gan.release(state, x['sums'], x['turn'], x['keys'].real_noise)
         if not self._gan.trains_head:
             return state, {}
         return self._gan.head_step(state, x['turn'], x['keys'])

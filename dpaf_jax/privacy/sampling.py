@@ -7,11 +7,15 @@ exceed its capacity it is cut; the plan pays for that event out of delta
 """
 
 import dataclasses
+import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import Mechanism
+
+USUALLY = 4.0  # standard deviations above its mean that a draw rarely exceeds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +72,51 @@ def _pad(parts: list[np.ndarray], capacity: int, *, by_unit: bool) -> Draw:
     if by_unit:
         return Draw(indices.T, is_padding.T)
     return Draw(indices, is_padding)
+
+
+def fitted(draws: Sequence[Draw], mechanism: Mechanism) -> list[Draw]:
+    """Drops slots at the end that are empty in all draws of a window.
+
+    Capacity is for the worst draw of a whole run. What is computed has one of two lengths,
+    the usual one or the whole capacity, so there are two programs at most. Records stay
+    where they are: no output depends on the length, but the time of a step does.
+    """
+    axis = 0 if mechanism.num_groups == 1 else 1
+    usual = _usual_slots(mechanism.expected_batch_size / mechanism.num_groups)
+
+    def cut(array: np.ndarray, kept: slice) -> np.ndarray:
+        return array[kept] if axis == 0 else array[:, kept]
+
+    if not all(cut(d.is_padding_example, slice(usual, None)).all() for d in draws):
+        return list(draws)
+    first = slice(0, usual)
+    return [
+        Draw(cut(d.indices, first), cut(d.is_padding_example, first)) for d in draws
+    ]
+
+
+def packed(draws: Sequence[Draw], mechanism: Mechanism) -> tuple[Draw, np.ndarray]:
+    """The draws of a window in one, for a query that all of them ask of the same features.
+
+    Args:
+        draws: of single records, all of one length.
+        mechanism: theirs.
+
+    Returns:
+        A draw of P x 1, records in front, and [P] int32, which of `draws` each slot is of.
+        P has one of two values, as in `fitted`.
+    """
+    taken = [d.indices[~d.is_padding_example] for d in draws]
+    step = np.repeat(np.arange(len(draws), dtype=np.int32), [len(t) for t in taken])
+    room = sum(len(d.indices) for d in draws)
+    usual = min(_usual_slots(mechanism.expected_batch_size * len(draws)), room)
+    slots = usual if len(step) <= usual else room
+    owner = np.pad(step, (0, slots - len(step)))
+    return _pad([np.concatenate(taken)], slots, by_unit=True), owner
+
+
+def _usual_slots(expected: float) -> int:
+    return math.ceil(expected + USUALLY * math.sqrt(expected))
 
 
 def shuffled_batches(
