@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dpaf_jax.privacy.exact import Grid
 
@@ -30,23 +29,19 @@ def clip_vector(vector: Any, l2_clip_norm: float) -> Any:
         l2_clip_norm: above 0; infinity clips nothing.
 
     Returns:
-        The vector, scaled; all zeros if any entry is NaN or infinite. Entries as large
-        as float32 allows do not overflow the norm.
+        The vector, scaled; all zeros if an entry is NaN or infinite, or if the norm is more
+        than 1e18 times the bound, where its square may not be a float32.
     """
     leaves, structure = jax.tree.flatten(vector)
-    # The result does not depend on this scale, so no gradient needs to pass through it.
-    magnitudes = [jnp.max(jnp.abs(leaf)) for leaf in leaves]
-    largest = jax.lax.stop_gradient(functools.reduce(jnp.maximum, magnitudes))
-    # The largest is NaN if any entry is; a subnormal one has no inverse.
-    usable = jnp.isfinite(largest) & (largest >= np.finfo(np.float32).tiny)
-    inverse = jnp.where(usable, 1 / largest, 0.0)
-    # Squares in units of the largest sum to at least 1 unless all are 0, where sqrt has no
-    # gradient.
+    # In units of the bound a square that is too small for a float32 does not matter.
+    inverse = 1 / l2_clip_norm
     squares = [_sum_of_squares(leaf * inverse) for leaf in leaves]
-    norm = jnp.sqrt(jnp.maximum(functools.reduce(jnp.add, squares), 1.0))
-    factor = jnp.minimum(largest, l2_clip_norm * MARGIN / norm)
+    square = functools.reduce(jnp.add, squares)
+    # The square root has no gradient at 0.
+    factor = jnp.minimum(1.0, MARGIN / jnp.sqrt(jnp.maximum(square, 1e-30)))
     # One pass over the entries: a selection of its own would write them all once more.
-    clipped = [jnp.where(usable, leaf * inverse * factor, 0.0) for leaf in leaves]
+    usable = jnp.isfinite(square)
+    clipped = [jnp.where(usable, leaf * factor, 0.0) for leaf in leaves]
     return jax.tree.unflatten(structure, clipped)
 
 
