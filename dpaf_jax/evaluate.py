@@ -7,8 +7,11 @@ not private values: they belong to the run's report, not to the release.
 """
 
 import functools
+import itertools
 import math
+import threading
 from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +23,7 @@ from flax import linen as nn
 from dpaf_jax.config import EvaluationConfig
 
 LEARNING_RATE = 1e-3
+AT_ONCE = 2  # trainings on CPU: one keeps little more than one core busy
 
 ProgressFn = Callable[[int, dict[str, float]], None]
 
@@ -129,21 +133,32 @@ def evaluate(
         )
     images = jnp.asarray(train_images)
     labels = jnp.asarray(train_labels, jnp.int32)
-    results = {}
-    for name, model_class in MODELS.items():
-        model = model_class(num_classes)
-        window = train_window(model)
-        values = []
-        for run in range(config.seeds):
-            tell = (
-                _after(on_progress, run, len(images), config) if name == 'cnn' else None
-            )
-            params = train(model, window, images, labels, config, [seed, run], tell)
-            values.append(
-                accuracy(model, params, test_images, test_labels, config.batch_size)
-            )
-        results[name] = summary(values)
-    return results
+    tell = _added_up(on_progress) if on_progress else None
+    models = {name: model_class(num_classes) for name, model_class in MODELS.items()}
+    windows = {name: train_window(model) for name, model in models.items()}
+
+    def accuracy_of(name: str, run: int) -> float:
+        told = tell if name == 'cnn' else None
+        params = train(
+            models[name], windows[name], images, labels, config, [seed, run], told
+        )
+        return accuracy(
+            models[name], params, test_images, test_labels, config.batch_size
+        )
+
+    with ThreadPoolExecutor(AT_ONCE if _on_cpu() else 1) as pool:
+        runs = {
+            name: [pool.submit(accuracy_of, name, run) for run in range(config.seeds)]
+            for name in models
+        }
+        try:
+            wait(itertools.chain(*runs.values()), return_when=FIRST_EXCEPTION)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return {
+        name: summary([each.result() for each in values])
+        for name, values in runs.items()
+    }
 
 
 def total_steps(num_examples: int, config: EvaluationConfig) -> int:
@@ -229,7 +244,7 @@ def train(
         labels: [N] int32 on the device.
         config: epochs and minibatch size (at most N is used).
         seed: non-negative integers that seed everything random here.
-        on_progress: called as (step, {'loss': ...}) after each window.
+        on_progress: called as (steps, {'loss': ...}) after each window of so many.
 
     Returns:
         The parameters after the last step.
@@ -253,7 +268,7 @@ def train(
             state, losses = window(state, images, labels, indices, window_key)
             done += len(indices)
             if on_progress is not None:
-                on_progress(done, {'loss': float(losses[-1])})
+                on_progress(len(indices), {'loss': float(losses[-1])})
     return state.params
 
 
@@ -295,17 +310,17 @@ def _on_cpu() -> bool:
     return jax.default_backend() == 'cpu'
 
 
-def _after(
-    on_progress: ProgressFn | None,
-    run: int,
-    num_examples: int,
-    config: EvaluationConfig,
-) -> ProgressFn | None:
-    """Counts the steps of the seeds before this one in."""
-    if on_progress is None:
-        return None
-    before = run * total_steps(num_examples, config) // config.seeds
-    return lambda step, metrics: on_progress(before + step, metrics)
+def _added_up(on_progress: ProgressFn) -> ProgressFn:
+    """From steps of windows to steps so far, of trainings that go on at once."""
+    lock, done = threading.Lock(), 0
+
+    def tell(steps: int, metrics: dict[str, float]) -> None:
+        nonlocal done
+        with lock:
+            done += steps
+            on_progress(done, metrics)
+
+    return tell
 
 
 def _check(images: np.ndarray, labels: np.ndarray, num_classes: int) -> None:

@@ -67,6 +67,18 @@ def test_summary_uses_the_sample_standard_deviation():
     assert evaluate.summary([0.5])['std'] == 0.0
 
 
+def test_a_stop_ends_all_trainings_at_their_next_step():
+    seen = []
+
+    def stop(step, metrics):
+        seen.append(step)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        evaluate.evaluate(*toy(400), *toy(9), 3, settings(seeds=9), on_progress=stop)
+    assert len(seen) <= evaluate.AT_ONCE
+
+
 def test_progress_counts_the_steps_of_all_seeds(learned):
     _, seen = learned
     steps = [step for step, _ in seen]
@@ -89,6 +101,7 @@ def test_the_value_is_the_last_epochs_and_not_the_best(monkeypatch):
 
     monkeypatch.setattr(evaluate, 'train', fake_train)
     monkeypatch.setattr(evaluate, 'accuracy', fake_accuracy)
+    monkeypatch.setattr(evaluate, 'AT_ONCE', 1)
     result = evaluate.evaluate(*toy(20), *toy(20), 3, settings(seeds=3))
     assert tested == list(range(6))  # once a run, after it: nothing to choose from
     assert result['logistic_regression']['values'] == [1.0, 1 / 2, 1 / 3]
