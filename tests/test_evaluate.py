@@ -76,7 +76,7 @@ def test_a_stop_ends_all_trainings_at_their_next_step():
 
     with pytest.raises(InterruptedError):
         evaluate.evaluate(*toy(400), *toy(9), 3, settings(seeds=9), on_progress=stop)
-    assert len(seen) <= evaluate.AT_ONCE
+    assert len(seen) < 9  # those that had begun, one step each
 
 
 def test_progress_counts_the_steps_of_all_seeds(learned):
