@@ -69,15 +69,29 @@ def rough_plan(config: Config, num_examples: int) -> PrivacyPlan:
 
 
 class Window:
-    """Calls one phase's window at step 0, over and over."""
+    """Calls one phase's window at one step, step 0 at first, over and over."""
 
     def __init__(self, run: Run, phase: Phase):
-        self.phase, self.name, self.steps = phase, phase.name, 0
+        self.phase, self.name, self.steps, self.start = phase, phase.name, 0, 0
         self.state = parallel.replicate(phase.init(), run.devices)
 
     def __call__(self) -> Any:
-        self.state, self.steps, _ = self.phase.window(self.state, 0)
+        self.state, end, _ = self.phase.window(self.state, self.start)
+        self.steps = end - self.start
         return jax.block_until_ready(self.state)
+
+    def kinds(self) -> list[tuple[int, int]]:
+        """A step to start at and the number of windows alike, after a first call.
+
+        Windows are alike that are charged for as many steps of mechanisms: a phase may ask
+        the data at its first window and go on by post-processing.
+        """
+        starts: dict[int, list[int]] = {}
+        for start in range(0, self.phase.total_steps, self.steps):
+            before = sum(self.phase.charged(start).values())
+            after = sum(self.phase.charged(start + self.steps).values())
+            starts.setdefault(after - before, []).append(start)
+        return [(each[0], len(each)) for each in starts.values()]
 
 
 @dataclasses.dataclass
