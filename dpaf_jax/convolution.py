@@ -14,6 +14,9 @@ import jax
 import jax.numpy as jnp
 
 NUMBERS = ('NHWC', 'HWIO', 'NHWC')
+# Where products of whole batches are faster on CPU, by up to 2.5 times for the gradient; on
+# larger sides patches take too much memory.
+PRODUCT_SIDES, MANY_MAPS = range(6, 17), 64
 
 
 def convolve(
@@ -96,6 +99,21 @@ def convolve_by_products(
     assert padding == 'SAME' and len(set(strides)) == 1
     patches = _patches(maps, kernel.shape[0], strides[0])
     return patches @ kernel.reshape(-1, kernel.shape[-1])
+
+
+def convolve_by_shape(
+    maps: jax.Array, kernel: jax.Array, strides: Any, padding: Any, **_: Any
+) -> jax.Array:
+    """As `convolve` where gradients are of whole batches: the faster way for the shape.
+
+    On CPU, XLA's convolution keeps one core busy where products keep all.
+    """
+    fits = maps.shape[1] in PRODUCT_SIDES and kernel.shape[-1] >= MANY_MAPS
+    if fits and jax.default_backend() == 'cpu':
+        return convolve_by_products(maps, kernel, strides, padding)
+    return jax.lax.conv_general_dilated(
+        maps, kernel, strides, padding, dimension_numbers=NUMBERS
+    )
 
 
 def _patches(maps: jax.Array, kernel: int, stride: int) -> jax.Array:

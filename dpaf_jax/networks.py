@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.config import Config
-from dpaf_jax.convolution import convolve
+from dpaf_jax.convolution import convolve, convolve_by_shape
 from dpaf_jax.errors import UserError
 
 SLOPE = 0.2  # of the leaky ReLU; the papers only say that it is leaky
@@ -217,7 +217,9 @@ class _Double(nn.Module):
 
     @nn.compact
     def __call__(self, maps: jax.Array) -> jax.Array:
-        maps = nn.Conv(4 * self.width, (3, 3))(maps)
+        maps = nn.Conv(4 * self.width, (3, 3), conv_general_dilated=convolve_by_shape)(
+            maps
+        )
         batch, h, w, _ = maps.shape
         maps = maps.reshape(batch, h, w, 2, 2, self.width)
         maps = maps.transpose(0, 1, 3, 2, 4, 5).reshape(batch, 2 * h, 2 * w, self.width)

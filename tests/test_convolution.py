@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpaf_jax.convolution import convolve
+from dpaf_jax.convolution import MANY_MAPS, convolve, convolve_by_shape
 
 
 def arrays(side, kernel, number=3, units=4):
@@ -23,10 +23,10 @@ def loss(conv):
 
 
 def flax_conv(stride, **how):
-    module = nn.Conv(6, (0, 0), strides=stride, use_bias=False, **how)
+    module = nn.Conv(0, (0, 0), strides=stride, use_bias=False, **how)
 
     def conv(maps, kernel):
-        sized = module.clone(kernel_size=kernel.shape[:2])
+        sized = module.clone(kernel_size=kernel.shape[:2], features=kernel.shape[-1])
         return sized.apply({'params': {'kernel': kernel}}, maps)
 
     return conv
@@ -48,6 +48,26 @@ def test_it_is_flaxs_convolution_with_the_same_gradients(side, kernel, stride):
         )
         for one, other in zip(made, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(('side', 'products'), [(5, 0), (6, 1), (16, 1), (17, 0)])
+def test_a_convolution_by_shape_has_the_same_value_and_gradients(side, products):
+    maps, weights = arrays(side, 3)
+    weights = np.tile(weights, (1, 1, 1, -(-MANY_MAPS // weights.shape[-1])))
+    ours, flaxs = (
+        loss(flax_conv(1, **how))
+        for how in ({'conv_general_dilated': convolve_by_shape}, {})
+    )
+    program = str(jax.make_jaxpr(ours)(weights, maps[0]))
+    if jax.default_backend() == 'cpu':
+        assert ('conv_general_dilated' in program) != products
+    for argument in (0, 1):
+        made, expected = (
+            jax.jit(jax.value_and_grad(fn, argument))(weights, maps[0])
+            for fn in (ours, flaxs)
+        )
+        for one, other in zip(made, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
 
 
 def test_kernels_may_have_an_axis_of_their_own_too():
