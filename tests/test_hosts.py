@@ -11,8 +11,10 @@ import sys
 import time
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import tiny_runs
+from safetensors.numpy import load
 
 from dpaf_jax import hosts
 from dpaf_jax.errors import UserError
@@ -242,6 +244,9 @@ def test_only_the_first_process_writes_and_talks(cluster):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', ['one_shot', 'canonical'])
-def test_four_processes_make_the_bits_of_one_with_four_devices(cluster, kind):
-    one, four = cluster(kind).done(1, 4), cluster(kind).done(4)
-    assert four.generator == one.generator
+def test_four_processes_make_the_generator_of_one_with_four_devices(cluster, kind):
+    """But for rounding: fakes' gradients are added in another order between processes."""
+    one, four = (load(cluster(kind).done(*n).generator) for n in ((1, 4), (4,)))
+    assert one.keys() == four.keys()
+    for name, value in one.items():
+        np.testing.assert_allclose(four[name], value, rtol=1e-3, atol=1e-4)
