@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dpaf_jax.allocation import keep_freed_memory
+
 NUM_DEVICES = 8
 CACHE = Path(__file__).parent.parent / '.pytest_cache' / 'jax'
 
@@ -21,6 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ['XLA_FLAGS'] = flags.strip()
     if 'gpu' not in config.getoption('markexpr').replace('not gpu', ''):
         os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+    keep_freed_memory()
     # What is compiled once is read back by later runs and by the other workers.
     os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(CACHE))
     os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.2')
