@@ -9,9 +9,9 @@ CNN 0.838, logistic regression 0.848; training 22 min, of which 3 min were this 
 0.310 +- 0.011, logistic regression 0.398 +- 0.054; training 7 min 36 s: 1469 images are too
 few for it.
 
-With 750 discriminator steps on 512 images and a thinner discriminator, which took six minutes
-of one core (docs/results.md, 2026-11-22): MNIST 0.751 at 1 and 0.772 at 10, Fashion-MNIST
-0.662 and 0.630. The settings here are for an accelerator: eight times the
+With 750 discriminator steps on 512 images and a thinner discriminator, 7 to 12 min of a
+shared core with the evaluation (docs/results.md, 2026-11-22): MNIST 0.751 at 1 and 0.772 at
+10, Fashion-MNIST 0.662 and 0.630. The settings here are for an accelerator: eight times the
 steps, on twice the images.
 """
 

@@ -112,6 +112,8 @@ def main(argv: Sequence[str]) -> None:
     """The command."""
     if len(argv) > 1 or not _FOLDER.value or not _OUT.value:
         fail('give --folder and --out; see --help')
+    if unknown := set(_METHODS.value) - set(METHODS):
+        fail(f'--methods has {", ".join(unknown)}. Choose from {", ".join(METHODS)}')
     out = pathlib.Path(_OUT.value)
     out.mkdir(parents=True, exist_ok=True)
     cells = itertools.product(
