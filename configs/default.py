@@ -42,6 +42,7 @@ def get_config() -> ConfigDict:
     networks.width = 32  # maps of the first layer; doubles from layer to layer ...
     networks.max_width = 256  # ... up to this
     networks.fc_width = 128  # units between the two fully connected layers
+    networks.generator = 'reverse'  # of the discriminator | styled, at every layer
     networks.generator_width = 32  # as width, for the generator, from the image inwards
     networks.z_dim = 100
     networks.label_injection = 'first_layer'  # first_layer | input | none (D only)

@@ -44,11 +44,12 @@ def labelled(config: ConfigDict) -> ConfigDict:
     labeller = dpaf.classifier
     labeller.private = 'labeller'
     labeller.optimizer = 'momentum'
-    # Large: features have norm 1, so gradients are small. Less noise bears longer steps
-    # (50 and 158 at epsilon 1 and 10, where they were compared: docs/research.md).
-    labeller.learning_rate = 50.0 * min(config.privacy.epsilon, 10.0) ** 0.5
+    # Less noise bears longer steps and more of them: both were compared at epsilon 1 and 10
+    # (docs/research.md). Long they are because features have norm 1: gradients are small.
+    boldness = min(config.privacy.epsilon, 10.0) ** 0.5
+    labeller.learning_rate = 50.0 * boldness
     labeller.l2_clip_norm = 0.5
-    labeller.epochs = 100 / 15  # 100 steps on a fifteenth of the images each
+    labeller.epochs = 100 * boldness / 15  # steps, on a fifteenth of the images each
     records = config.data.num_examples
     labeller.batch_size = max(records // 15, 64) if records else 1024
     return config

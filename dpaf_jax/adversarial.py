@@ -17,8 +17,8 @@ from flax import linen as nn
 from dpaf_jax import parallel
 from dpaf_jax.config import Config
 from dpaf_jax.fakes import prior_labels, share_of_fakes
+from dpaf_jax.layout import make_layout
 from dpaf_jax.method_configs import AdversarialConfig
-from dpaf_jax.networks import make_layout
 from dpaf_jax.optimizers import make_optimizer, moving_average
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.samplers import LatentSampler, latent_sampler

@@ -118,6 +118,7 @@ class NetworksConfig:
     width: int = at_least(1)
     max_width: int = at_least(1)
     fc_width: int = at_least(1)
+    generator: str = one_of('reverse', 'styled')
     generator_width: int = at_least(1)
     z_dim: int = at_least(1)
     label_injection: str = one_of('first_layer', 'input', 'none')

@@ -5,8 +5,9 @@ it does not, the images of a window are gathered on the host and sent with it, w
 device still computes the window before. Either way the same records reach the same step.
 """
 
+import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -27,17 +28,24 @@ class Feed:
 
     Args:
         run: its data and devices.
+        features: a function of each image alone, [n, H, W, C] to [n, h, w, c]. Where its
+            values fit on the devices, they are computed once and stand for the images.
 
     Attributes:
         data: what a compiled step gets besides the draws; empty where images are sent.
     """
 
-    def __init__(self, run: Run):
+    def __init__(
+        self, run: Run, features: Callable[[jax.Array], jax.Array] | None = None
+    ):
         self._run = run
         self.data: dict[str, jax.Array] = {}
         room = SHARE * device_memory(run.devices[parallel.mine(run.devices)])
-        if hosts.from_first(lambda: run.data.images.nbytes <= room):
-            host = {'images': run.data.images, 'labels': run.data.labels}
+        images = run.data.images
+        if features and hosts.from_first(lambda: features_size(run, features) <= room):
+            images = every_feature(run, features)
+        if hosts.from_first(lambda: images.nbytes <= room):
+            host = {'images': images, 'labels': run.data.labels}
             self.data = parallel.replicate(host, run.devices)
 
     def deal(self, draws: list[Draw]) -> dict[str, np.ndarray]:
@@ -104,6 +112,27 @@ def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[Units]
             absent = absent | ~present[index]
         own = index.reshape(number, -1, 1)[mine]
         yield Units(images[own], labels[own], absent.reshape(number, -1, 1)[mine])
+
+
+def every_feature(run: Run, features: Callable[[jax.Array], jax.Array]) -> np.ndarray:
+    """[n, h, w, c]: `features` of all images, in this process's memory.
+
+    Each process computes all: their devices draw from all records.
+    """
+    images, parts = run.data.images, []
+    compiled = jax.jit(features)
+    for start in range(0, len(images), CHUNK):
+        chunk = np.asarray(images[start : start + CHUNK])
+        missing = [(0, CHUNK - len(chunk))] + [(0, 0)] * (chunk.ndim - 1)
+        made = np.asarray(compiled(np.pad(chunk, missing)))
+        parts.append(made[: len(chunk)])
+    return np.concatenate(parts)
+
+
+def features_size(run: Run, features: Callable[[jax.Array], jax.Array]) -> int:
+    """Bytes that the features of all images take: twice, while they are copied."""
+    one = jax.eval_shape(features, run.data.images[:1])
+    return 2 * len(run.data.images) * math.prod(one.shape) * one.dtype.itemsize
 
 
 def device_memory(devices: Any) -> float:

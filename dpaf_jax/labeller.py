@@ -31,6 +31,8 @@ from dpaf_jax.units import Units
 from dpaf_jax.wavelets import num_features, wavelet_features
 
 Params = dict[str, jax.Array]
+# Products take eight bits of a feature (`Grid.outer_sum`): so many does this keep.
+FEATURE = jnp.bfloat16
 
 
 class LabellerState(NamedTuple):
@@ -64,6 +66,18 @@ class Labeller:
         config = self.config.dpaf.classifier
         return make_optimizer(config.optimizer, config.learning_rate)
 
+    def features(self, images: jax.Array) -> jax.Array:
+        """What a step reads of images: a function of each alone, without parameters.
+
+        Args:
+            images: [n, H, W, C] uint8.
+
+        Returns:
+            [n, 1, F, 1] of type `FEATURE`: images of another kind, for a `Feed`.
+        """
+        rows = wavelet_features(to_float(images)).astype(FEATURE)
+        return rows[:, None, :, None]
+
     def query(self, params: Params, units: Units) -> ExactSum | jax.Array:
         """The pre-noise sum of clipped gradients of the cross-entropy, over all devices.
 
@@ -71,14 +85,18 @@ class Labeller:
 
         Args:
             params: public or noised.
-            units: singletons.
+            units: singletons; for images, their `features` may stand.
 
         Returns:
             [F, K].
         """
         units = units.without_padding()
-        # Their norm is at most 1; clipped all the same, and for images that are not finite.
-        rows = wavelet_features(to_float(units.images[:, 0]))
+        rows = units.images[:, 0]
+        if rows.dtype != FEATURE:
+            rows = self.features(rows)
+        rows = rows.reshape(len(rows), -1).astype(jnp.float32)
+        # Their norm is 1 but for rounding; clipped all the same, and for images that are not
+        # finite.
         rows = jax.vmap(lambda row: clip_vector(row, 1.0))(rows)
         truth = jax.nn.one_hot(units.labels[:, 0], self.config.data.num_classes)
         errors = jax.nn.softmax(rows @ params['weights']) - truth

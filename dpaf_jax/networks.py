@@ -1,13 +1,10 @@
-"""Classifier, discriminator and generator as Flax Linen modules.
+"""Classifier and discriminator as Flax Linen modules, and all networks of a run.
 
-The layer notation 'C2-C1-x' gives the number of convolutions of conv1, conv2* and
-conv3* (DPAF, preprint section 6.1). Each halves the side. DPAGG sits behind conv2*; the
-head (conv3*, then always two fully connected layers) reads its output. The generator
-is the reverse of the discriminator.
+DPAGG sits behind conv2*; the head (conv3*, then always two fully connected layers) reads
+its output. Generators: generators.py.
 """
 
 import dataclasses
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,64 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.config import Config
-from dpaf_jax.convolution import convolve, convolve_by_shape
-from dpaf_jax.errors import UserError
-
-SLOPE = 0.2  # of the leaky ReLU; the papers only say that it is leaky
-
-
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """Sizes and widths that follow from the layer notation and the image.
-
-    Attributes:
-        parts: number of convolutions in conv1, conv2*, conv3*.
-        sides: image side before each layer, and after the last: len = sum(parts) + 1.
-        widths: feature maps behind each layer: len = sum(parts).
-    """
-
-    parts: tuple[int, int, int]
-    sides: tuple[int, ...]
-    widths: tuple[int, ...]
-
-    def side(self, part: int) -> int:
-        """Side of the maps behind the `part`-th part (1-based)."""
-        return self.sides[sum(self.parts[:part])]
-
-    def maps(self, part: int) -> int:
-        """Number of maps behind the `part`-th part (1-based)."""
-        return self.widths[sum(self.parts[:part]) - 1]
-
-
-def make_layout(config: Config) -> Layout:
-    """Checks the notation against the image size.
-
-    Raises:
-        UserError: malformed notation, no conv1 or conv2*, or a 1 x 1 map at DPAGG.
-    """
-    where, notation = 'config.networks.layers', config.networks.layers
-    match = re.fullmatch(r'C(\d+)-C(\d+)-(?:C(\d+)|[x×])', notation)
-    if not match:
-        raise UserError(
-            where, f'is {notation!r}', "Write it like 'C2-C1-x' or 'C2-C2-C1'"
-        )
-    parts = (int(match[1]), int(match[2]), int(match[3] or 0))
-    if parts[0] < 1 or parts[1] < 1:
-        raise UserError(where, f'is {notation!r}', 'conv1 and conv2 need a layer each')
-    sides = [config.data.image_size]
-    for _ in range(sum(parts)):
-        sides.append(-(-sides[-1] // 2))
-    if sides[parts[0] + parts[1]] < 2 or (parts[2] and sides[-2] < 2):
-        raise UserError(
-            where,
-            f'is {notation!r}, which shrinks {config.data.image_size} x '
-            f'{config.data.image_size} images to one pixel: '
-            f'{" -> ".join(map(str, sides))}',
-            'Use fewer layers or larger images; a map of one pixel carries nothing',
-        )
-    net = config.networks
-    widths = [min(net.width * 2**i, net.max_width) for i in range(sum(parts))]
-    return Layout(parts, tuple(sides), tuple(widths))
+from dpaf_jax.convolution import convolve
+from dpaf_jax.generators import make_generator
+from dpaf_jax.layout import SLOPE, Layout, make_layout
 
 
 def label_planes(labels: jax.Array, num_classes: int) -> jax.Array:
@@ -170,62 +112,6 @@ class Discriminator(nn.Module):
         return jnp.sum(answers * label_planes(labels, self.num_classes), axis=1)
 
 
-# Strong enough that classes differ from the first step on.
-_label_init = nn.initializers.normal(1.0)
-
-
-class Generator(nn.Module):
-    """The reverse of the discriminator: fully connected, then a doubling per layer.
-
-    A doubling is a 3 x 3 convolution to four times the maps and a depth-to-space, cropped
-    to the side that the discriminator had there (28 <- 14 <- 7 <- 4). That computes what
-    a strided transposed convolution can, with a backward pass that compilers do well.
-
-    Attributes:
-        sides: from the image inwards, as in `Layout`.
-        widths: maps at each inner side, from the image inwards.
-        channels: of the image.
-        num_classes: an embedding of the label joins the first layer's output (cDCGAN).
-    """
-
-    sides: tuple[int, ...]
-    widths: tuple[int, ...]
-    channels: int
-    num_classes: int
-
-    @nn.compact
-    def __call__(self, z: jax.Array, labels: jax.Array) -> jax.Array:
-        """[B, z_dim] normal draws and [B] labels to [B, H, W, C] images in (-1, 1)."""
-        side = self.sides[-1]
-        first = side * side * self.widths[-1]
-        embedding = nn.Embed(self.num_classes, first, embedding_init=_label_init)(
-            labels
-        )
-        maps = nn.leaky_relu(nn.Dense(first)(z) + embedding, SLOPE)
-        maps = maps.reshape(len(z), side, side, self.widths[-1])
-        inner = list(zip(self.sides[1:], self.widths, strict=True))[:-1]
-        for side, width in reversed(inner):
-            maps = nn.leaky_relu(_Double(width, side)(maps), SLOPE)
-        return jnp.tanh(_Double(self.channels, self.sides[0])(maps))
-
-
-class _Double(nn.Module):
-    """Twice the side, cropped to `side`: 3 x 3 convolution, then depth to space."""
-
-    width: int
-    side: int
-
-    @nn.compact
-    def __call__(self, maps: jax.Array) -> jax.Array:
-        maps = nn.Conv(4 * self.width, (3, 3), conv_general_dilated=convolve_by_shape)(
-            maps
-        )
-        batch, h, w, _ = maps.shape
-        maps = maps.reshape(batch, h, w, 2, 2, self.width)
-        maps = maps.transpose(0, 1, 3, 2, 4, 5).reshape(batch, 2 * h, 2 * w, self.width)
-        return maps[:, : self.side, : self.side]
-
-
 @dataclasses.dataclass(frozen=True)
 class Networks:
     """All modules of one run; they share nothing but the config."""
@@ -235,7 +121,7 @@ class Networks:
     conv2: ConvPart
     classifier_head: Head
     head: Head
-    generator: Generator
+    generator: nn.Module
     num_classes: int
     z_dim: int
 
@@ -255,44 +141,6 @@ def make_networks(config: Config) -> Networks:
         generator=make_generator(config),
         num_classes=data.num_classes,
         z_dim=net.z_dim,
-    )
-
-
-class TableGenerator(nn.Module):
-    """Fully connected layers, for rows of numbers.
-
-    Attributes:
-        width: units of each of two hidden layers.
-        columns: F.
-        num_classes: an embedding of the label joins the first layer's output.
-    """
-
-    width: int
-    columns: int
-    num_classes: int
-
-    @nn.compact
-    def __call__(self, z: jax.Array, labels: jax.Array) -> jax.Array:
-        """[B, z_dim] normal draws and [B] labels to [B, 1, F, 1] in (-1, 1)."""
-        embedding = nn.Embed(self.num_classes, self.width, embedding_init=_label_init)(
-            labels
-        )
-        hidden = nn.leaky_relu(nn.Dense(self.width)(z) + embedding, SLOPE)
-        hidden = nn.leaky_relu(nn.Dense(self.width)(hidden), SLOPE)
-        return nn.tanh(nn.Dense(self.columns)(hidden))[:, None, :, None]
-
-
-def make_generator(config: Config) -> Generator | TableGenerator:
-    """The generator alone: all that a release needs."""
-    if config.data.columns:
-        width, k = config.networks.fc_width, config.data.num_classes
-        return TableGenerator(width, len(config.data.table), k)
-    layout, net = make_layout(config), config.networks
-    widths = tuple(
-        min(net.generator_width * 2**i, net.max_width) for i in range(sum(layout.parts))
-    )
-    return Generator(
-        layout.sides, widths, config.data.channels, config.data.num_classes
     )
 
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
 from dpaf_jax.fourier import reduced
-from dpaf_jax.networks import Layout, Networks, label_planes, make_layout
+from dpaf_jax.layout import Layout, make_layout
+from dpaf_jax.networks import Networks, label_planes
 from dpaf_jax.privacy.aggregation import simplified_instance_norm
 from dpaf_jax.wavelets import num_features, wavelet_features
 

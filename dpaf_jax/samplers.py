@@ -14,7 +14,8 @@ from PIL import Image
 
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
-from dpaf_jax.networks import make_generator, to_uint8
+from dpaf_jax.generators import make_generator
+from dpaf_jax.networks import to_uint8
 from dpaf_jax.pictures import sample_grid
 from dpaf_jax.score_sampler import score_sampler
 from dpaf_jax.wavelets import num_features, wavelet_features

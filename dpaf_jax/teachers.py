@@ -18,7 +18,8 @@ import numpy as np
 import optax
 
 from dpaf_jax.config import Config
-from dpaf_jax.networks import SLOPE, label_planes, to_float
+from dpaf_jax.layout import SLOPE
+from dpaf_jax.networks import label_planes, to_float
 from dpaf_jax.optimizers import make_optimizer
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.privacy.voting import discretise

@@ -51,7 +51,7 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
 
     from dpaf_jax import methods
     from dpaf_jax.labeller import Labeller
-    from dpaf_jax.methods.dpaf_phases import ClassifierPhase
+    from dpaf_jax.methods.dpaf_phases import LabellerPhase
     from dpaf_jax.networks import to_float
     from dpaf_jax.privacy.keys import RunKeys
     from dpaf_jax.run import Run
@@ -67,7 +67,7 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
     )
     keys = RunKeys(secrets.token_bytes(32), secrets.token_hex(32))
     run = Run(folder, config, plan, few, keys, jax.local_devices()[:1])
-    state = run.train(ClassifierPhase(run, Labeller(config, plan)))
+    state = run.train(LabellerPhase(run, Labeller(config, plan)))
     sampler, params = make_sampler(config), {LABELLER: state.params}
     assert isinstance(sampler, Labels)
     label = jax.jit(lambda images: sampler.label(params, to_float(images)))

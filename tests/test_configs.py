@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from dpaf_jax import methods
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.data import read_manifest
-from dpaf_jax.networks import make_layout
+from dpaf_jax.layout import make_layout
 from dpaf_jax.pipeline import Pipeline
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan

@@ -13,13 +13,17 @@ import tiny
 import tiny_runs
 
 from dpaf_jax import methods, parallel
+from dpaf_jax.auditing import canaries
 from dpaf_jax.errors import UserError
-from dpaf_jax.labeller import Labeller
+from dpaf_jax.labeller import FEATURE, Labeller
+from dpaf_jax.methods.dpaf_phases import LabellerPhase
 from dpaf_jax.networks import to_float
 from dpaf_jax.pipeline import Pipeline
 from dpaf_jax.privacy.exact import Grid
+from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.release import load_release
+from dpaf_jax.run import Run
 from dpaf_jax.samplers import LABELLER, make_sampler
 from dpaf_jax.wavelets import wavelet_features
 
@@ -43,6 +47,42 @@ def test_one_record_moves_the_sum_by_at_most_c(number):
     query, states = case(number)
     units = sensitivity.make_units(grouped=False)
     sensitivity.check(query, number, states, units, 0.02, power=0.7)
+
+
+def test_features_computed_once_give_the_sum_that_images_give():
+    config = tiny.config(**ON, **CLIP)
+    labeller = Labeller(config, tiny.plan(config))
+    params = tiny.state(labeller, 0, 1.0).params
+    units = sensitivity.make_units(grouped=False)
+    kept = np.asarray(jax.jit(labeller.features)(units.images[:, 0]))[:, None]
+    query = parallel.pmapped(labeller.query, jax.local_devices()[:1])
+    of_images = sensitivity.summed(query, 1, params, units)
+    of_features = sensitivity.summed(query, 1, params, units._replace(images=kept))
+    assert np.linalg.norm(of_images) > 0.02
+    assert np.allclose(of_features, of_images, atol=1e-4)
+
+
+def learnt(folder):
+    """Whether a phase kept features, and the weights that it has learnt."""
+    config = tiny.config(**ON, privacy__epsilon=math.inf)
+    images = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 1), np.uint8)
+    data = canaries.dataset(config, images, np.arange(40, dtype=np.int32) % 3)
+    plan = methods.get('dpaf').plan(config, 40)
+    keys = RunKeys(bytes(32), '00' * 32)
+    run = Run(folder, config, plan, data, keys, jax.local_devices()[:1])
+    phase = LabellerPhase(run, Labeller(config, plan))
+    weights = np.asarray(run.train(phase).params['weights'])
+    return phase._feed.data['images'].dtype == FEATURE, weights
+
+
+def test_a_phase_computes_features_once_where_they_fit(monkeypatch, tmp_path):
+    """...and each step computes its own where they do not: to the same weights."""
+    kept, weights = learnt(tmp_path / 'kept')
+    monkeypatch.setattr('dpaf_jax.feed.features_size', lambda *_: 1e30)
+    kept_too, of_images = learnt(tmp_path / 'images')
+    assert kept and not kept_too
+    assert np.linalg.norm(weights) > 1e-3
+    assert np.allclose(weights, of_images, rtol=1e-3, atol=1e-6)
 
 
 def test_without_its_clip_it_would_move_further():

@@ -9,14 +9,9 @@ import pytest
 import tiny
 
 from dpaf_jax.errors import UserError
-from dpaf_jax.networks import (
-    label_planes,
-    make_generator,
-    make_layout,
-    make_networks,
-    to_float,
-    to_uint8,
-)
+from dpaf_jax.generators import _Styled, make_generator
+from dpaf_jax.layout import make_layout
+from dpaf_jax.networks import label_planes, make_networks, to_float, to_uint8
 from dpaf_jax.rows import make_row_layout
 
 KEY = jax.random.key(0, impl='rbg')  # compiles fast
@@ -198,16 +193,30 @@ def test_conv1_has_the_same_shapes_in_c_and_in_d(injection):
     assert jax.tree.map(np.shape, in_c) == jax.tree.map(np.shape, in_d)
 
 
-def test_the_generator_depends_on_its_label_and_stays_within_the_range():
-    generator = make_generator(make_config('C1-C1-x', 8))
+@pytest.mark.parametrize('kind', ['reverse', 'styled'])
+def test_the_generator_depends_on_its_label_and_stays_within_the_range(kind):
+    generator = make_generator(make_config('C1-C1-x', 9, networks__generator=kind))
     z = 50 * np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
     params = jax.jit(generator.init)(KEY, z, jnp.zeros(3, jnp.int32))
     apply = jax.jit(generator.apply)
     zeros = apply(params, z, jnp.zeros(3, jnp.int32))
-    assert zeros.shape == (3, 8, 8, 1)
+    assert zeros.shape == (3, 9, 9, 1)
     assert np.all(np.abs(zeros) <= 1)
     assert not np.allclose(zeros, apply(params, z, jnp.ones(3, jnp.int32)), atol=1e-3)
     assert not np.allclose(zeros[0], zeros[1], atol=1e-3)
+
+
+def test_a_style_alone_changes_a_layer():
+    """The same maps, in another style: another scale and shift of each."""
+    layer = _Styled()
+    maps = np.random.default_rng(0).normal(size=(2, 5, 5, 3)).astype(np.float32)
+    maps[1] = 7 * maps[0] + 3  # what SIN does not see
+    style = np.random.default_rng(1).normal(size=(2, 4)).astype(np.float32)
+    params = jax.tree.map(lambda leaf: 20 * leaf, layer.init(KEY, maps, style))
+    same = layer.apply(params, maps, np.repeat(style[:1], 2, 0))
+    assert np.allclose(same[0], same[1], atol=1e-3)
+    other = layer.apply(params, maps, style)
+    assert not np.allclose(other[0], other[1], atol=0.1)
 
 
 def test_pixels_survive_the_way_to_float_and_back():

@@ -9,7 +9,13 @@ from dpaf_jax.config import LABELLER_NEEDS, Config
 from dpaf_jax.errors import UserError
 from dpaf_jax.gan import Gan
 from dpaf_jax.labeller import Labeller
-from dpaf_jax.methods.dpaf_phases import WINDOW, ClassifierPhase, GanPhase, TablePhase
+from dpaf_jax.methods.dpaf_phases import (
+    WINDOW,
+    ClassifierPhase,
+    GanPhase,
+    LabellerPhase,
+    TablePhase,
+)
 from dpaf_jax.networks import make_networks
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
@@ -59,7 +65,7 @@ def train(run: Run) -> Any:
     networks, config = make_networks(run.config), run.config
     conv1 = labeller = None
     if LABELLER in run.plan:
-        phase1 = ClassifierPhase(run, Labeller(config, run.plan))
+        phase1: ClassifierPhase = LabellerPhase(run, Labeller(config, run.plan))
         labeller = run.train(phase1).params
     elif 'conv1' in run.plan:
         phase1 = ClassifierPhase(run, Classifier(networks, config, run.plan))

@@ -61,8 +61,11 @@ class ClassifierPhase:
         self._mechanism = classifier.mechanism
         self.total_steps = self._mechanism.steps
         self.images_per_step = self._mechanism.expected_batch_size
-        self._feed = Feed(run)
         self._compiled = parallel.pmapped(self._window, run.devices, donate=(0,))
+
+    @functools.cached_property
+    def _feed(self) -> Feed:
+        return Feed(self._run)
 
     def init(self) -> ClassifierState | LabellerState:
         key = public_key(self._run.keys.public('init classifier', 0))
@@ -90,6 +93,15 @@ class ClassifierPhase:
             return self._classifier.step(state, gather(data, draw), key)
 
         return repeat(self._run, body, state, (draws, keys))
+
+
+class LabellerPhase(ClassifierPhase):
+    """Phase 1 with a labeller: the features that it reads are computed once."""
+
+    @functools.cached_property
+    def _feed(self) -> Feed:
+        assert isinstance(self._classifier, Labeller)
+        return Feed(self._run, self._classifier.features)
 
 
 class _DiscriminatorPhase:
