@@ -38,7 +38,7 @@ def get_config(argument: str = 'digits') -> ConfigDict:
         config.data.source = source
         config.data.image_size = 32
         config.networks.layers = 'C1-C1-x'
-        config.dpaf.generator_steps = 4000
+        config.dpaf.generator_steps = 4000  # of the table alone
     config.privacy.epsilon = epsilon
     records = config.data.num_examples
     if records and records * epsilon < LABELLER_NEEDS:

@@ -39,8 +39,9 @@ def labelled(config: ConfigDict) -> ConfigDict:
     config.privacy.budgets = '75%,rest,25%'
     dpaf = config.dpaf
     dpaf.taps = 'count,fourier,wavelet'
-    # What is far from the middle of a class is worth most, once it is labelled well.
-    dpaf.generator.latent_scale = 1.5
+    config.networks.generator = 'styled'
+    dpaf.generator.learning_rate = 4e-3
+    dpaf.generator_steps = 2000
     labeller = dpaf.classifier
     labeller.private = 'labeller'
     labeller.optimizer = 'momentum'
