@@ -18,8 +18,8 @@ import optax
 
 from dpaf_jax import losses, parallel
 from dpaf_jax.gan import Gan, GanState, Params, StepKeys
+from dpaf_jax.instance_norm import simplified_instance_norm
 from dpaf_jax.networks import label_planes, to_float
-from dpaf_jax.privacy.aggregation import simplified_instance_norm
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from dpaf_jax.config import Config
 from dpaf_jax.convolution import convolve_by_shape
+from dpaf_jax.instance_norm import simplified_instance_norm
 from dpaf_jax.layout import SLOPE, make_layout
-from dpaf_jax.privacy.aggregation import simplified_instance_norm
 
 # Strong enough that classes differ from the first step on.
 _label_init = nn.initializers.normal(1.0)

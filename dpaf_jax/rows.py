@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
 from dpaf_jax.fourier import reduced
+from dpaf_jax.instance_norm import simplified_instance_norm
 from dpaf_jax.layout import Layout, make_layout
 from dpaf_jax.networks import Networks, label_planes
-from dpaf_jax.privacy.aggregation import simplified_instance_norm
 from dpaf_jax.wavelets import num_features, wavelet_features
 
 TAPS = ('count', 'pixels', 'fourier', 'wavelet', 'conv1', 'conv2')

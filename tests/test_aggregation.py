@@ -6,15 +6,15 @@ import pytest
 import tiny
 from scipy import stats
 
-from dpaf_jax import parallel
-from dpaf_jax.privacy import aggregation
-from dpaf_jax.privacy.aggregation import ETA, aggregate, dpagg
+from dpaf_jax import instance_norm, parallel
+from dpaf_jax.instance_norm import ETA
+from dpaf_jax.privacy.aggregation import aggregate, dpagg
 
 COINS = np.random.default_rng(11)
 BATCH, SIDE, MAPS = 16, 4, 5
 BOUND = np.sqrt(MAPS) * SIDE
 
-simplified_instance_norm = jax.jit(aggregation.simplified_instance_norm)
+simplified_instance_norm = jax.jit(instance_norm.simplified_instance_norm)
 
 
 def reference_sin(maps):

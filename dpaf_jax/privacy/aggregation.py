@@ -1,4 +1,4 @@
-"""SIN and DPAGG: the mechanism of DPAF's forward phase.
+"""DPAGG: the mechanism of DPAF's forward phase.
 
 Guarantee of `dpagg`: one record moves the pre-noise table by at most the row bound,
 because its row is clipped to that bound and enters one aggregate; the noise has
@@ -13,24 +13,6 @@ from dpaf_jax import parallel
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.exact import ExactSum, Grid
 from dpaf_jax.privacy.noise import add_gaussian
-
-ETA = 1e-5  # the published SIN divides by a standard deviation that may be 0
-
-
-def simplified_instance_norm(maps: jax.Array) -> jax.Array:
-    """Centres and scales every feature map; no learnt scale or centre.
-
-    Args:
-        maps: [..., p, p, m] float32, m maps of p x p.
-
-    Returns:
-        (x - mean) / sqrt(var + ETA) over each map: its l2 norm is at most p, so that of
-        all m maps is at most sqrt(m) * p.
-    """
-    mean = jnp.mean(maps, axis=(-3, -2), keepdims=True)
-    centred = maps - mean
-    variance = jnp.mean(jnp.square(centred), axis=(-3, -2), keepdims=True)
-    return centred * jax.lax.rsqrt(variance + ETA)
 
 
 def aggregate(

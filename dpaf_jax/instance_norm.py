@@ -1,0 +1,25 @@
+"""SIN: simplified instance normalisation, which bounds what DPAGG sums.
+
+Source: DPAF (conference version) section 3.2, equations 1 and 2.
+"""
+
+import jax
+import jax.numpy as jnp
+
+ETA = 1e-5  # the published SIN divides by a standard deviation that may be 0
+
+
+def simplified_instance_norm(maps: jax.Array) -> jax.Array:
+    """Centres and scales every feature map; no learnt scale or centre.
+
+    Args:
+        maps: [..., p, p, m] float32, m maps of p x p.
+
+    Returns:
+        (x - mean) / sqrt(var + ETA) over each map: its l2 norm is at most p, so that of
+        all m maps is at most sqrt(m) * p.
+    """
+    mean = jnp.mean(maps, axis=(-3, -2), keepdims=True)
+    centred = maps - mean
+    variance = jnp.mean(jnp.square(centred), axis=(-3, -2), keepdims=True)
+    return centred * jax.lax.rsqrt(variance + ETA)
