@@ -72,7 +72,7 @@ class _Double(nn.Module):
         return maps[:, : self.side, : self.side]
 
 
-class StyledGenerator(nn.Module):
+class StyledGenerator(Generator):
     """A generator in which draw and label have a say at every layer.
 
     A mapping network makes a style of both. Behind each layer SIN normalises the maps, and
@@ -80,14 +80,7 @@ class StyledGenerator(nn.Module):
     (Huang and Belongie 2017), as in StyleGAN (Karras et al. 2019). Where a generator is
     matched to a released table, that comes several times nearer to it in as many steps
     (docs/research.md).
-
-    Attributes: as `Generator`.
     """
-
-    sides: tuple[int, ...]
-    widths: tuple[int, ...]
-    channels: int
-    num_classes: int
 
     @nn.compact
     def __call__(self, z: jax.Array, labels: jax.Array) -> jax.Array:
@@ -142,13 +135,13 @@ class TableGenerator(nn.Module):
         return nn.tanh(nn.Dense(self.columns)(hidden))[:, None, :, None]
 
 
-GENERATORS: dict[str, type[Generator | StyledGenerator]] = {
+GENERATORS: dict[str, type[Generator]] = {
     'reverse': Generator,
     'styled': StyledGenerator,
 }
 
 
-def make_generator(config: Config) -> Generator | StyledGenerator | TableGenerator:
+def make_generator(config: Config) -> Generator | TableGenerator:
     """The generator alone: all that a release needs."""
     if config.data.columns:
         width, k = config.networks.fc_width, config.data.num_classes
