@@ -86,6 +86,9 @@ def get_config() -> ConfigDict:
     generator.loss_single = 1.0  # weight: adversarial, on single fakes (canonical)
     generator.loss_aggregate = 0.0  # weight: adversarial on (noisy) aggregates
     generator.loss_match = 0.0  # weight: unbiased distance to the class aggregates
+    # How often, at equal distances, loss_match is whitened: measured from then on in units of
+    # the fakes' own spread. 0: plain throughout; class-pure batches of all images alone.
+    generator.whitenings = 0
     generator.batch_size = 24  # images per step
     generator.optimizer = 'adam'
     generator.learning_rate = 2e-4

@@ -43,6 +43,7 @@ class GanState(NamedTuple):
     Attributes:
         params: {'conv1', 'conv2', 'head'} of the discriminator.
         generator, average: the generator's parameters and their moving average.
+        reference: the average when the match loss's metric was last made.
         latest: [A, F] last output of DPAGG for each aggregate.
         pooled: [A, F] sum of DPAGG's outputs since conv2* last changed.
         releases: [A] how many those are.
@@ -52,6 +53,7 @@ class GanState(NamedTuple):
     params: Params
     generator: Params
     average: Params
+    reference: Params
     conv2_optimizer: optax.OptState
     head_optimizer: optax.OptState
     generator_optimizer: optax.OptState
@@ -157,6 +159,7 @@ class Gan:
             params=params,
             generator=generator,
             average=generator,
+            reference=generator if self.config.dpaf.generator.whitenings else {},
             conv2_optimizer=self.optimizer('conv2').init(conv2),
             head_optimizer=self.optimizer('head').init(head),
             generator_optimizer=self.optimizer('generator').init(generator),
@@ -244,6 +247,16 @@ class Gan:
             pooled=state.pooled + jnp.where(mine, noisy, 0.0),
             releases=state.releases + turn,
         )
+
+    def targets(self, state: GanState) -> tuple[jax.Array, jax.Array]:
+        """[A, F] mean row per aggregate as far as released, and [A] whether it is."""
+        known = state.releases > 0
+        table = state.pooled / jnp.maximum(state.releases, 1)[:, None]
+        if 'count' in self.rows:
+            # The noisy count came with the same vector; reals are at least one.
+            count = self.rows.part(table, 'count')
+            table = table / jnp.maximum(count, 1 / self.expected_counts)
+        return table, known
 
     # --- fakes ------------------------------------------------------------------
 

@@ -15,12 +15,22 @@ from dpaf_jax.gan import Gan, GanState, Metrics, Params, StepKeys
 from dpaf_jax.optimizers import moving_average
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.rows import sin_maps
+from dpaf_jax.whitening import Factors, whitened
+
+FOLDS = 4  # of a class's fakes, where the metric is whitened
 
 
 def generator_step(
-    gan: Gan, state: GanState, keys: StepKeys, inner: jax.Array | int = 0
+    gan: Gan,
+    state: GanState,
+    keys: StepKeys,
+    inner: jax.Array | int = 0,
+    metric: Factors | None = None,
 ) -> tuple[GanState, Metrics]:
-    """One update of the generator by the config's sum of losses: post-processing."""
+    """One update of the generator by the config's sum of losses: post-processing.
+
+    `metric` is that of `match`, from whitening.py; None: plain.
+    """
     weights = gan.config.dpaf.generator
     key = jax.random.fold_in(public_key(keys.public), 2)
     key = jax.random.fold_in(key, inner)
@@ -34,7 +44,7 @@ def generator_step(
             logits = gan.logits(state.params['head'], fake)
             parts['loss_aggregate'] = losses.binary_cross_entropy(logits, True)
         if weights.loss_match:
-            parts['loss_match'] = _match_loss(gan, state, generator, key)
+            parts['loss_match'] = _match_loss(gan, state, generator, key, metric)
         weighted = [getattr(weights, name) * value for name, value in parts.items()]
         return jnp.sum(jnp.stack(weighted)), parts
 
@@ -70,19 +80,8 @@ def _single_loss(
     return parallel.total(jnp.sum(jnp.where(is_padding, 0.0, each))) / number
 
 
-def _targets(gan: Gan, state: GanState) -> tuple[jax.Array, jax.Array]:
-    """[A, F] mean row per aggregate as far as released, and [A] whether it is."""
-    known = state.releases > 0
-    table = state.pooled / jnp.maximum(state.releases, 1)[:, None]
-    if 'count' in gan.rows:
-        # The noisy count came with the same vector; reals are at least one.
-        count = gan.rows.part(table, 'count')
-        table = table / jnp.maximum(count, 1 / gan.expected_counts)
-    return table, known
-
-
 def _match_loss(
-    gan: Gan, state: GanState, generator: Params, key: jax.Array
+    gan: Gan, state: GanState, generator: Params, key: jax.Array, metric: Factors | None
 ) -> jax.Array:
     """Squared distance of fake and released class aggregates, without bias."""
     each = max(2, gan.config.dpaf.generator.batch_size // gan.num_aggregates)
@@ -93,12 +92,41 @@ def _match_loss(
         labels = gan.random_labels(key_label, each)
     images, labels, is_padding = gan.fakes(generator, key_z, labels)
     rows = gan.image_rows(state.params, images, labels)
+    if metric is not None:
+        return _whitened_distance(gan, state, rows, is_padding, each, metric)
     member = jax.nn.one_hot(gan.table_index(labels), gan.num_aggregates)
     member = jnp.where(is_padding[:, None], 0.0, member)
     sums = parallel.total(member.T @ rows)
     squares = parallel.total(member.T @ jnp.sum(jnp.square(rows), axis=1))
-    targets, known = _targets(gan, state)
+    targets, known = gan.targets(state)
     counts = jnp.full(gan.num_aggregates, float(each))
     distance = losses.unbiased_squared_distance(sums, squares, counts, targets)
     scale = gan.num_aggregates * gan.rows.bound**2
     return jnp.sum(jnp.where(known, distance, 0.0)) / scale
+
+
+def _whitened_distance(
+    gan: Gan,
+    state: GanState,
+    rows: jax.Array,
+    is_padding: jax.Array,
+    each: int,
+    metric: Factors,
+) -> jax.Array:
+    """The same in units of the fakes' spread, per column.
+
+    `FOLDS` parts of a class stand for its single fakes: only their means cross the metric.
+    """
+    folds = min(FOLDS, each)
+    number = gan.num_aggregates * folds
+    # Fakes come class by class: in turn they go to the class's folds.
+    owner = jnp.arange(gan.num_aggregates * each)
+    owner = owner // each * folds + owner % folds
+    counts = jnp.bincount(owner, length=number)[:, None]
+    owner, _ = parallel.my_share(owner, gan.num_devices)
+    member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(owner, number))
+    means = parallel.total(member.T @ rows) / counts
+    targets, known = gan.targets(state)
+    gaps = means.reshape(gan.num_aggregates, folds, -1) - targets[:, None]
+    distance = losses.unbiased_squared_length(whitened(metric, gan.rows, gaps))
+    return jnp.mean(jnp.where(known, distance, 0.0)) / gan.rows.size

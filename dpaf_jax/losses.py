@@ -43,3 +43,18 @@ def unbiased_squared_distance(
     cross = jnp.sum(sums * targets, axis=1)
     own = squares - 2 * cross + counts * jnp.sum(jnp.square(targets), axis=1)
     return (centred - own) / (counts * (counts - 1))
+
+
+def unbiased_squared_length(gaps: jax.Array) -> jax.Array:
+    """Squared length of a vector from independent estimates of it, without bias.
+
+    Args:
+        gaps: [A, n, F], n >= 2 estimates of each of A vectors.
+
+    Returns:
+        [A]: the mean of d_i . d_j over i != j; may be below 0.
+    """
+    number = gaps.shape[1]
+    together = jnp.sum(jnp.square(jnp.sum(gaps, axis=1)), axis=-1)
+    own = jnp.sum(jnp.square(gaps), axis=(1, 2))
+    return (together - own) / (number * (number - 1))

@@ -59,6 +59,18 @@ def test_aggregates_do_not_mix_in_the_unbiased_distance():
     np.testing.assert_allclose(made, alone, rtol=1e-4)
 
 
+def test_the_unbiased_length_is_the_mean_over_pairs():
+    gaps = COINS.normal(size=(2, 4, 3))
+    pairs = [(g @ g.T)[~np.eye(4, dtype=bool)].mean() for g in gaps]
+    np.testing.assert_allclose(losses.unbiased_squared_length(gaps), pairs, rtol=1e-4)
+
+
+def test_single_draws_as_folds_give_the_unbiased_distance():
+    rows, target = COINS.normal(size=(6, 4)), COINS.normal(size=4)
+    made = losses.unbiased_squared_length((rows - target)[None])[0]
+    np.testing.assert_allclose(made, distance(rows, target), rtol=1e-4)
+
+
 @pytest.mark.parametrize('is_real', [True, False])
 def test_binary_cross_entropy_is_minus_the_log_likelihood(is_real):
     logits = np.array([[-2.0], [0.5], [3.0]], np.float32)

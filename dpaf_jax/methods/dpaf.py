@@ -269,3 +269,15 @@ def _check_losses(config: Config) -> None:
             'has no loss with a weight above 0',
             'Set loss_single, loss_aggregate or loss_match',
         )
+    if generator.whitenings and (
+        not generator.loss_match
+        or config.dpaf.batches != 'class_pure'
+        or config.dpaf.batch_size
+        or _trains(config)[1]
+    ):
+        raise UserError(
+            'config.dpaf.generator.whitenings',
+            f'is {generator.whitenings}, but no class aggregates of all images are matched',
+            "Set it to 0; or loss_match, batches = 'class_pure', batch_size = 0 and "
+            "conv2.gradient = 'none'",
+        )

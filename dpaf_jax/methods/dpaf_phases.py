@@ -33,6 +33,7 @@ from dpaf_jax.privacy.sampling import (
 from dpaf_jax.run import Run
 from dpaf_jax.samplers import LABELLER, latent_sampler, preview
 from dpaf_jax.units import Units
+from dpaf_jax.whitening import CHUNKS, Factors, Whitening
 from dpaf_jax.windows import repeat, stack, summary
 
 WINDOW = 8  # classifier steps in one compiled call
@@ -301,6 +302,15 @@ class TablePhase(_DiscriminatorPhase):
         self._release_fn = pmapped(gan.release, donate=(0,))
         self._window_fn = pmapped(self._window, donate=(0,))
         self._conv2_fn = pmapped(self._update_conv2, donate=(0,))
+        self._whitening = Whitening(gan)
+        self._refer = pmapped(lambda s: s._replace(reference=s.average), donate=(0,))
+        self._centres = pmapped(self._whitening.centres)
+        self._add_fakes = pmapped(self._whitening.add, donate=(0,))
+        self._factors = pmapped(self._whitening.factors)
+        self._metric: tuple[int, Factors | None] = (
+            0,
+            None,
+        )  # of which part of training
 
     def charged(self, step: int) -> Mapping[str, int]:
         releases = -(-step // self._per_release)
@@ -314,11 +324,13 @@ class TablePhase(_DiscriminatorPhase):
         run, release = self._run, step // self._per_release
         if step % self._per_release == 0:
             state = self._release(state, release)
+        state, metric = self._measured(state, step)
         steps = range(step, step + self._length)
         keys = jax.tree.map(
             lambda *k: np.stack(k), *[self._tick_keys(t) for t in steps]
         )
-        state, metrics = self._window_fn(state, jax.tree.map(run.on_every_device, keys))
+        keys = jax.tree.map(run.on_every_device, keys)
+        state, metrics = self._window_fn(state, keys, metric)
         step += self._length
         done = step % self._per_release == 0
         if (
@@ -331,19 +343,46 @@ class TablePhase(_DiscriminatorPhase):
             state = self._conv2_fn(state, self._feed.data, draw, keys)
         return state, step, metrics
 
+    def _measured(self, state: Any, step: int) -> tuple[Any, Factors | None]:
+        """The metric of this part of training, made anew where a part begins.
+
+        A run that goes on makes its part's metric again, from the generator of then.
+        """
+        windows = self.total_steps // self._length
+        parts = self._run.config.dpaf.generator.whitenings + 1
+        part, into = divmod(step // self._length, -(-windows // parts))
+        if part and not into:
+            state = self._refer(state)
+        if part != self._metric[0]:
+            self._metric = (part, self._metric_of(state, part))
+        return state, self._metric[1]
+
+    def _metric_of(self, state: Any, part: int) -> Factors:
+        run, moments = self._run, self._whitening.nothing()
+        keys = [
+            run.on_every_device(run.keys.public('whitening', part * (CHUNKS + 1) + i))
+            for i in range(CHUNKS + 1)
+        ]
+        centres = self._centres(state, keys[0])
+        moments = parallel.replicate(moments, run.devices)
+        for key in keys[1:]:
+            moments = self._add_fakes(moments, state, key, centres)
+        factors: Factors = self._factors(moments)
+        return factors
+
     def _tick_keys(self, step: int) -> StepKeys:
         """Keys of post-processing; DPAGG's and conv2*'s own are not among them."""
         noise = self._run.keys.noise
         fake, public = noise('fake tick', step), self._run.keys.public('tick', step)
         return StepKeys(np.zeros_like(fake), fake, np.zeros_like(fake), public)
 
-    def _window(self, state: GanState, keys: StepKeys) -> Any:
+    def _window(self, state: GanState, keys: StepKeys, metric: Factors | None) -> Any:
         def body(state: GanState, keys: StepKeys) -> Any:
             metrics: dict[str, jax.Array] = {}
             if self._gan.trains_head:
                 known = (state.releases > 0).astype(jnp.float32)
                 state, metrics = self._gan.head_step(state, known, keys)
-            state, made = generator_step(self._gan, state, keys)
+            state, made = generator_step(self._gan, state, keys, metric=metric)
             return state, metrics | made
 
         return repeat(self._run, body, state, keys)

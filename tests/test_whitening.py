@@ -1,0 +1,125 @@
+"""Contracts of the match loss's metric: the inverse spread of the fakes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+
+from dpaf_jax import parallel, whitening
+from dpaf_jax.gan import Gan
+from dpaf_jax.networks import make_networks
+from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.rows import make_row_layout
+from dpaf_jax.whitening import CHUNK, Whitening, blocks, whitened
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+CHUNKS = 2
+NUMBER = CHUNKS * CHUNK
+FIELDS = {**tiny.ONE_SHOT, 'dpaf__generator__whitenings': 1}
+
+
+def make_gan(devices=1, sigma=0.1, **fields):
+    config = tiny.config(**{**FIELDS, **fields})
+    plan = tiny.plan(config, sigma)
+    layout = make_row_layout(config)
+    return Gan(make_networks(config), layout, config, plan, devices)
+
+
+def released(gan):
+    """A state whose generator spreads and whose table is anything."""
+    state = tiny.state(gan, scale=0.3)
+    table = np.random.default_rng(0).normal(size=state.pooled.shape, scale=0.1)
+    table[:, 0] = gan.rows.scale(gan.rows.blocks[0])  # counts as expected
+    known = np.ones(gan.num_aggregates, np.float32)
+    return state._replace(pooled=np.float32(table), releases=known)
+
+
+def public(chunk):
+    return tiny.keys().public('whitening', chunk)
+
+
+def made(gan, monkeypatch):
+    """The factors, as every device holds them."""
+    monkeypatch.setattr(whitening, 'CHUNKS', CHUNKS)
+    own, devices = Whitening(gan), jax.local_devices()[: gan.num_devices]
+    add = parallel.pmapped(own.add, devices)
+    state, moments = parallel.replicate((released(gan), own.nothing()), devices)
+    keys = [np.broadcast_to(public(c), (len(devices), 4)) for c in range(CHUNKS + 1)]
+    centres = parallel.pmapped(own.centres, devices)(state, keys[-1])
+    for key in keys[:CHUNKS]:
+        moments = add(moments, state, key, centres)
+    return parallel.unreplicate(parallel.pmapped(own.factors, devices)(moments))
+
+
+def rows_by_hand(gan):
+    """[NUMBER, F] rows of the same fakes and their labels."""
+    state, rows = released(gan), []
+    labels = jnp.arange(CHUNK) % gan.num_aggregates
+    for chunk in range(CHUNKS):
+        z = jax.random.normal(public_key(public(chunk)), (CHUNK, gan.networks.z_dim))
+        images = gan.networks.generator.apply(state.reference, z, labels)
+        rows.append(gan.image_rows(state.params, images, labels))
+    return np.float64(np.concatenate(rows)), np.tile(labels, CHUNKS)
+
+
+def covariance_by_hand(gan, block):
+    rows, labels = rows_by_hand(gan)
+    rows, number = rows[:, block], gan.num_aggregates
+    means = np.stack([rows[labels == c].mean(axis=0) for c in range(number)])
+    return np.cov((rows - means[labels]).T, bias=True)
+
+
+def ridges(gan):
+    """What is added to each block's covariance, as matrices."""
+    noise = whitening.NOISE_RIDGE * np.mean(
+        (gan.dpagg.noise_std / gan.expected_counts) ** 2
+    )
+    for block in blocks(gan.rows):
+        covariance = covariance_by_hand(gan, block)
+        mean = np.trace(covariance) / len(covariance)
+        yield max(whitening.LEAST_RIDGE * mean, noise) * np.eye(len(covariance))
+
+
+@pytest.mark.parametrize('devices', [1, 8])
+def test_factors_are_the_inverse_of_the_covariance_within_classes(devices, monkeypatch):
+    gan = make_gan(devices)
+    factors = made(gan, monkeypatch)
+    for block, ridge, factor in zip(
+        blocks(gan.rows), ridges(gan), factors, strict=True
+    ):
+        product = np.float64(factor) @ np.float64(factor).T
+        expected = covariance_by_hand(gan, block) + ridge
+        np.testing.assert_allclose(product @ expected, np.eye(len(ridge)), atol=2e-3)
+
+
+def test_noise_raises_the_ridge(monkeypatch):
+    quiet, loud = (made(make_gan(sigma=s), monkeypatch) for s in (1e-3, 1e3))
+    gan = make_gan(sigma=1e3)
+    floor = whitening.NOISE_RIDGE * np.mean(
+        (gan.dpagg.noise_std / gan.expected_counts) ** 2
+    )
+    for few, many in zip(quiet, loud, strict=True):
+        assert np.square(few).sum() > np.square(many).sum()
+        assert np.linalg.norm(many, 2) ** 2 <= 1.001 / floor
+
+
+def test_blocks_cover_every_column_but_the_count_once(monkeypatch):
+    monkeypatch.setattr(whitening, 'LONGEST', 50)
+    layout = make_gan().rows
+    columns = [range(layout.size)[block] for block in blocks(layout)]
+    assert max(map(len, columns)) <= 50
+    assert [c for part in columns for c in part] == list(range(1, layout.size))
+    assert layout.blocks[0].name == 'count'
+
+
+def test_a_whitened_gap_has_the_length_of_its_mahalanobis_distance(monkeypatch):
+    gan = make_gan()
+    gap = np.random.default_rng(1).normal(size=gan.rows.size)
+    seen = whitened(made(gan, monkeypatch), gan.rows, np.float32(gap))
+    expected = sum(
+        gap[block] @ np.linalg.solve(covariance_by_hand(gan, block) + ridge, gap[block])
+        for block, ridge in zip(blocks(gan.rows), ridges(gan), strict=True)
+    )
+    assert float(seen @ seen) == pytest.approx(expected, rel=1e-3)
