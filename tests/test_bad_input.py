@@ -112,11 +112,12 @@ def test_the_command_line(refused, args, message):
         ('data.num_examples', '-5', 'is -5. It must be at least 0'),
         ('dpaf.taps', 'conv3', "is 'conv3'"),
         ('dpaf.classes_per_step', '3', 'is 3. Use a divisor'),
+        ('dpaf.generator.whitenings', '1', 'is 1, but no class aggregates'),
     ],
 )  # fmt: skip
 def test_settings_are_refused_by_the_plan(refused, field, value, message):
     argument = 'canonical' if field.endswith('batch_size') else 'one_shot'
-    if field == 'privacy.budgets':
+    if field in ('privacy.budgets', 'dpaf.generator.whitenings'):
         argument = 'canonical'
     text = refused(f'{MNIST}:{argument}', f'--config.{field}={value}', '--stage=plan')
     assert text.startswith(f'config.{field}: ') and message in text
