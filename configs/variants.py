@@ -42,6 +42,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
     config.networks.generator = 'styled'
     dpaf.generator.learning_rate = 4e-3
     dpaf.generator_steps = 2000
+    dpaf.generator.whitenings = 1
     labeller = dpaf.classifier
     labeller.private = 'labeller'
     labeller.optimizer = 'momentum'
