@@ -24,11 +24,16 @@ FOURIER_SCALE = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """One tap's part of a row: its shape and the bound on its norm."""
+    """One tap's part of a row: its shape, the bound on its norm, its share of the row's.
+
+    Attributes:
+        share: of the row's squared bound; those of a row add up to 1.
+    """
 
     name: str
     shape: tuple[int, ...]
     bound: float
+    share: float
 
     @property
     def size(self) -> int:
@@ -41,8 +46,8 @@ class RowLayout:
     """The columns of a row.
 
     With the single canonical tap 'conv2' the row is SIN's output itself, of norm at most
-    sqrt(m) p (DPAF equation 2). Several taps are scaled to equal bounds and a joint bound
-    of 1, so that no tap drowns another.
+    sqrt(m) p (DPAF equation 2). Several taps are scaled to a joint bound of 1, and to equal
+    bounds, so that none drowns another; `count` gets less, see `_shares`.
 
     Attributes:
         blocks: in the order of the columns.
@@ -59,7 +64,7 @@ class RowLayout:
 
     def scale(self, block: Block) -> float:
         """What a block is multiplied with inside a row."""
-        return self.bound / (math.sqrt(len(self.blocks)) * block.bound)
+        return self.bound * math.sqrt(block.share) / block.bound
 
     def __contains__(self, name: str) -> bool:
         return any(block.name == name for block in self.blocks)
@@ -94,11 +99,26 @@ def make_row_layout(config: Config) -> RowLayout:
         )
     shapes = _shapes(config, layout)
     bounds = {'count': 1.0, 'pixels': 1.0, 'fourier': 1.0, 'wavelet': 1.0}
+    shares = _shares({tap: math.prod(shapes[tap]) for tap in taps})
     blocks = tuple(
-        Block(tap, shapes[tap], bounds.get(tap) or _sin_bound(shapes[tap]))
+        Block(tap, shapes[tap], bounds.get(tap) or _sin_bound(shapes[tap]), shares[tap])
         for tap in taps
     )
     return RowLayout(blocks, blocks[0].bound if len(blocks) == 1 else 1.0)
+
+
+def _shares(sizes: dict[str, int]) -> dict[str, float]:
+    """Each tap's share of a row's squared bound, by its number of columns.
+
+    A mean of F columns is their noisy sum over a noisy count. With share s for the count, its
+    squared error is F / (1 - s) of the sum's noise and 1 / s of the count's, least at
+    s = 1 / (1 + sqrt(F)). The other taps share the rest equally.
+    """
+    others = [size for tap, size in sizes.items() if tap != 'count']
+    count = 1 / (1 + math.sqrt(sum(others))) if 'count' in sizes else 0.0
+    return {
+        tap: count if tap == 'count' else (1 - count) / len(others) for tap in sizes
+    }
 
 
 def _shapes(config: Config, layout: Layout) -> dict[str, tuple[int, ...]]:

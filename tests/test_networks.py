@@ -104,6 +104,20 @@ def test_the_row_layout_matches_what_the_networks_make(layers, size, injection, 
     assert joined.shape == (2, rows.size)
     for block in rows.blocks:
         np.testing.assert_allclose(rows.part(joined, block.name), 1.0, rtol=1e-5)
+    longest = [b.bound / b.size**0.5 * np.ones((1, *b.shape)) for b in rows.blocks]
+    row = rows.join(dict(zip(parts, longest, strict=True)))
+    assert np.linalg.norm(row) == pytest.approx(rows.bound, rel=1e-5)
+
+
+@pytest.mark.parametrize('taps', ['count,pixels', 'count,fourier,conv1,conv2'])
+def test_the_count_gets_the_share_that_makes_the_mean_most_exact(taps):
+    config = tiny.config(**{**tiny.ONE_SHOT, 'dpaf__taps': taps})
+    count, *others = make_row_layout(config).blocks
+    assert sum(b.share for b in others) + count.share == pytest.approx(1)
+    assert len({b.share for b in others}) == 1
+    tried = np.linspace(0.001, 0.999, 999)
+    error = sum(b.size for b in others) / (1 - tried) + 1 / tried
+    assert count.share == pytest.approx(tried[error.argmin()], abs=0.001)
 
 
 @pytest.mark.parametrize(
