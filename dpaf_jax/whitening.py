@@ -10,7 +10,6 @@ noise from being learnt along directions where there is hardly anything else.
 S is estimated block by block of a row: its inverse takes the cube of a block's columns.
 """
 
-import dataclasses
 import functools
 import itertools
 from typing import Any
@@ -24,6 +23,7 @@ from dpaf_jax import parallel
 from dpaf_jax.gan import Gan, GanState
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.rows import RowLayout
+from dpaf_jax.run import Run
 
 Factors = tuple[jax.Array, ...]
 
@@ -45,54 +45,67 @@ def blocks(rows: RowLayout) -> list[slice]:
     return made
 
 
-@dataclasses.dataclass(frozen=True)
 class Whitening:
-    """Its methods are pure functions of arrays, inside a `pmapped` function."""
+    """Makes the metric; all but `metric` are pure functions inside a `pmapped` one."""
 
-    gan: Gan
+    def __init__(self, run: Run, gan: Gan):
+        self._run, self._gan = run, gan
+        self.blocks = blocks(gan.rows)
+        pmapped = functools.partial(parallel.pmapped, devices=run.devices)
+        self._centres_fn = pmapped(self._centres)
+        self._add_fn = pmapped(self._add, donate=(0,))
+        self._factors_fn = pmapped(self._factors)
 
-    @functools.cached_property
-    def blocks(self) -> list[slice]:
-        """Of the rows' columns."""
-        return blocks(self.gan.rows)
+    def metric(self, state: Any, part: int) -> Factors:
+        """The metric by fakes of `state.reference`, on every device.
+
+        Args:
+            state: replicated.
+            part: of training, from 1; each has public coins of its own.
+        """
+        run, moments = self._run, parallel.replicate(self._nothing(), self._run.devices)
+        keys = [
+            run.on_every_device(run.keys.public('whitening', part * (CHUNKS + 1) + i))
+            for i in range(CHUNKS + 1)
+        ]
+        centres = self._centres_fn(state, keys[0])
+        for key in keys[1:]:
+            moments = self._add_fn(moments, state, key, centres)
+        factors: Factors = self._factors_fn(moments)
+        return factors
 
     @property
     def _labels(self) -> np.ndarray:
         """[CHUNK] of the fakes of a chunk, class by class as often."""
-        return np.arange(CHUNK) % self.gan.num_aggregates
+        return np.arange(CHUNK) % self._gan.num_aggregates
 
     def _fakes(
         self, state: GanState, key: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """This device's share of `CHUNK` fakes: rows, labels, is_padding."""
         labels = jnp.asarray(self._labels)
-        images, labels, is_padding = self.gan.fakes(
+        images, labels, is_padding = self._gan.fakes(
             state.reference, public_key(key), labels
         )
-        return self.gan.image_rows(state.params, images, labels), labels, is_padding
+        return self._gan.image_rows(state.params, images, labels), labels, is_padding
 
-    def centres(self, state: GanState, key: jax.Array) -> jax.Array:
-        """[A, F] about the mean row of each class, from one chunk.
-
-        Args:
-            state: with the generator, `reference`, and the features.
-            key: [4] uint32 of public coins.
-        """
+    def _centres(self, state: GanState, key: jax.Array) -> jax.Array:
+        """[A, F] about the mean row of each class, from one chunk."""
         rows, labels, is_padding = self._fakes(state, key)
         sums = parallel.total(self._member(labels, is_padding).T @ rows)
         return sums / np.bincount(self._labels)[:, None]
 
     def _member(self, labels: jax.Array, is_padding: jax.Array) -> jax.Array:
-        member = jax.nn.one_hot(labels, self.gan.num_aggregates)
+        member = jax.nn.one_hot(labels, self._gan.num_aggregates)
         return jnp.where(is_padding[:, None], 0.0, member)
 
-    def nothing(self) -> tuple[jax.Array, Factors]:
-        """What `add` starts from: sums of rows [A, F] and of their products, by block."""
-        sums = jnp.zeros((self.gan.num_aggregates, self.gan.rows.size))
+    def _nothing(self) -> tuple[jax.Array, Factors]:
+        """What `_add` starts from: sums of rows [A, F] and of their products, by block."""
+        sums = jnp.zeros((self._gan.num_aggregates, self._gan.rows.size))
         sizes = [block.stop - block.start for block in self.blocks]
         return sums, tuple(jnp.zeros((size, size)) for size in sizes)
 
-    def add(
+    def _add(
         self,
         moments: tuple[jax.Array, Factors],
         state: GanState,
@@ -110,7 +123,7 @@ class Whitening:
             for product, part in zip(products, parts, strict=True)
         )
 
-    def factors(self, moments: tuple[jax.Array, Factors]) -> Factors:
+    def _factors(self, moments: tuple[jax.Array, Factors]) -> Factors:
         """Matrices P, by block, of which P P^T is (S + r I)^-1."""
         sums, products = parallel.total(moments)
         counts = CHUNKS * np.bincount(self._labels)[:, None]
@@ -130,7 +143,7 @@ class Whitening:
     @property
     def _noise_variance(self) -> float:
         """Of an entry of the released table, averaged over its rows."""
-        noise = self.gan.dpagg.noise_std / self.gan.expected_counts
+        noise = self._gan.dpagg.noise_std / self._gan.expected_counts
         return float((noise**2).mean())
 
 

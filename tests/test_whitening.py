@@ -15,7 +15,7 @@ from dpaf_jax.whitening import CHUNK, Whitening, blocks, whitened
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
-CHUNKS = 2
+CHUNKS, PART = 2, 3
 NUMBER = CHUNKS * CHUNK
 FIELDS = {**tiny.ONE_SHOT, 'dpaf__generator__whitenings': 1}
 
@@ -37,20 +37,16 @@ def released(gan):
 
 
 def public(chunk):
-    return tiny.keys().public('whitening', chunk)
+    """The coins of a chunk; a part's first one is for the centres."""
+    return tiny.keys().public('whitening', PART * (CHUNKS + 1) + 1 + chunk)
 
 
-def made(gan, monkeypatch):
+def made(gan, monkeypatch, folder):
     """The factors, as every device holds them."""
     monkeypatch.setattr(whitening, 'CHUNKS', CHUNKS)
-    own, devices = Whitening(gan), jax.local_devices()[: gan.num_devices]
-    add = parallel.pmapped(own.add, devices)
-    state, moments = parallel.replicate((released(gan), own.nothing()), devices)
-    keys = [np.broadcast_to(public(c), (len(devices), 4)) for c in range(CHUNKS + 1)]
-    centres = parallel.pmapped(own.centres, devices)(state, keys[-1])
-    for key in keys[:CHUNKS]:
-        moments = add(moments, state, key, centres)
-    return parallel.unreplicate(parallel.pmapped(own.factors, devices)(moments))
+    run = tiny.run(folder, gan.config, gan.num_devices)
+    state = parallel.replicate(released(gan), run.devices)
+    return parallel.unreplicate(Whitening(run, gan).metric(state, PART))
 
 
 def rows_by_hand(gan):
@@ -83,9 +79,11 @@ def ridges(gan):
 
 
 @pytest.mark.parametrize('devices', [1, 8])
-def test_factors_are_the_inverse_of_the_covariance_within_classes(devices, monkeypatch):
+def test_factors_are_the_inverse_of_the_covariance_within_classes(
+    devices, monkeypatch, tmp_path
+):
     gan = make_gan(devices)
-    factors = made(gan, monkeypatch)
+    factors = made(gan, monkeypatch, tmp_path)
     for block, ridge, factor in zip(
         blocks(gan.rows), ridges(gan), factors, strict=True
     ):
@@ -94,8 +92,8 @@ def test_factors_are_the_inverse_of_the_covariance_within_classes(devices, monke
         np.testing.assert_allclose(product @ expected, np.eye(len(ridge)), atol=2e-3)
 
 
-def test_noise_raises_the_ridge(monkeypatch):
-    quiet, loud = (made(make_gan(sigma=s), monkeypatch) for s in (1e-3, 1e3))
+def test_noise_raises_the_ridge(monkeypatch, tmp_path):
+    quiet, loud = (made(make_gan(sigma=s), monkeypatch, tmp_path) for s in (1e-3, 1e3))
     gan = make_gan(sigma=1e3)
     floor = whitening.NOISE_RIDGE * np.mean(
         (gan.dpagg.noise_std / gan.expected_counts) ** 2
@@ -114,10 +112,12 @@ def test_blocks_cover_every_column_but_the_count_once(monkeypatch):
     assert layout.blocks[0].name == 'count'
 
 
-def test_a_whitened_gap_has_the_length_of_its_mahalanobis_distance(monkeypatch):
+def test_a_whitened_gap_has_the_length_of_its_mahalanobis_distance(
+    monkeypatch, tmp_path
+):
     gan = make_gan()
     gap = np.random.default_rng(1).normal(size=gan.rows.size)
-    seen = whitened(made(gan, monkeypatch), gan.rows, np.float32(gap))
+    seen = whitened(made(gan, monkeypatch, tmp_path), gan.rows, np.float32(gap))
     expected = sum(
         gap[block] @ np.linalg.solve(covariance_by_hand(gan, block) + ridge, gap[block])
         for block, ridge in zip(blocks(gan.rows), ridges(gan), strict=True)

@@ -33,7 +33,7 @@ from dpaf_jax.privacy.sampling import (
 from dpaf_jax.run import Run
 from dpaf_jax.samplers import LABELLER, latent_sampler, preview
 from dpaf_jax.units import Units
-from dpaf_jax.whitening import CHUNKS, Factors, Whitening
+from dpaf_jax.whitening import Factors, Whitening
 from dpaf_jax.windows import repeat, stack, summary
 
 WINDOW = 8  # classifier steps in one compiled call
@@ -302,15 +302,10 @@ class TablePhase(_DiscriminatorPhase):
         self._release_fn = pmapped(gan.release, donate=(0,))
         self._window_fn = pmapped(self._window, donate=(0,))
         self._conv2_fn = pmapped(self._update_conv2, donate=(0,))
-        self._whitening = Whitening(gan)
         self._refer = pmapped(lambda s: s._replace(reference=s.average), donate=(0,))
-        self._centres = pmapped(self._whitening.centres)
-        self._add_fakes = pmapped(self._whitening.add, donate=(0,))
-        self._factors = pmapped(self._whitening.factors)
-        self._metric: tuple[int, Factors | None] = (
-            0,
-            None,
-        )  # of which part of training
+        self._whitening = Whitening(run, gan)
+        self._part = 0  # of training, whose metric it is; the first has none
+        self._metric: Factors | None = None
 
     def charged(self, step: int) -> Mapping[str, int]:
         releases = -(-step // self._per_release)
@@ -353,22 +348,9 @@ class TablePhase(_DiscriminatorPhase):
         part, into = divmod(step // self._length, -(-windows // parts))
         if part and not into:
             state = self._refer(state)
-        if part != self._metric[0]:
-            self._metric = (part, self._metric_of(state, part))
-        return state, self._metric[1]
-
-    def _metric_of(self, state: Any, part: int) -> Factors:
-        run, moments = self._run, self._whitening.nothing()
-        keys = [
-            run.on_every_device(run.keys.public('whitening', part * (CHUNKS + 1) + i))
-            for i in range(CHUNKS + 1)
-        ]
-        centres = self._centres(state, keys[0])
-        moments = parallel.replicate(moments, run.devices)
-        for key in keys[1:]:
-            moments = self._add_fakes(moments, state, key, centres)
-        factors: Factors = self._factors(moments)
-        return factors
+        if part != self._part:
+            self._part, self._metric = part, self._whitening.metric(state, part)
+        return state, self._metric
 
     def _tick_keys(self, step: int) -> StepKeys:
         """Keys of post-processing; DPAGG's and conv2*'s own are not among them."""
