@@ -8,6 +8,7 @@ import tiny
 
 from dpaf_jax import parallel, whitening
 from dpaf_jax.gan import Gan
+from dpaf_jax.generator_update import FOLDS, _whitened_distance
 from dpaf_jax.networks import make_networks
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.rows import make_row_layout
@@ -123,3 +124,30 @@ def test_a_whitened_gap_has_the_length_of_its_mahalanobis_distance(
         for block, ridge in zip(blocks(gan.rows), ridges(gan), strict=True)
     )
     assert float(seen @ seen) == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_loss_is_the_mean_over_pairs_of_folds_of_their_mahalanobis_product(
+    monkeypatch, tmp_path
+):
+    gan, each = make_gan(), 10
+    factors, state = made(gan, monkeypatch, tmp_path), released(gan)
+    rows = np.random.default_rng(2).normal(size=(3 * each, gan.rows.size), scale=0.1)
+    one = jax.local_devices()[:1]
+    loss = parallel.pmapped(
+        lambda state, rows, factors: _whitened_distance(
+            gan, state, rows, jnp.zeros(len(rows), bool), each, factors
+        ),
+        one,
+    )
+    seen = loss(*parallel.replicate((state, np.float32(rows), factors), one))
+    gaps = rows.reshape(3, each, -1) - state.pooled[:, None]
+    expected = 0.0
+    for block, factor in zip(blocks(gan.rows), factors, strict=True):
+        inverse = np.float64(factor) @ np.float64(factor).T
+        for label in range(3):
+            owner = (label * each + np.arange(each)) % FOLDS
+            folds = [gaps[label, owner == f].mean(axis=0) for f in range(FOLDS)]
+            means = np.stack(folds)[:, block]
+            products = means @ inverse @ means.T
+            expected += products[~np.eye(FOLDS, dtype=bool)].mean() / 3 / gan.rows.size
+    assert float(seen[0]) == pytest.approx(expected, rel=1e-3)
