@@ -30,7 +30,7 @@ Factors = tuple[jax.Array, ...]
 CHUNKS, CHUNK = 20, 500  # fakes that S is estimated from, and how many at a time
 LONGEST = 4096  # columns of a block
 LEAST_RIDGE = 0.03  # of the mean variance of a column ...
-NOISE_RIDGE = 30.0  # ... and of the variance of the table's noise
+NOISE_RIDGE = 10.0  # ... and of the variance of the table's noise
 TINY = 1e-12  # where there is neither
 
 
