@@ -81,7 +81,7 @@ class Cluster:
 
     def run(self, script: str, *arguments: str) -> tuple[int, str]:
         process = self.start(script, *arguments)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=300)
         return process.returncode, output
 
     def stop_all(self) -> None:
@@ -194,7 +194,7 @@ def test_stop_lets_the_run_save_and_is_not_followed_by_a_restart(cluster, sent):
     process = cluster.start('gpu_box.sh', *RUN)
     wait_for(cluster.root / 'up')
     process.send_signal(sent)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 143
     assert (cluster.root / 'saved').exists()
     assert output.count('launch: start') == 1
@@ -205,7 +205,7 @@ def test_log_survives_a_signal_to_all_processes(cluster):
     process = cluster.start('gpu_box.sh', *RUN)
     wait_for(cluster.root / 'up')
     os.killpg(process.pid, signal.SIGTERM)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 143
     assert 'saved\n' in output
     assert (cluster.root / 'runs' / 'mnist.log').read_text() == output
@@ -225,7 +225,7 @@ def test_slurm_job_saves_and_is_requeued_at_the_time_limit_only(
     process = cluster.start('slurm.sbatch', *RUN)
     wait_for(cluster.root / 'up')
     process.send_signal(sent)
-    process.communicate(timeout=30)
+    process.communicate(timeout=300)
     assert process.returncode == 143
     assert (cluster.root / 'saved').exists()
     assert cluster.calls('scontrol') == requeued
@@ -331,7 +331,7 @@ def test_a_stop_reaches_srun_and_lets_all_nodes_save(cluster):
     process = cluster.start('slurm.sbatch', *RUN)
     wait_for(cluster.root / 'up')
     process.send_signal(signal.SIGUSR1)
-    process.communicate(timeout=30)
+    process.communicate(timeout=300)
     assert process.returncode == 143 and (cluster.root / 'saved').exists()
     assert cluster.calls('scontrol') == [['requeue', '7']]
     assert len(cluster.calls('srun')) == 1
