@@ -11,7 +11,7 @@ Give epsilon there: settings follow it. DPAF's one-shot table and a labeller
 (docs/algorithm.md), or the table alone where records and epsilon are too few for a labeller.
 
 Accuracy of a small CNN, two CPU cores shared with other work, 2026-11-22, one seed: at
-certified epsilon = 10 MNIST 0.976, Fashion-MNIST 0.854 (training 11 to 17 min of one core);
+certified epsilon = 10 MNIST 0.975, Fashion-MNIST 0.854 (training 11 to 17 min of one core);
 at 1, with 1500 generator steps and no whitening, MNIST 0.957. With the settings of the day
 before: at 1 Fashion-MNIST 0.833, and at 10 the first 10 000 faces of CelebA by gender at
 32 x 32 0.822 (docs/results.md).
