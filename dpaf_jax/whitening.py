@@ -76,8 +76,9 @@ class Whitening:
 
     @property
     def _labels(self) -> np.ndarray:
-        """[CHUNK] of the fakes of a chunk, class by class as often."""
-        return np.arange(CHUNK) % self._gan.num_aggregates
+        """Of the fakes of a chunk: every class equally often, but for one fake."""
+        number = self._gan.num_aggregates
+        return np.arange(max(CHUNK, number)) % number
 
     def _fakes(
         self, state: GanState, key: jax.Array
