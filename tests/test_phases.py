@@ -391,6 +391,20 @@ def test_each_release_has_a_key_of_its_own_that_no_fake_shares():
     assert not fake & noise_keys(run)
 
 
+def test_no_two_tables_have_the_same_noise():
+    run, gan, phase, start = gan_phase(
+        sigma=1e3, **MODES['one shot'] | {'dpaf__epochs': 2.0}
+    )
+    assert gan.releases == 2
+    state = parallel.replicate(start, run.devices)
+    tables = []
+    for release in range(2):
+        state = phase._release(state, release)
+        table = np.asarray(parallel.unreplicate(state).latest)
+        tables.append((table * gan.expected_counts).ravel())  # the sum is lost in it
+    assert abs(np.corrcoef(*tables)[0, 1]) < 5 / math.sqrt(table.size)
+
+
 def test_post_processing_holds_no_key_of_a_mechanism():
     run, _, phase, _ = gan_phase(**MODES['one shot'])
     secret = noise_keys(run)
