@@ -6,12 +6,11 @@ For the config, and for the config with one thing changed at a time (N x 10, sid
 x 2, width x 2, mu x 2, 8 devices), and for each phase: operations per step as the program is
 written (nothing is compiled or run), steps of the whole run, and memory on one device: images,
 if they are to lie there; per-example gradients of one step, which is what a clipped sum needs
-most; the state that persists. `peak_rate`, measured on products of 1024 x 1024, turns
+most; the state that persists. `matrix_rate`, measured on products of 1024 x 1024, turns
 operations into the least time that this machine could take. The last line is one JSON object.
 """
 
 import os
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,21 +44,6 @@ def changes(config: Any) -> dict[str, dict[str, Any]]:
         'mu x 2': {'dpaf.asymmetry': 2 * dpaf.asymmetry},
         f'{DEVICES} devices': {},
     }
-
-
-def peak_rate() -> float:
-    """Operations a second in products of matrices."""
-    import jax
-    import jax.numpy as jnp
-
-    fn, x = jax.jit(lambda x: x @ x), jnp.ones((1024, 1024))
-    jax.block_until_ready(fn(x))
-    best = 1e9
-    for _ in range(20):
-        start = time.perf_counter()
-        jax.block_until_ready(fn(x))
-        best = min(best, time.perf_counter() - start)
-    return 2 * 1024**3 / best
 
 
 def rows(config: Any, name: str, num_examples: int) -> list[dict[str, Any]]:
@@ -125,6 +109,7 @@ def main(argv: Sequence[str]) -> None:
     prepare_jax()
     os.environ['JAX_PLATFORMS'] = 'cpu'
     os.environ['XLA_FLAGS'] = f'--xla_force_host_platform_device_count={DEVICES}'
+    from benchmarks.rates import matrix_rate
     from benchmarks.timing import print_result
     from dpaf_jax.config import from_config_dict
 
@@ -145,7 +130,7 @@ def main(argv: Sequence[str]) -> None:
                 f'state {row["state_mib"]:.1f}',
                 flush=True,
             )
-    print_result({'peak_rate': peak_rate(), 'rows': table})
+    print_result({'matrix_rate': matrix_rate(), 'rows': table})
 
 
 if __name__ == '__main__':

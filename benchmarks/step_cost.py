@@ -13,7 +13,6 @@ run's process, before the other one was made.
 
 import contextlib
 import dataclasses
-import resource
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -93,11 +92,6 @@ def unprotected(plan: Any) -> Any:
     return dataclasses.replace(plan, mechanisms=tuple(quiet))
 
 
-def peak_mib() -> float:
-    """Of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-
-
 def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
     del argv
@@ -105,7 +99,7 @@ def main(argv: Sequence[str]) -> None:
     import jax
 
     from benchmarks import probe
-    from benchmarks.timing import interleaved, print_result
+    from benchmarks.timing import interleaved, peak_mib, print_result
     from dpaf_jax.config import from_config_dict
 
     config = from_config_dict(CONFIG.value)

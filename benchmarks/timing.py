@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import resource
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -45,6 +46,11 @@ def interleaved(
         name: Timing(*(float(x) for x in np.median(times, axis=0)))
         for name, times in seen.items()
     }
+
+
+def peak_mib() -> float:
+    """Of this process's memory so far; Linux counts in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 def machine() -> dict[str, Any]:
