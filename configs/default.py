@@ -56,7 +56,7 @@ def get_config() -> ConfigDict:
     dpaf.n_critic = 3  # the generator is updated every so many DPAGG steps ...
     dpaf.generator_steps = 1  # ... by so many steps
     dpaf.keep_fraction = 0.9  # of each per-example gradient, by magnitude, before clip
-    dpaf.taps = 'conv2'  # DPAGG's columns: count,pixels,fourier,wavelet,conv1,conv2
+    dpaf.taps = 'conv2'  # DPAGG's columns, of rows.TAPS
 
     dpaf.classifier = classifier = ConfigDict()  # phase 1
     # What learns: all | conv1 (head random) | none (conv1 random too) | labeller: a linear
@@ -95,6 +95,9 @@ def get_config() -> ConfigDict:
     generator.schedule = 'constant'  # constant | cosine: down to 2 % at the end
     generator.ema_decay = 0.999  # of the released weights; 0: the last ones
     generator.latent_scale = 1.0  # of released images' draws; above 1: more variety
+    # How far released images are bent before a labeller labels them: standard deviation of a
+    # pixel's smooth random displacement, as a share of the side. 0: not at all.
+    generator.warp = 0.0
 
     config.dp_merf = dp_merf = ConfigDict()  # method = 'dp_merf'
     dp_merf.features = 2048  # columns of the embedding: half cosines, half sines

@@ -38,21 +38,24 @@ def labelled(config: ConfigDict) -> ConfigDict:
     """
     config.privacy.budgets = '75%,rest,25%'
     dpaf = config.dpaf
-    dpaf.taps = 'count,fourier,wavelet'
+    dpaf.taps = 'count,fourier,wavelet,labeller'
     config.networks.generator = 'styled'
     dpaf.generator.learning_rate = 4e-3
     dpaf.generator_steps = 2000
     # Below, the table's noise leaves little to whiten: at epsilon 1 it gained nothing.
     dpaf.generator.whitenings = 1 if config.privacy.epsilon >= 3 else 0
+    dpaf.generator.warp = 0.05
     labeller = dpaf.classifier
     labeller.private = 'labeller'
     labeller.optimizer = 'momentum'
     # Less noise bears longer steps and more of them: both were compared at epsilon 1 and 10
     # (docs/research.md). Long they are because features have norm 1: gradients are small.
-    boldness = min(config.privacy.epsilon, 10.0) ** 0.5
-    labeller.learning_rate = 50.0 * boldness
+    epsilon = min(config.privacy.epsilon, 10.0)
+    labeller.learning_rate = 25.0 * epsilon**0.5
     labeller.l2_clip_norm = 0.5
-    labeller.epochs = 100 * boldness / 15  # steps, on a fifteenth of the images each
+    labeller.epochs = (
+        200 * epsilon**0.2 / 15
+    )  # steps, on a fifteenth of the images each
     records = config.data.num_examples
     labeller.batch_size = max(records // 15, 64) if records else 1024
     return config

@@ -28,8 +28,8 @@ from dpaf_jax.privacy.exact import ExactSum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.rows import RowLayout, features, init_fourier
-from dpaf_jax.samplers import LatentSampler
+from dpaf_jax.rows import RowLayout, features, init_fourier, init_labeller
+from dpaf_jax.samplers import LABELLER, LatentSampler, init_weights
 from dpaf_jax.units import Units
 
 Params = dict[str, Any]
@@ -41,7 +41,7 @@ class GanState(NamedTuple):
     """Everything that persists between steps; all of it is released or public.
 
     Attributes:
-        params: {'conv1', 'conv2', 'head'} of the discriminator.
+        params: {'conv1', 'conv2', 'head'} of the discriminator, and what taps need.
         generator, average: the generator's parameters and their moving average.
         reference: the average when the match loss's metric was last made.
         latest: [A, F] last output of DPAGG for each aggregate.
@@ -139,13 +139,18 @@ class Gan:
         number = self.config.dpaf.generator.batch_size // self.num_aggregates
         return np.full(self.num_aggregates, max(1, number), np.float32)
 
-    def init(self, key: jax.Array, conv1: Params | None) -> GanState:
-        """Random parameters by public coins; conv1 from phase 1, if there was one."""
-        data, net = self.config.data, self.networks
-        keys = jax.random.split(key, 5)
+    def init(self, key: jax.Array, learnt: Params | None) -> GanState:
+        """Random parameters by public coins, but for what is learnt.
+
+        Args:
+            key: of the coins.
+            learnt: by phase 1, if there was one: {'conv1'} or {'labeller'}, noised.
+        """
+        data, net, learnt = self.config.data, self.networks, learnt or {}
+        keys = jax.random.split(key, 6)
         image = jnp.zeros((1, data.image_size, data.image_size, data.channels))
         planes = jnp.zeros((1, data.num_classes))
-        conv1 = conv1 or net.conv1.init(keys[0], image, planes)
+        conv1 = learnt.get('conv1') or net.conv1.init(keys[0], image, planes)
         maps1 = net.conv1.apply(conv1, image, planes)
         conv2 = net.conv2.init(keys[1], maps1)
         head = net.head.init(keys[2], net.conv2.apply(conv2, maps1))
@@ -154,6 +159,9 @@ class Gan:
         params = {'conv1': conv1, 'conv2': conv2, 'head': head}
         if 'fourier' in self.rows:
             params['fourier'] = init_fourier(keys[4], image)
+        if LABELLER in self.rows:
+            known = learnt.get(LABELLER) or init_weights(self.config)
+            params[LABELLER] = init_labeller(keys[5], known['weights'])
         table = jnp.zeros((self.num_aggregates, self.rows.size))
         return GanState(
             params=params,

@@ -26,9 +26,9 @@ from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.exact import ExactSum
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.samplers import LABELLER
+from dpaf_jax.samplers import LABELLER, init_weights
 from dpaf_jax.units import Units
-from dpaf_jax.wavelets import num_features, wavelet_features
+from dpaf_jax.wavelets import wavelet_features
 
 Params = dict[str, jax.Array]
 # Products take eight bits of a feature (`Grid.outer_sum`): so many does this keep.
@@ -57,9 +57,7 @@ class Labeller:
     def init(self, key: jax.Array) -> LabellerState:
         """Needs no coins; `key` is what every phase's parts get."""
         del key
-        data = self.config.data
-        features = num_features(data.image_size, data.channels)
-        params = {'weights': jnp.zeros((features, data.num_classes))}
+        params = init_weights(self.config)
         return LabellerState(params, self._optimizer().init(params))
 
     def _optimizer(self) -> optax.GradientTransformation:

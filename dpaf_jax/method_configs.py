@@ -53,6 +53,7 @@ class GeneratorConfig:
     schedule: str = one_of('constant', 'cosine')
     ema_decay: float = between(0.0, 0.999999)
     latent_scale: float = above(0.0)
+    warp: float = between(0.0, 0.5)
 
     @property
     def adversarial(self) -> bool:

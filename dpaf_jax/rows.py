@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
@@ -15,11 +16,14 @@ from dpaf_jax.layout import Layout, make_layout
 from dpaf_jax.networks import Networks, label_planes
 from dpaf_jax.wavelets import num_features, wavelet_features
 
-TAPS = ('count', 'pixels', 'fourier', 'wavelet', 'conv1', 'conv2')
-FOURIER_COLUMNS = 1024
+TAPS = ('count', 'pixels', 'fourier', 'wavelet', 'labeller', 'conv1', 'conv2')
+FOURIER_COLUMNS, LABELLER_COLUMNS = 1024, 512
 # Length scale of the Fourier features per unit of sqrt(pixels): images of one class are
 # about this far apart, so the features tell them apart but do not single them out.
 FOURIER_SCALE = 0.2
+# Length scales of Fourier features of a labeller's logits, in units of the length of a
+# class's weights, which is how large a logit can be: from near a border to far from all.
+LABELLER_SCALES = 1 / 40, 1 / 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +102,7 @@ def make_row_layout(config: Config) -> RowLayout:
             f'Join any of {", ".join(TAPS)} with commas, each once, not count alone',
         )
     shapes = _shapes(config, layout)
-    bounds = {'count': 1.0, 'pixels': 1.0, 'fourier': 1.0, 'wavelet': 1.0}
+    bounds = dict.fromkeys(('count', 'pixels', 'fourier', 'wavelet', 'labeller'), 1.0)
     shares = _shares({tap: math.prod(shapes[tap]) for tap in taps})
     blocks = tuple(
         Block(tap, shapes[tap], bounds.get(tap) or _sin_bound(shapes[tap]), shares[tap])
@@ -130,6 +134,7 @@ def _shapes(config: Config, layout: Layout) -> dict[str, tuple[int, ...]]:
         'pixels': (size, size, config.data.channels),
         'fourier': (FOURIER_COLUMNS,),
         'wavelet': (num_features(size, config.data.channels),),
+        'labeller': (LABELLER_COLUMNS,),
         'conv1': (layout.side(1), layout.side(1), maps1),
         'conv2': (layout.side(2), layout.side(2), layout.maps(2)),
     }
@@ -169,7 +174,7 @@ def features(
 
     Args:
         networks: the modules.
-        params: as for `sin_maps`, and 'fourier' if that is tapped.
+        params: as for `sin_maps`, and 'fourier' and 'labeller' if those are tapped.
         images: [B, H, W, C] float32 in [-1, 1].
         labels: [B] int32.
 
@@ -189,6 +194,10 @@ def features(
         small = reduced(light).reshape(len(images), -1)
         waves = jnp.cos(small @ fourier['weights'] + fourier['phases'])
         taps['fourier'] = _unit(waves)
+    if labeller := params.get('labeller'):
+        logits = taps['wavelet'] @ labeller['weights']
+        waves = jnp.cos(logits @ labeller['directions'] + labeller['phases'])
+        taps['labeller'] = _unit(waves)
     return taps
 
 
@@ -210,3 +219,29 @@ def init_fourier(key: jax.Array, image: jax.Array) -> dict[str, jax.Array]:
     weights = jax.random.normal(key_weights, (pixels, FOURIER_COLUMNS))
     phases = jax.random.uniform(key_phases, (FOURIER_COLUMNS,), maxval=2 * math.pi)
     return {'weights': weights / (FOURIER_SCALE * math.sqrt(pixels)), 'phases': phases}
+
+
+def init_labeller(key: jax.Array, weights: jax.Array) -> dict[str, jax.Array]:
+    """Random Fourier features of a labeller's logits, at many length scales: never trained.
+
+    Their class means say how often images of a class are how near to which border.
+
+    Args:
+        key: public coins.
+        weights: [features, K] of the labeller: public or noised.
+    """
+    number = weights.shape[1]
+    key_weights, key_scales, key_phases = jax.random.split(key, 3)
+    low, high = np.log(LABELLER_SCALES)
+    scales = jax.random.uniform(
+        key_scales, (LABELLER_COLUMNS,), minval=low, maxval=high
+    )
+    # A labeller that has learnt nothing has no length; its logits are all 0.
+    length = jnp.sqrt(jnp.sum(jnp.square(weights)) / number + 1e-12)
+    directions = jax.random.normal(key_weights, (number, LABELLER_COLUMNS))
+    phases = jax.random.uniform(key_phases, (LABELLER_COLUMNS,), maxval=2 * math.pi)
+    return {
+        'weights': weights,
+        'directions': directions / (jnp.exp(scales) * length),
+        'phases': phases,
+    }

@@ -18,6 +18,7 @@ from dpaf_jax.generators import make_generator
 from dpaf_jax.networks import to_uint8
 from dpaf_jax.pictures import sample_grid
 from dpaf_jax.score_sampler import score_sampler
+from dpaf_jax.warping import warped
 from dpaf_jax.wavelets import num_features, wavelet_features
 
 Params = Any
@@ -96,26 +97,32 @@ class SamplerPerLabel:
 
 @dataclasses.dataclass(frozen=True)
 class LabelledSampler:
-    """A generator, and a labeller that says what each of its images shows."""
+    """A generator, and a labeller that says what each of its images shows, once bent."""
 
     generator: LatentSampler
     config: Config
 
     def init(self, key: jax.Array) -> Params:
         """See `Sampler`."""
-        data = self.config.data
-        features = num_features(data.image_size, data.channels)
-        labeller = {'weights': jnp.zeros((features, data.num_classes))}
-        return labelled(self.generator.init(key), labeller)
+        return labelled(self.generator.init(key), init_weights(self.config))
 
     def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
         """See `Sampler`: of the generator's classes, whatever the labeller says."""
-        return self.generator.sample(params[GENERATOR], key, labels)
+        images = self.generator.sample(params[GENERATOR], key, labels)
+        share = self.config.dpaf.generator.warp
+        return warped(jax.random.fold_in(key, 1), images, share)
 
     def label(self, params: Params, images: jax.Array) -> jax.Array:
         """See `Labels`."""
         logits = wavelet_features(images) @ params[LABELLER]['weights']
         return jnp.argmax(logits, axis=1)
+
+
+def init_weights(config: Config) -> Params:
+    """A labeller's, {'weights': [features, K]}, before it has learnt: zeros."""
+    data = config.data
+    features = num_features(data.image_size, data.channels)
+    return {'weights': jnp.zeros((features, data.num_classes))}
 
 
 def labelled(generator: Params, labeller: Params) -> Params:

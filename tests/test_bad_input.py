@@ -113,6 +113,8 @@ def test_the_command_line(refused, args, message):
         ('dpaf.taps', 'conv3', "is 'conv3'"),
         ('dpaf.classes_per_step', '3', 'is 3. Use a divisor'),
         ('dpaf.generator.whitenings', '1', 'is 1, but no class aggregates'),
+        ('dpaf.taps', 'count,labeller', "is 'count,labeller', but no labeller is learnt"),
+        ('dpaf.generator.warp', '0.1', 'is 0.1, but no labeller looks'),
     ],
 )  # fmt: skip
 def test_settings_are_refused_by_the_plan(refused, field, value, message):

@@ -249,7 +249,7 @@ def test_what_is_recommended_depends_on_public_numbers_alone(
     assert [m.name for m in plan.mechanisms] == ['labeller'] * labels + ['dpagg']
     assert typed.dpaf.generator.whitenings == int(labels and epsilon >= 3)
     if labels:  # less noise bears longer steps
-        rate = 50 * min(epsilon, 10) ** 0.5
+        rate = 25 * min(epsilon, 10) ** 0.5
         assert typed.dpaf.classifier.learning_rate == pytest.approx(rate)
     # The default for a name stays what it is there, but for the labeller.
     assert typed.dpaf.batches == 'class_pure'

@@ -165,6 +165,16 @@ CONFIGS = {
             'networks__label_injection': 'input',
         },
     ),
+    "dpagg, a labeller's tap": (
+        'dpagg',
+        1,
+        0.5,
+        {
+            **tiny.LABELLED,
+            'dpaf__batches': 'class_pure',
+            'dpaf__taps': 'count,wavelet,labeller',
+        },
+    ),
 }
 MORE = {
     f'{name}, {devices} devices, {injection}': (

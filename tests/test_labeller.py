@@ -15,16 +15,18 @@ import tiny_runs
 from dpaf_jax import methods, parallel
 from dpaf_jax.auditing import canaries
 from dpaf_jax.errors import UserError
+from dpaf_jax.gan import Gan
 from dpaf_jax.labeller import FEATURE, Labeller
 from dpaf_jax.methods.dpaf_phases import LabellerPhase
-from dpaf_jax.networks import to_float
+from dpaf_jax.networks import make_networks, to_float
 from dpaf_jax.pipeline import Pipeline
 from dpaf_jax.privacy.exact import Grid
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.release import load_release
+from dpaf_jax.rows import features, make_row_layout
 from dpaf_jax.run import Run
-from dpaf_jax.samplers import LABELLER, make_sampler
+from dpaf_jax.samplers import LABELLER, init_weights, make_sampler
 from dpaf_jax.wavelets import wavelet_features
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -217,6 +219,45 @@ def test_wider_draws_make_other_images_and_one_is_training_s_own():
     assert np.array_equal(sampler.sample(params, key, labels), as_trained)
     wide = make_sampler(tiny.config(**ON, dpaf__generator__latent_scale=2.0))
     assert not np.allclose(wide.sample(params, key, labels), as_trained, atol=1e-3)
+
+
+def test_bent_images_are_labelled_as_they_are_released():
+    bent = make_sampler(tiny.config(**ON, dpaf__generator__warp=0.1))
+    key, labels = jax.random.key(1), jnp.zeros(6, jnp.int32)
+    params = bent.init(jax.random.key(0))
+    straight = bent.generator.sample(params['generator'], key, labels)
+    assert not np.allclose(bent.sample(params, key, labels), straight, atol=1e-2)
+    with pytest.raises(UserError, match='no labeller looks'):
+        methods.get('dpaf').plan(
+            tiny.config(**tiny.ONE_SHOT, dpaf__generator__warp=0.1), 40
+        )
+
+
+def learnt_by(taps):
+    """What phase 2 starts from after a phase 1 that has learnt all ones."""
+    config = tiny.config(**{**ON, 'dpaf__taps': taps})
+    networks, plan = make_networks(config), tiny.plan(config)
+    gan = Gan(networks, make_row_layout(config), config, plan, 1)
+    known = jax.tree.map(jnp.ones_like, init_weights(config))
+    return gan, gan.init(jax.random.key(0), {LABELLER: known}).params
+
+
+def test_its_tap_looks_with_what_phase_1_has_learnt():
+    gan, params = learnt_by('count,wavelet,labeller')
+    assert np.all(params[LABELLER]['weights'] == 1)
+    images = np.random.default_rng(0).uniform(-1, 1, (5, 8, 8, 1)).astype(np.float32)
+    taps = features(gan.networks, params, jnp.asarray(images), jnp.zeros(5, jnp.int32))
+    logits = np.asarray(wavelet_features(images) @ params[LABELLER]['weights'])
+    waves = np.cos(logits @ params[LABELLER]['directions'] + params[LABELLER]['phases'])
+    waves /= np.linalg.norm(waves, axis=1, keepdims=True)
+    np.testing.assert_allclose(taps[LABELLER], waves, atol=1e-4)
+    assert LABELLER not in learnt_by('count,wavelet')[1]
+
+
+def test_its_tap_needs_one():
+    config = tiny.config(**{**tiny.ONE_SHOT, 'dpaf__taps': 'count,labeller'})
+    with pytest.raises(UserError, match='no labeller is learnt'):
+        methods.get('dpaf').plan(config, 40)
 
 
 def outer_sum(left, right, bound, std=1.0):

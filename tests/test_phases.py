@@ -61,6 +61,12 @@ MODES = {
         'dpaf__taps': 'count,pixels,fourier,conv1,conv2',
     },
     'one shot, whitened': {**tiny.ONE_SHOT, 'dpaf__generator__whitenings': 1},
+    'one shot, labelled': {
+        **tiny.ONE_SHOT,
+        'dpaf__classifier__private': 'labeller',
+        'dpaf__taps': 'count,wavelet,labeller',
+        'dpaf__generator__whitenings': 1,
+    },
 }
 
 
@@ -225,7 +231,7 @@ def test_the_length_of_a_window_does_not_change_a_one_shot_run(monkeypatch):
 @pytest.mark.parametrize('mode', MODES)
 def test_phase_2_never_changes_conv1_nor_random_features(mode):
     start, end, _ = trained(mode)
-    frozen = {'conv1', 'fourier'} & set(start.params)
+    frozen = {'conv1', 'fourier', 'labeller'} & set(start.params)
     if 'one shot' in mode:
         frozen |= {'conv2', 'head'}
     for name in frozen:

@@ -194,6 +194,7 @@ def table_query(gan, number):
     [
         ('conv2', 'mixed', 'first_layer'),
         ('count,pixels,conv1,conv2', 'class_pure', 'input'),
+        ('count,fourier,wavelet,labeller', 'class_pure', 'none'),
     ],
 )
 def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
@@ -201,6 +202,7 @@ def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
 ):
     gan, states, plan = gan_case(
         number,
+        **(tiny.LABELLED if 'labeller' in taps else {}),
         dpaf__taps=taps,
         dpaf__batches=batches,
         networks__label_injection=injection,

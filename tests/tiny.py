@@ -99,6 +99,13 @@ ONE_SHOT = {
     'dpaf__generator__loss_match': 1.0,
 }
 
+LABELLED = {
+    'dpaf__classifier__private': 'labeller',
+    'dpaf__conv2__gradient': 'none',
+    'dpaf__generator__loss_single': 0.0,
+    'dpaf__generator__loss_match': 1.0,
+}
+
 
 def plan(config: Config, noise_multiplier: float = 1.0) -> PrivacyPlan:
     """The plan of a config with a given noise, without the accountant's seconds.

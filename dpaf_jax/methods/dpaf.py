@@ -63,17 +63,17 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
 def train(run: Run) -> Any:
     """Trains classifier, then GAN; returns what `samplers.dpaf_sampler` samples with."""
     networks, config = make_networks(run.config), run.config
-    conv1 = labeller = None
+    learnt: dict[str, Any] = {}
     if LABELLER in run.plan:
         phase1: ClassifierPhase = LabellerPhase(run, Labeller(config, run.plan))
-        labeller = run.train(phase1).params
+        learnt[LABELLER] = run.train(phase1).params
     elif 'conv1' in run.plan:
         phase1 = ClassifierPhase(run, Classifier(networks, config, run.plan))
-        conv1 = run.train(phase1).params['conv1']
+        learnt['conv1'] = run.train(phase1).params['conv1']
     gan = Gan(networks, make_row_layout(config), config, run.plan, len(run.devices))
     phase = TablePhase if run.plan['dpagg'].sampling_prob == 1 else GanPhase
-    generator = run.train(phase(run, gan, conv1)).average
-    return generator if labeller is None else labelled(generator, labeller)
+    generator = run.train(phase(run, gan, learnt)).average
+    return labelled(generator, learnt[LABELLER]) if LABELLER in learnt else generator
 
 
 def _clip_bound(config: Config, l2_clip_norm: float, grouped: bool) -> float:
@@ -263,11 +263,23 @@ def _check_losses(config: Config) -> None:
             f'is {config.dpaf.taps!r}, but the discriminator reads conv2',
             "Add 'conv2', or use loss_match alone with conv2.gradient = 'none'",
         )
+    if LABELLER in rows and config.dpaf.classifier.private != LABELLER:
+        raise UserError(
+            'config.dpaf.taps',
+            f'is {config.dpaf.taps!r}, but no labeller is learnt',
+            "Set config.dpaf.classifier.private to 'labeller', or tap something else",
+        )
     if not generator.adversarial and not generator.loss_match:
         raise UserError(
             'config.dpaf.generator',
             'has no loss with a weight above 0',
             'Set loss_single, loss_aggregate or loss_match',
+        )
+    if generator.warp and config.dpaf.classifier.private != LABELLER:
+        raise UserError(
+            'config.dpaf.generator.warp',
+            f'is {generator.warp}, but no labeller looks at images once they are bent',
+            "Set it to 0, or config.dpaf.classifier.private to 'labeller'",
         )
     if generator.whitenings and (
         not generator.loss_match

@@ -111,8 +111,8 @@ class _DiscriminatorPhase:
     name = 'gan'
     total_steps: int
 
-    def __init__(self, run: Run, gan: Gan, conv1: Any):
-        self._run, self._gan, self._conv1 = run, gan, conv1
+    def __init__(self, run: Run, gan: Gan, learnt: Any):
+        self._run, self._gan, self._learnt = run, gan, learnt
         self._turns, self._releases = gan.turns, gan.releases
         self.images_per_step = gan.dpagg.expected_batch_size
         phase1 = [m for m in run.plan.mechanisms if m.name in ('conv1', LABELLER)]
@@ -120,7 +120,7 @@ class _DiscriminatorPhase:
 
     def init(self) -> GanState:
         key = public_key(self._run.keys.public('init gan', 0))
-        return jax.device_get(jax.jit(self._gan.init)(key, self._conv1))
+        return jax.device_get(jax.jit(self._gan.init)(key, self._learnt))
 
     def picture(self, state: GanState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))
@@ -170,8 +170,8 @@ class GanPhase(_DiscriminatorPhase):
     follows, so that the generator always meets the features of the latest aggregates.
     """
 
-    def __init__(self, run: Run, gan: Gan, conv1: Any):
-        super().__init__(run, gan, conv1)
+    def __init__(self, run: Run, gan: Gan, learnt: Any):
+        super().__init__(run, gan, learnt)
         self.total_steps = self._releases
         self._mu = run.config.dpaf.asymmetry
         self._compiled: dict[Any, Callable] = {}
@@ -290,8 +290,8 @@ class TablePhase(_DiscriminatorPhase):
     on the aggregates released so far; that costs no epsilon, however many they are.
     """
 
-    def __init__(self, run: Run, gan: Gan, conv1: Any):
-        super().__init__(run, gan, conv1)
+    def __init__(self, run: Run, gan: Gan, learnt: Any):
+        super().__init__(run, gan, learnt)
         dpaf = run.config.dpaf
         self._per_release = dpaf.generator_steps
         self._length = math.gcd(self._per_release, GENERATOR_WINDOW)
