@@ -44,7 +44,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
     dpaf.generator_steps = 2000
     # Below, the table's noise leaves little to whiten: at epsilon 1 it gained nothing.
     dpaf.generator.whitenings = 1 if config.privacy.epsilon >= 3 else 0
-    dpaf.generator.warp = 0.05
+    dpaf.generator.warp = 0.07
     labeller = dpaf.classifier
     labeller.private = 'labeller'
     labeller.optimizer = 'momentum'

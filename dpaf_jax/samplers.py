@@ -109,8 +109,8 @@ class LabelledSampler:
     def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
         """See `Sampler`: of the generator's classes, whatever the labeller says."""
         images = self.generator.sample(params[GENERATOR], key, labels)
-        share = self.config.dpaf.generator.warp
-        return warped(jax.random.fold_in(key, 1), images, share)
+        most = self.config.dpaf.generator.warp
+        return warped(jax.random.fold_in(key, 1), images, most)
 
     def label(self, params: Params, images: jax.Array) -> jax.Array:
         """See `Labels`."""

@@ -12,24 +12,27 @@ from jax.scipy.ndimage import map_coordinates
 SMOOTHNESS = 1 / 7  # of the displacement, as a share of the side: a standard deviation
 
 
-def warped(key: jax.Array, images: jax.Array, share: float) -> jax.Array:
+def warped(key: jax.Array, images: jax.Array, most: float) -> jax.Array:
     """Moves every pixel by a smooth random field, each image by its own.
 
     Args:
         key: public coins.
         images: [B, S, S, C] float32.
-        share: standard deviation of a pixel's displacement along either axis, as a share
-            of the side; 0 returns the images as they are.
+        most: of each image's strength, which is uniform from 0 on: the standard deviation
+            of a pixel's displacement along either axis, as a share of the side. 0 returns
+            the images as they are.
 
     Returns:
         [B, S, S, C], by bilinear interpolation; beyond a border lies what is at it.
     """
-    if not share:
+    if not most:
         return images
     side = images.shape[1]
     smooth = _smooth(side)
-    coins = jax.random.normal(key, (len(images), 2, side, side))
-    moves = share * side * jnp.einsum('ij,bajk,lk->bail', smooth, coins, smooth)
+    key_strength, key_move = jax.random.split(key)
+    coins = jax.random.normal(key_move, (len(images), 2, side, side))
+    strength = jax.random.uniform(key_strength, (len(images), 1, 1, 1), maxval=most)
+    moves = strength * side * jnp.einsum('ij,bajk,lk->bail', smooth, coins, smooth)
     places = jnp.stack(jnp.meshgrid(*2 * [jnp.arange(side)], indexing='ij')) + moves
 
     def bend(channel: jax.Array, places: jax.Array) -> jax.Array:
