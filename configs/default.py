@@ -95,8 +95,8 @@ def get_config() -> ConfigDict:
     generator.schedule = 'constant'  # constant | cosine: down to 2 % at the end
     generator.ema_decay = 0.999  # of the released weights; 0: the last ones
     generator.latent_scale = 1.0  # of released images' draws; above 1: more variety
-    # How far released images are bent at most before a labeller labels them: standard deviation
-    # of a pixel's smooth random displacement, as a share of the side. 0: not at all.
+    # How far released images are bent at most, before a labeller labels them: standard
+    # deviation of a pixel's smooth random displacement, as a share of the side. 0: not at all.
     generator.warp = 0.0
 
     config.dp_merf = dp_merf = ConfigDict()  # method = 'dp_merf'
