@@ -83,9 +83,10 @@ def _records(config: Config) -> str:
 def _labels(config: Config) -> str:
     if config.method != 'dpaf' or config.dpaf.classifier.private != 'labeller':
         return ''
+    bent = ', bent a little at random,' if config.dpaf.generator.warp else ''
     return (
-        ' An image\nhas the label that a classifier gives it; it is part of the generator, '
-        'and its training is\npart of epsilon.'
+        f' An image{bent}\nhas the label that a classifier gives it; it is part of the '
+        'generator, and its training is\npart of epsilon.'
     )
 
 

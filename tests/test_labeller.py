@@ -12,7 +12,7 @@ import test_sensitivity as sensitivity
 import tiny
 import tiny_runs
 
-from dpaf_jax import methods, parallel
+from dpaf_jax import methods, model_card, parallel
 from dpaf_jax.auditing import canaries
 from dpaf_jax.errors import UserError
 from dpaf_jax.gan import Gan
@@ -208,6 +208,12 @@ def test_the_card_says_where_labels_come_from(finished):
         'label that a classifier gives it'
         in (finished / 'release/README.md').read_text()
     )
+
+
+@pytest.mark.parametrize(('most', 'bent'), [(0.0, False), (0.05, True)])
+def test_the_card_says_whether_images_are_bent(most, bent):
+    config = tiny.config(**ON, dpaf__generator__warp=most)
+    assert ('bent a little at random' in model_card._labels(config)) == bent
 
 
 def test_wider_draws_make_other_images_and_one_is_training_s_own():
