@@ -20,6 +20,7 @@ from dpaf_jax.labeller import FEATURE, Labeller
 from dpaf_jax.methods.dpaf_phases import LabellerPhase
 from dpaf_jax.networks import make_networks, to_float
 from dpaf_jax.pipeline import Pipeline
+from dpaf_jax.privacy.aggregation import aggregate
 from dpaf_jax.privacy.exact import Grid
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.noise import add_gaussian
@@ -258,6 +259,17 @@ def test_its_tap_looks_with_what_phase_1_has_learnt():
     waves /= np.linalg.norm(waves, axis=1, keepdims=True)
     np.testing.assert_allclose(taps[LABELLER], waves, atol=1e-4)
     assert LABELLER not in learnt_by('count,wavelet')[1]
+
+
+def test_the_audit_finds_nothing_wrong_with_its_tap(monkeypatch):
+    fields = ON | {'dpaf__taps': 'count,wavelet,labeller'}
+    assert not faults.mechanism_failures('dpagg', **fields)
+    monkeypatch.setattr(
+        'dpaf_jax.gan.aggregate',
+        lambda *args: aggregate(*args[:4], 3 * args[4], args[5]),
+    )
+    monkeypatch.setattr('dpaf_jax.rows._unit', lambda vectors: 3 * vectors)
+    assert 'sensitivity' in faults.mechanism_failures('dpagg', **fields)
 
 
 def test_its_tap_needs_one():
