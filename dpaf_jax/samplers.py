@@ -139,6 +139,18 @@ def dpaf_sampler(config: Config) -> LatentSampler | LabelledSampler:
     return generator
 
 
+def unbent(config: Config) -> Config:
+    """The config without a warp.
+
+    Whoever has a release can draw so: bending images protects nobody, and attacks must not
+    be misled by it.
+    """
+    generator = dataclasses.replace(config.dpaf.generator, warp=0.0)
+    return dataclasses.replace(
+        config, dpaf=dataclasses.replace(config.dpaf, generator=generator)
+    )
+
+
 def latent_sampler(config: Config) -> LatentSampler:
     """Of the generator that reverses the discriminator."""
     return LatentSampler(make_generator(config), config.networks.z_dim)

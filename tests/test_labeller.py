@@ -13,6 +13,7 @@ import tiny
 import tiny_runs
 
 from dpaf_jax import methods, model_card, parallel
+from dpaf_jax.attacks.target import open_target
 from dpaf_jax.auditing import canaries
 from dpaf_jax.errors import UserError
 from dpaf_jax.gan import Gan
@@ -27,7 +28,7 @@ from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.release import load_release
 from dpaf_jax.rows import features, make_row_layout
 from dpaf_jax.run import Run
-from dpaf_jax.samplers import LABELLER, init_weights, make_sampler
+from dpaf_jax.samplers import LABELLER, init_weights, make_sampler, unbent
 from dpaf_jax.wavelets import wavelet_features
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -181,7 +182,10 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp('labelled')
     source = tiny_runs.write_npz(folder / 'images.npz')
     config = tiny_runs.one_shot(
-        source, dpaf__classifier__private=LABELLER, dpaf__taps='count,wavelet'
+        source,
+        dpaf__classifier__private=LABELLER,
+        dpaf__taps='count,wavelet,labeller',
+        dpaf__generator__warp=0.1,
     )
     pipeline = Pipeline(config, folder / 'run')
     with tiny_runs.accounting_grid():
@@ -215,6 +219,15 @@ def test_the_card_says_where_labels_come_from(finished):
 def test_the_card_says_whether_images_are_bent(most, bent):
     config = tiny.config(**ON, dpaf__generator__warp=most)
     assert ('bent a little at random' in model_card._labels(config)) == bent
+
+
+def test_attacks_see_images_as_they_were_before_they_were_bent(finished):
+    release = load_release(finished / 'release')
+    straight = dataclasses.replace(release, config=unbent(release.config))
+    number = release.config.samples.num
+    seen = open_target(finished).synthetic
+    assert np.array_equal(seen, straight.sample(number, seed=0)[0])
+    assert not np.array_equal(seen, release.sample(number, seed=0)[0])
 
 
 def test_wider_draws_make_other_images_and_one_is_training_s_own():

@@ -18,6 +18,7 @@ from dpaf_jax.errors import UserError
 from dpaf_jax.export import read_npz
 from dpaf_jax.pictures import write_atomically
 from dpaf_jax.release import load_release
+from dpaf_jax.samplers import unbent
 from dpaf_jax.workdir import Workdir, json_text
 
 WARNING = (
@@ -91,7 +92,8 @@ def open_target(
             (`config.data.cache`).
 
     Returns:
-        The target; real images are memory-mapped.
+        The target; real images are memory-mapped. Its synthetic images are those of the run,
+        or drawn anew: without a warp (`samplers.unbent`), if the run has one.
 
     Raises:
         UserError: there is no release or no data, or they do not fit each other.
@@ -115,9 +117,11 @@ def open_target(
             '--stage=prepare)',
         )
     real = load(_settings_of(manifest, release.config.data), directory)
-    if paths.samples.exists():
+    straight = unbent(release.config)
+    if paths.samples.exists() and straight == release.config:
         synthetic = read_npz(paths.samples)[0]
     else:
+        release = dataclasses.replace(release, config=straight)
         synthetic = release.sample(release.config.samples.num, seed=0)[0]
     if synthetic.shape[1:] != real.images.shape[1:]:
         raise UserError(

@@ -27,7 +27,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.networks import to_float
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.run import Run
-from dpaf_jax.samplers import make_sampler
+from dpaf_jax.samplers import make_sampler, unbent
 
 NUM_EXAMPLES = 64
 SEEN = 200  # images of the generator that the attack averages
@@ -78,7 +78,7 @@ def _score(
 ) -> float:
     """How much the generator's mean image of the canary's class leans to the canary."""
     wanted = jnp.full(SEEN, labels[-1], jnp.int32)
-    made = make_sampler(config).sample(params, jax.random.key(5), wanted)
+    made = make_sampler(unbent(config)).sample(params, jax.random.key(5), wanted)
     real = np.asarray(to_float(jnp.asarray(images)))
     others = real[:-1].mean(axis=0)
     canary = real[-1] - others
