@@ -7,8 +7,8 @@ parts alone: every compiled program with the arguments it had, and `host`, the w
 programs answering at once. Windows that ask the data and windows that do not are measured
 apart, per step. `floor` is the larger of a program's operations over the machine's rate in
 products and its bytes, as the compiler counts them, over the machine's rate in copies, both
-measured here: no program of that many of either can take less. Nothing is donated, so that
-calls can be repeated. `peak_mib` is of this process after the windows, before the parts. The
+measured here: what takes less has its bytes in caches. Nothing is donated, so that calls can
+be repeated. `peak_mib` is of this process after the windows, before the parts. The
 last line is one JSON object.
 """
 
