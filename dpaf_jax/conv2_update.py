@@ -139,23 +139,31 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
     m, gradient = gan.plan['conv2'], gan.config.dpaf.conv2.gradient
     key = jax.random.fold_in(public_key(keys.public), 1)
     key_z, key_label = jax.random.split(key)
-    labels = gan.random_labels(key_label, gan.config.dpaf.conv2.batch_size)
-    z = jax.random.normal(key_z, (len(labels), gan.networks.z_dim))
-    images = gan.networks.generator.apply(state.generator, z, labels)
-    maps1 = _maps1(gan, state.params, images, labels)
-    units = {'singleton': len(labels), 'group': m.num_groups, 'cotangent': 1}
+    batch_size = gan.config.dpaf.conv2.batch_size
+    units = {'singleton': batch_size, 'group': m.num_groups, 'cotangent': 1}
     number = gan.config.dpaf.asymmetry if gan.published else units[gradient]
-    size = len(labels) // number
-    maps1 = maps1[: number * size]
+    size = batch_size // number
+    labels = gan.random_labels(key_label, number * size)
+    images, labels, is_padding = gan.fakes(state.generator, key_z, labels)
+    maps1 = _maps1(gan, state.params, images, labels)
+    owner, _ = parallel.my_share(jnp.arange(number * size) // size, gan.num_devices)
+    member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(owner, number))
+
+    def answers(made: jax.Array) -> jax.Array:
+        logits = gan.networks.head.apply(state.params['head'], made)[:, 0]
+        return optax.sigmoid_binary_cross_entropy(logits, jnp.zeros_like(logits))
 
     def loss(conv2: Params) -> jax.Array:
         # One batch, not `vmap` of `_unit_loss`: that would make a gradient of each unit.
         maps = simplified_instance_norm(gan.networks.conv2.apply(conv2, maps1))
-        made = jnp.mean(maps.reshape(number, size, *maps.shape[1:]), axis=1)
-        logits = gan.networks.head.apply(state.params['head'], made)
-        return losses.binary_cross_entropy(logits, False)
+        if size == 1:  # a unit is on one device
+            each = jnp.where(is_padding, 0.0, answers(maps))
+            return parallel.total(jnp.sum(each)) / number
+        made = parallel.total(jnp.einsum('bu,bhwm->uhwm', member, maps)) / size
+        return jnp.mean(answers(made))
 
-    return jax.grad(loss)(state.params['conv2'])
+    # The transpose of a sum over devices is a sum over devices: hence the mean.
+    return parallel.mean(jax.grad(loss)(state.params['conv2']))
 
 
 def conv2_step(
