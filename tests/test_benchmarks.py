@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from benchmarks import probe
 from dpaf_jax import parallel
 
 SIDE = 64
@@ -71,6 +72,14 @@ def test_the_floor_is_of_operations_or_of_bytes_whichever_takes_longer():
     assert by_operations == pytest.approx(2 * SIDE**3, rel=0.1)
     assert by_bytes >= 2 * 4 * SIDE**2  # read once, written once
     assert floor().floor_seconds(product, 1.0, 1.0) == max(by_operations, by_bytes)
+
+
+def test_the_sum_over_devices_of_a_tree_is_one_message_of_its_bytes():
+    devices = jax.local_devices()[:2]
+    with probe.programs() as texts:
+        summed = parallel.pmapped(lambda x: parallel.total((x, x[:2])), devices)
+        summed(jnp.ones((2, 6)))
+    assert [probe.all_reduces(text) for text in texts] == [[4 * (6 + 2)]]
 
 
 def test_parts_are_per_step_and_name_the_host():

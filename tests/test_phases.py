@@ -5,6 +5,7 @@ import itertools
 import math
 import tempfile
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +19,7 @@ from dpaf_jax.conv2_update import conv2_step
 from dpaf_jax.feed import Feed, gather
 from dpaf_jax.gan import Gan
 from dpaf_jax.generator_update import generator_step
+from dpaf_jax.generators import Generator
 from dpaf_jax.methods import dpaf_phases
 from dpaf_jax.methods.dpaf_phases import ClassifierPhase, GanPhase, TablePhase
 from dpaf_jax.networks import make_networks
@@ -127,6 +129,27 @@ def test_one_and_eight_devices_train_the_same_gan(mode):
     # It did learn: what is compared is not the start.
     change = jax.tree.map(lambda a, b: np.abs(a - b).max(), start.average, one.average)
     assert max(jax.tree.leaves(change)) > 1e-3
+
+
+@pytest.mark.parametrize('mode', ['canonical', 'one shot, whitened'])
+def test_every_batch_of_fakes_is_dealt_to_the_devices(mode):
+    one, eight = (batches_of_fakes(mode, devices) for devices in (1, 8))
+    assert one and eight == [-(-size // 8) for size in one]
+
+
+def batches_of_fakes(mode, devices):
+    """How many fakes each call of G makes, in the order that a window is traced in."""
+    run, _, phase, start = gan_phase(devices, **MODES[mode])
+    sizes = []
+
+    def note(call, args, kwargs, context):
+        if isinstance(context.module, Generator) and context.method_name == '__call__':
+            sizes.append(len(args[0]))
+        return call(*args, **kwargs)
+
+    with nn.intercept_methods(note):
+        phase.window(parallel.replicate(start, run.devices), 0)
+    return sizes
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 from PIL import Image
 
 from dpaf_jax import parallel
@@ -349,6 +350,7 @@ class TablePhase(_DiscriminatorPhase):
         if part and not into:
             state = self._refer(state)
         if part != self._part:
+            logging.info('Measuring the spread of fakes, %d of %d', part, parts - 1)
             self._part, self._metric = part, self._whitening.metric(state, part)
         return state, self._metric
 
