@@ -210,6 +210,7 @@ def get_config() -> ConfigDict:
     evaluation.seeds = 5
     evaluation.epochs = 5  # over the synthetic images
     evaluation.batch_size = 128
+    evaluation.wide_resnet = ''  # '16-2' or '40-4': a third classifier, for a GPU
     evaluation.train_on_real = False  # also the ceiling, under nonprivate/
 
     config.release = release = ConfigDict()

@@ -160,6 +160,7 @@ class EvaluationConfig:
     seeds: int = at_least(1)
     epochs: int = at_least(1)
     batch_size: int = at_least(1)
+    wide_resnet: str = one_of('', '16-2', '40-4')
     train_on_real: bool
 
 
@@ -229,10 +230,8 @@ def from_config_dict(config: ConfigDict) -> Config:
     _check_data(typed.data)
     _check_privacy(typed.privacy)
     _check_warm_start(typed)
-    if typed.data.table and typed.method not in TABLE_METHODS:
-        problem = f'is {typed.method!r}, which knows images alone'
-        remedy = f'Use {" or ".join(TABLE_METHODS)} for a table'
-        raise UserError('config.method', problem, remedy)
+    if typed.data.table:
+        _check_knows_tables(typed)
     return typed
 
 
@@ -320,6 +319,16 @@ def _check_data(data: DataConfig) -> None:
             "Use 'digits', 'tfds:<name>', or folder:, npz:, celeba:, ffhq: or table: and "
             'a path',
         )
+
+
+def _check_knows_tables(config: Config) -> None:
+    if config.method not in TABLE_METHODS:
+        problem = f'is {config.method!r}, which knows images alone'
+        remedy = f'Use {" or ".join(TABLE_METHODS)} for a table'
+        raise UserError('config.method', problem, remedy)
+    if config.evaluation.wide_resnet:
+        problem = f'is {config.evaluation.wide_resnet!r}, which knows images alone'
+        raise UserError('config.evaluation.wide_resnet', problem, "Set it to ''")
 
 
 def _check_privacy(privacy: PrivacyConfig) -> None:

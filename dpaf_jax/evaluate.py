@@ -21,77 +21,23 @@ import optax
 from flax import linen as nn
 
 from dpaf_jax.config import EvaluationConfig
+from dpaf_jax.evaluation_models import make_models, make_optimizer
 
-LEARNING_RATE = 1e-3
 AT_ONCE = 2  # trainings on CPU: one keeps little more than one core busy
 
 ProgressFn = Callable[[int, dict[str, float]], None]
 
 
 class TrainState(NamedTuple):
-    """What one training run carries from step to step."""
+    """What one training run carries from step to step.
 
-    params: Any
+    Attributes:
+        variables: of the model: 'params', and 'batch_stats' if it normalises by batches.
+        opt_state: of the optimizer.
+    """
+
+    variables: Any
     opt_state: optax.OptState
-
-
-class Cnn(nn.Module):
-    """The small CNN that the literature evaluates with.
-
-    Conv 3x3 32, ReLU, max pool, dropout 0.2; conv 3x3 64, ReLU, max pool, dropout
-    0.25; FC 64, ReLU; FC `num_classes`. Convolutions keep the size ('SAME'), so
-    every image of at least 4x4 works.
-    """
-
-    num_classes: int
-
-    @nn.compact
-    def __call__(self, images: jax.Array, train: bool) -> jax.Array:
-        """Returns logits.
-
-        Args:
-            images: [B, H, W, C] float32 in [0, 1].
-            train: whether to drop units; needs the rng 'dropout' if so.
-
-        Returns:
-            [B, num_classes] float32.
-        """
-        x = images
-        for features, rate in ((32, 0.2), (64, 0.25)):
-            # ReLU is monotone: it may follow the pool, where it costs a quarter.
-            x = nn.relu(max_pool(nn.Conv(features, (3, 3))(x)))
-            x = nn.Dropout(rate, deterministic=not train)(x)
-        x = nn.relu(nn.Dense(64)(x.reshape(len(x), -1)))
-        return nn.Dense(self.num_classes)(x)
-
-
-class LogisticRegression(nn.Module):
-    """Multinomial logistic regression on pixels."""
-
-    num_classes: int
-
-    @nn.compact
-    def __call__(self, images: jax.Array, train: bool) -> jax.Array:
-        """Returns logits [B, num_classes] of images [B, H, W, C] in [0, 1]."""
-        del train
-        return nn.Dense(self.num_classes)(images.reshape(len(images), -1))
-
-
-MODELS: dict[str, type[Cnn] | type[LogisticRegression]] = {
-    'logistic_regression': LogisticRegression,
-    'cnn': Cnn,
-}
-
-
-def max_pool(x: jax.Array) -> jax.Array:
-    """Maximum over 2x2 windows, [B, H, W, C] -> [B, H // 2, W // 2, C].
-
-    As two pairwise maxima: the backward pass of a windowed reduction
-    (select-and-scatter) is slow on CPU.
-    """
-    height, width = x.shape[1] // 2 * 2, x.shape[2] // 2 * 2
-    x = jnp.maximum(x[:, 0:height:2], x[:, 1:height:2])
-    return jnp.maximum(x[:, :, 0:width:2], x[:, :, 1:width:2])
 
 
 def evaluate(
@@ -112,13 +58,13 @@ def evaluate(
         test_images: [M, H, W, C] uint8, the real test split.
         test_labels: [M] integers in [0, num_classes).
         num_classes: K.
-        config: seeds, epochs and minibatch size.
+        config: seeds, epochs, minibatch size, and which classifiers.
         seed: of initial weights, minibatches and dropout; run i uses (seed, i).
-        on_progress: called as (step, {'loss': ...}) with the CNN's steps so far, of
-            `total_steps`, over all seeds; the loss is on synthetic images.
+        on_progress: called as (step, {'loss': ...}) with the slowest classifier's steps so
+            far, of `total_steps`, over all seeds; the loss is on synthetic images.
 
     Returns:
-        For 'cnn' and 'logistic_regression': `values`, one accuracy in [0, 1] per
+        For each classifier of `make_models`: `values`, one accuracy in [0, 1] per
         seed after the last epoch, their `mean`, and `std`, the sample standard
         deviation (ddof = 1; 0 for one seed).
 
@@ -134,17 +80,16 @@ def evaluate(
     images = jnp.asarray(train_images)
     labels = jnp.asarray(train_labels, jnp.int32)
     tell = _added_up(on_progress) if on_progress else None
-    models = {name: model_class(num_classes) for name, model_class in MODELS.items()}
-    windows = {name: train_window(model) for name, model in models.items()}
+    models, steps = make_models(config, num_classes), _steps(len(images), config)
+    windows = {name: train_window(model, steps) for name, model in models.items()}
+    slowest = next(iter(models))
 
     def accuracy_of(name: str, run: int) -> float:
-        told = tell if name == 'cnn' else None
-        params = train(
-            models[name], windows[name], images, labels, config, [seed, run], told
+        model, told = models[name], tell if name == slowest else None
+        variables = train(
+            model, windows[name], images, labels, config, [seed, run], told
         )
-        return accuracy(
-            models[name], params, test_images, test_labels, config.batch_size
-        )
+        return accuracy(model, variables, test_images, test_labels, config.batch_size)
 
     with ThreadPoolExecutor(AT_ONCE if _on_cpu() else 1) as pool:
         runs = {
@@ -162,9 +107,13 @@ def evaluate(
 
 
 def total_steps(num_examples: int, config: EvaluationConfig) -> int:
-    """The CNN's minibatch steps over all seeds: the last step `on_progress` sees."""
+    """A classifier's steps over all seeds: the last step `on_progress` sees."""
+    return config.seeds * _steps(num_examples, config)
+
+
+def _steps(num_examples: int, config: EvaluationConfig) -> int:
     batch_size = min(config.batch_size, num_examples)
-    return config.seeds * config.epochs * math.ceil(num_examples / batch_size)
+    return config.epochs * math.ceil(num_examples / batch_size)
 
 
 def summary(values: list[float]) -> dict[str, Any]:
@@ -174,25 +123,39 @@ def summary(values: list[float]) -> dict[str, Any]:
 
 
 def init_state(
-    model: nn.Module, image_shape: tuple[int, ...], key: jax.Array
+    model: nn.Module, steps: int, image_shape: tuple[int, ...], key: jax.Array
 ) -> TrainState:
-    """Initial weights and Adam state for images [H, W, C]."""
-    params = model.init(key, jnp.zeros((1, *image_shape)), False)['params']
-    return TrainState(params, optax.adam(LEARNING_RATE).init(params))
+    """Initial weights and Adam state for images [H, W, C] and so many steps."""
+    variables = model.init(key, jnp.zeros((1, *image_shape)), False)
+    opt_state = make_optimizer(model, steps).init(variables['params'])
+    return TrainState(variables, opt_state)
 
 
-def train_window(model: nn.Module) -> Callable[..., tuple[TrainState, jax.Array]]:
+def train_window(
+    model: nn.Module, steps: int
+) -> Callable[..., tuple[TrainState, jax.Array]]:
     """Compiles a window of Adam steps on minibatches of a data set on the device.
+
+    Args:
+        model: from evaluation_models.py.
+        steps: of the whole training.
 
     Returns:
         (state, images [N, H, W, C] uint8, labels [N] int32, indices [S, B] int32,
         key) -> (state, losses [S] float32). The state is donated.
     """
-    optimizer = optax.adam(LEARNING_RATE)
+    optimizer = make_optimizer(model, steps)
 
-    def loss_fn(params: Any, x: jax.Array, y: jax.Array, key: jax.Array) -> jax.Array:
-        logits = model.apply({'params': params}, x, True, rngs={'dropout': key})
-        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+    def loss_fn(params: Any, rest: Any, x: jax.Array, y: jax.Array, key: Any) -> Any:
+        logits, changed = model.apply(
+            {'params': params, **rest},
+            x,
+            True,
+            rngs={'dropout': key},
+            mutable=['batch_stats'],
+        )
+        each = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+        return each.mean(), changed
 
     @functools.partial(jax.jit, donate_argnums=0)
     def window(
@@ -205,12 +168,14 @@ def train_window(model: nn.Module) -> Callable[..., tuple[TrainState, jax.Array]
         def step(state: TrainState, batch: Any) -> tuple[TrainState, jax.Array]:
             chosen, step_key = batch
             x = images[chosen].astype(jnp.float32) / 255
-            loss, grads = jax.value_and_grad(loss_fn)(
-                state.params, x, labels[chosen], step_key
+            rest = dict(state.variables)
+            params = rest.pop('params')
+            (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(
+                params, rest, x, labels[chosen], step_key
             )
             updates, opt_state = optimizer.update(grads, state.opt_state)
-            params = optax.apply_updates(state.params, updates)
-            return TrainState(params, opt_state), loss
+            params = optax.apply_updates(params, updates)
+            return TrainState({'params': params, **changed}, opt_state), loss
 
         keys = jax.random.split(key, len(indices))
         if not _on_cpu():
@@ -238,8 +203,8 @@ def train(
     """Trains a classifier with Adam for `config.epochs` epochs.
 
     Args:
-        model: `Cnn` or `LogisticRegression`.
-        window: `train_window(model)`, shared by the seeds so that it compiles once.
+        model: from evaluation_models.py.
+        window: `train_window` of it, shared by the seeds so that it compiles once.
         images: [N, H, W, C] uint8 on the device.
         labels: [N] int32 on the device.
         config: epochs and minibatch size (at most N is used).
@@ -247,12 +212,13 @@ def train(
         on_progress: called as (steps, {'loss': ...}) after each window of so many.
 
     Returns:
-        The parameters after the last step.
+        The model's variables after the last step.
     """
     rng = np.random.default_rng(seed)
     key, init_key = jax.random.split(jax.random.key(rng.integers(2**31)))
-    state = init_state(model, images.shape[1:], init_key)
     num_examples = len(images)
+    steps = _steps(num_examples, config)
+    state = init_state(model, steps, images.shape[1:], init_key)
     batch_size = min(config.batch_size, num_examples)
     steps_per_epoch = math.ceil(num_examples / batch_size)
     # A whole epoch at a time where dispatch costs more than the step.
@@ -269,12 +235,12 @@ def train(
             done += len(indices)
             if on_progress is not None:
                 on_progress(len(indices), {'loss': float(losses[-1])})
-    return state.params
+    return state.variables
 
 
 def accuracy(
     model: nn.Module,
-    params: Any,
+    variables: Any,
     images: np.ndarray,
     labels: np.ndarray,
     batch_size: int,
@@ -282,8 +248,8 @@ def accuracy(
     """The share of images whose largest logit is their label's, in [0, 1].
 
     Args:
-        model: `Cnn` or `LogisticRegression`.
-        params: its parameters.
+        model: from evaluation_models.py.
+        variables: its parameters, and what it normalises by.
         images: [M, H, W, C] uint8.
         labels: [M] integers.
         batch_size: images per forward pass; only bounds memory.
@@ -294,15 +260,15 @@ def accuracy(
     correct = 0
     for start in range(0, len(images), batch_size):
         stop = start + batch_size
-        predicted = _predict(model, params, images[start:stop])
+        predicted = _predict(model, variables, images[start:stop])
         correct += int((np.asarray(predicted) == labels[start:stop]).sum())
     return correct / len(images)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _predict(model: nn.Module, params: Any, images: jax.Array) -> jax.Array:
+def _predict(model: nn.Module, variables: Any, images: jax.Array) -> jax.Array:
     x = images.astype(jnp.float32) / 255
-    logits = model.apply({'params': params}, x, False)
+    logits = model.apply(variables, x, False)
     return jnp.argmax(jnp.asarray(logits), axis=-1)
 
 

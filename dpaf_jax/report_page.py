@@ -18,6 +18,7 @@ from dpaf_jax.progress import duration, number
 NOT_COVERED = 'Measured on real test images: not covered by ε'
 NOT_CURVES = ('phase', 'step', 'seconds', 'epsilon_spent')
 MODEL_NAMES = {
+    'wide_resnet': 'Wide ResNet',
     'cnn': 'Small CNN',
     'logistic_regression': 'Logistic regression',
     'adaboost': 'AdaBoost',

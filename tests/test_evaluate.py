@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from dpaf_jax import evaluate
+from dpaf_jax import evaluate, evaluation_models
 from dpaf_jax.config import EvaluationConfig
 
 
@@ -21,10 +21,9 @@ def toy(num: int, side: int = 12, channels: int = 1, seed: int = 0):
     return images, labels
 
 
-def settings(seeds: int = 1, epochs: int = 4, batch_size: int = 16) -> EvaluationConfig:
-    return EvaluationConfig(
-        seeds=seeds, epochs=epochs, batch_size=batch_size, train_on_real=False
-    )
+def settings(**fields) -> EvaluationConfig:
+    usual = {'seeds': 1, 'epochs': 4, 'batch_size': 16, 'wide_resnet': ''}
+    return EvaluationConfig(**{**usual, 'train_on_real': False, **fields})
 
 
 @pytest.fixture(scope='module')
@@ -104,12 +103,12 @@ def test_the_value_is_the_last_epochs_and_not_the_best(monkeypatch):
     monkeypatch.setattr(evaluate, 'AT_ONCE', 1)
     result = evaluate.evaluate(*toy(20), *toy(20), 3, settings(seeds=3))
     assert tested == list(range(6))  # once a run, after it: nothing to choose from
-    assert result['logistic_regression']['values'] == [1.0, 1 / 2, 1 / 3]
+    assert result['cnn']['values'] == [1.0, 1 / 2, 1 / 3]
 
 
 def test_runs_are_repeatable_and_seeds_differ():
-    model = evaluate.LogisticRegression(3)
-    window = evaluate.train_window(model)
+    model = evaluation_models.LogisticRegression(3)
+    window = evaluate.train_window(model, 4)
     images, labels = (jnp.asarray(a) for a in toy(64))
 
     def run(seed):
@@ -122,14 +121,14 @@ def test_runs_are_repeatable_and_seeds_differ():
             [seed, 0],
         )
 
-    first, again, other = run(0), run(0), run(1)
+    first, again, other = (run(seed)['params']['Dense_0'] for seed in (0, 0, 1))
     jax.tree.map(np.testing.assert_array_equal, first, again)
-    assert not np.array_equal(first['Dense_0']['kernel'], other['Dense_0']['kernel'])
+    assert not np.array_equal(first['kernel'], other['kernel'])
 
 
 @pytest.mark.parametrize('side,channels', [(4, 1), (9, 2), (16, 1), (28, 3)])
 def test_cnn_takes_small_odd_and_coloured_images(side, channels):
-    model = evaluate.Cnn(5)
+    model = evaluation_models.Cnn(5)
     x = jnp.zeros((2, side, side, channels))
     logits = jax.eval_shape(
         lambda key: model.init_with_output(key, x, False)[0], jax.random.key(0)
@@ -137,11 +136,41 @@ def test_cnn_takes_small_odd_and_coloured_images(side, channels):
     assert logits.shape == (2, 5)
 
 
+@pytest.mark.parametrize(
+    'depth,width,number', [(16, 2, 691_674), (40, 4, 8_949_210), (28, 10, 36_479_194)]
+)
+def test_wide_resnets_have_the_parameters_of_their_paper(depth, width, number):
+    model = evaluation_models.WideResNet(10, depth, width)
+    images = jnp.zeros((1, 32, 32, 3))
+    made = jax.eval_shape(lambda key: model.init(key, images, False), jax.random.key(0))
+    assert sum(leaf.size for leaf in jax.tree.leaves(made['params'])) == number
+
+
+def test_a_wide_resnet_learns_and_is_judged_by_what_it_has_seen():
+    model = evaluation_models.WideResNet(3, depth=10, width=1)
+    (images, labels), config = toy(320), settings(epochs=2)
+    window = evaluate.train_window(model, 40)
+    variables = evaluate.train(
+        model, window, jnp.asarray(images), jnp.asarray(labels, jnp.int32), config, [0]
+    )
+    tests = toy(90, seed=1)
+    assert evaluate.accuracy(model, variables, *tests, 90) > 0.9
+    # By means over training, not over the images that happen to be judged together.
+    assert evaluate.accuracy(model, variables, *tests, 1) > 0.9
+
+
+def test_the_slowest_classifier_comes_first():
+    models = evaluation_models.make_models(settings(wide_resnet='16-2'), 3)
+    assert list(models) == ['wide_resnet', 'cnn', 'logistic_regression']
+    assert (models['wide_resnet'].depth, models['wide_resnet'].width) == (16, 2)
+    assert 'wide_resnet' not in evaluation_models.make_models(settings(), 3)
+
+
 def test_max_pool_is_flaxs_and_so_is_its_gradient():
     x = jax.random.normal(jax.random.key(0), (2, 7, 6, 3))
 
     def ours(x):
-        return (evaluate.max_pool(x) ** 2).sum()
+        return (evaluation_models.max_pool(x) ** 2).sum()
 
     def flaxs(x):
         return (nn.max_pool(x, (2, 2), (2, 2)) ** 2).sum()
@@ -151,11 +180,12 @@ def test_max_pool_is_flaxs_and_so_is_its_gradient():
 
 
 class Dropping(nn.Module):
-    """As little as needs what the CNN needs: weights and the rng of dropout."""
+    """As little as needs what any of them needs: weights, dropout, means of batches."""
 
     @nn.compact
     def __call__(self, images, train):
-        x = nn.Dropout(0.5, deterministic=not train)(images.reshape(len(images), -1))
+        x = nn.BatchNorm(use_running_average=not train)(images.reshape(len(images), -1))
+        x = nn.Dropout(0.5, deterministic=not train)(x)
         return nn.Dense(3)(x)
 
 
@@ -166,9 +196,9 @@ def test_a_scanned_window_equals_an_unrolled_one(monkeypatch):
     ends = []
     for on_cpu in (True, False):
         monkeypatch.setattr(evaluate, '_on_cpu', lambda on_cpu=on_cpu: on_cpu)
-        state = evaluate.init_state(model, images.shape[1:], jax.random.key(0))
+        state = evaluate.init_state(model, 3, images.shape[1:], jax.random.key(0))
         ends.append(
-            evaluate.train_window(model)(
+            evaluate.train_window(model, 3)(
                 state, images, labels.astype(jnp.int32), indices, jax.random.key(1)
             )
         )
@@ -178,12 +208,14 @@ def test_a_scanned_window_equals_an_unrolled_one(monkeypatch):
 
 
 def test_accuracy_counts_the_last_partial_batch():
-    model = evaluate.LogisticRegression(2)
+    model = evaluation_models.LogisticRegression(2)
     kernel = jnp.array([[-1.0, 1.0]])
-    params = {'Dense_0': {'kernel': kernel, 'bias': jnp.array([0.5, 0.0])}}
+    variables = {
+        'params': {'Dense_0': {'kernel': kernel, 'bias': jnp.array([0.5, 0.0])}}
+    }
     images = np.array([0, 255, 0, 255, 255], np.uint8).reshape(5, 1, 1, 1)
     labels = np.array([0, 1, 1, 1, 0])
-    assert evaluate.accuracy(model, params, images, labels, 2) == 3 / 5
+    assert evaluate.accuracy(model, variables, images, labels, 2) == 3 / 5
 
 
 @pytest.mark.parametrize(

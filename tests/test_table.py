@@ -121,6 +121,7 @@ def test_what_is_wrong_is_named_without_a_value(tmp_path, suffix, change, messag
         ({'data__columns': 'a:0:1,a:0:2'}, 'with a name twice'),
         ({'data__columns': ''}, 'A table needs columns'),
         ({'method': 'dpaf'}, r'config\.method: is .dpaf., which knows images alone'),
+        ({'evaluation__wide_resnet': '16-2'}, r'wide_resnet: is .16-2., which knows'),
     ],
 )
 def test_a_config_that_does_not_fit_a_table_is_refused(changes, message):
@@ -303,7 +304,9 @@ def test_auroc_is_of_the_positive_class_and_of_one_against_the_rest():
     labels = np.arange(300) % 3
     rows = (coins.normal(size=(300, 4)) + 2 * labels[:, None]).astype(np.float32)
     rows = rows[:, None, :, None]
-    config = EvaluationConfig(seeds=1, epochs=1, batch_size=1, train_on_real=False)
+    config = EvaluationConfig(
+        seeds=1, epochs=1, batch_size=1, wide_resnet='', train_on_real=False
+    )
     for k in (2, 3):
         some = labels < k
         made = evaluate_table.evaluate(
