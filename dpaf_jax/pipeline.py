@@ -26,14 +26,13 @@ from dpaf_jax import (
     parallel,
     pictures,
     report,
+    resumption,
 )
-from dpaf_jax.checkpoint import NOTHING, Inherited, reached
 from dpaf_jax.config import Config, from_config_dict, public_dict
 from dpaf_jax.data import Dataset, Manifest, load, prepare, read_manifest
 from dpaf_jax.errors import UserError
 from dpaf_jax.export import read_npz, write_csv, write_npz
 from dpaf_jax.model_card import model_card
-from dpaf_jax.privacy.keys import RunKeys, read_or_create_entropy
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.progress import History, Progress
 from dpaf_jax.release import CARD, Release, load_release, write_release
@@ -264,8 +263,14 @@ class Pipeline:
         data = self._data(plan)
         devices = parallel.pick_devices(self.config.run.devices)
         public = self._public(data)
-        manifests = data.manifest, public.manifest if public else None
-        keys, inherited = self._keys(plan, manifests, devices)
+
+        def components(entropy: bytes) -> dict[str, Any]:
+            also = public.manifest if public else None
+            return fingerprint.components(
+                self.config, plan, data.manifest, devices, entropy, also
+            )
+
+        keys, inherited = resumption.take_keys(self.workdir, self._entropy, components)
         run = Run(
             workdir=self.workdir.root,
             config=self.config,
@@ -287,98 +292,6 @@ class Pipeline:
         plan = self._plan()
         self._require(self._data_directory / 'manifest.json', 'prepare')
         return plan.to_json()
-
-    def _keys(
-        self,
-        plan: PrivacyPlan,
-        manifests: tuple[Manifest, Manifest | None],
-        devices: list[Any],
-    ) -> tuple[RunKeys, Inherited]:
-        """The same in every process: the first draws entropy, the others read its file."""
-        hosts.from_first(self._make_entropy)
-        entropy = self._entropy
-        if entropy is None:
-            self._require_shared(self.workdir.entropy)
-            entropy = read_or_create_entropy(self.workdir.entropy)
-        private, public = manifests
-        parts = fingerprint.components(
-            self.config, plan, private, devices, entropy, public
-        )
-        seen = fingerprint.veiled(parts, entropy)
-        if unlike := fingerprint.changes(hosts.from_first(lambda: seen), seen):
-            raise UserError(
-                '--cluster',
-                f'a process differs from the first one: {unlike}',
-                'Start all of them with one code, environment, command and kind of device',
-            )
-        hosts.from_first(lambda: self._begin_or_resume(parts))
-        noted, inherited = read_json(self.workdir.inherited), NOTHING
-        if noted:
-            inherited = Inherited(tuple(noted['fingerprints']), noted['steps'])
-        return RunKeys(entropy, fingerprint.digest(parts)), inherited
-
-    def _make_entropy(self) -> None:
-        if self._entropy is None:
-            if self.workdir.fingerprint.exists():
-                self._refuse_lost_entropy()
-            read_or_create_entropy(self.workdir.entropy)
-
-    def _require_shared(self, path: pathlib.Path) -> None:
-        if not path.exists():
-            raise UserError(
-                '--workdir',
-                f'{path} is there for the first process only',
-                'Give a folder that every process sees',
-            )
-
-    def _begin_or_resume(self, parts: dict[str, Any]) -> None:
-        """Notes what shapes this run, or compares it with what was noted."""
-        before = read_json(self.workdir.fingerprint)
-        changed = fingerprint.changes(before, parts) if before else ''
-        if changed and not self._may_move(before, parts):
-            raise UserError(
-                '--workdir',
-                f'{self.workdir.root} was started under other circumstances: {changed}',
-                'Restore them to resume, or give a new workdir: it takes new keys and '
-                'spends epsilon anew. Only other devices are allowed, and only where a '
-                'signal has stopped the run and the last checkpoint is there',
-            )
-        if changed:
-            self._inherit(fingerprint.digest(before))
-        if changed or not before:
-            write_json(self.workdir.fingerprint, parts)
-            os.chmod(self.workdir.fingerprint, 0o600)
-
-    def _may_move(self, before: dict[str, Any], parts: dict[str, Any]) -> bool:
-        """Whether only the machine is another, and no step can be released twice.
-
-        Other devices mean other keys, and rounding that may differ in a bit. That is safe
-        where the last checkpoint holds all that was ever computed: each step then has been
-        released once, whatever keys the next one takes.
-        """
-        changed = {n for n in {*before, *parts} if before.get(n) != parts.get(n)}
-        stopped = read_json(self.workdir.stopped)
-        if not changed <= {*fingerprint.MACHINE} or not stopped:
-            return False
-        return bool(stopped == reached(self.workdir.stopped.parent))
-
-    def _inherit(self, owner: str) -> None:
-        earlier = (read_json(self.workdir.inherited) or {}).get('fingerprints', [])
-        content = {
-            'fingerprints': [*earlier, owner],
-            'steps': read_json(self.workdir.stopped),
-        }
-        write_json(self.workdir.inherited, content)
-        os.chmod(self.workdir.inherited, 0o600)
-
-    def _refuse_lost_entropy(self) -> None:
-        # With new keys, steps since the last save would be released twice, paid once.
-        if not self.workdir.entropy.exists():
-            raise UserError(
-                str(self.workdir.entropy),
-                'is missing, although training has begun here',
-                'Restore it to resume, or give a new workdir: it spends epsilon anew',
-            )
 
     def _release(self) -> Release:
         """Writes the release folder from the finished training, then deletes the keys."""
