@@ -22,7 +22,7 @@ from dpaf_jax import parallel
 from dpaf_jax.config import Config
 from dpaf_jax.networks import to_float
 from dpaf_jax.optimizers import make_optimizer
-from dpaf_jax.privacy.clipping import clip_vector
+from dpaf_jax.privacy.clipping import clip_vector, settled
 from dpaf_jax.privacy.exact import ExactSum
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
@@ -95,11 +95,11 @@ class Labeller:
         rows = rows.reshape(len(rows), -1).astype(jnp.float32)
         # Their norm is 1 but for rounding; clipped all the same, and for images that are not
         # finite.
-        rows = jax.vmap(lambda row: clip_vector(row, 1.0))(rows)
+        rows = jax.vmap(lambda row: clip_vector(row, 1.0))(settled(rows))
         truth = jax.nn.one_hot(units.labels[:, 0], self.config.data.num_classes)
         errors = jax.nn.softmax(rows @ params['weights']) - truth
         bound = self.mechanism.l2_sensitivity
-        errors = jax.vmap(lambda error: clip_vector(error, bound))(errors)
+        errors = jax.vmap(lambda error: clip_vector(error, bound))(settled(errors))
         errors = jnp.where(units.is_padding_example, 0.0, errors)
         if self.mechanism.grid is None:
             return parallel.total(jnp.matmul(rows.T, errors, precision='highest'))

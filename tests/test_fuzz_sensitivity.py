@@ -222,6 +222,11 @@ def test_nor_does_it_in_thousands_of_cases(chosen, **inputs):
     check(chosen, **inputs)
 
 
+def test_what_is_measured_is_what_is_scaled():
+    """Computed twice, these gradients were 0 for the norm and 1e22 for the sum."""
+    check(MORE['conv1 groups, 1 devices, none'], 8, 0.0, 0.0, 0.0)
+
+
 # --- and it would notice ----------------------------------------------------------------
 
 

@@ -37,7 +37,7 @@ from dpaf_jax.method_configs import GsWganConfig
 from dpaf_jax.networks import to_float
 from dpaf_jax.privacy.accounting import capacity_for
 from dpaf_jax.privacy.budgets import make_plan
-from dpaf_jax.privacy.clipping import clip_vector
+from dpaf_jax.privacy.clipping import clip_vector, settled
 from dpaf_jax.privacy.exact import ExactSum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
@@ -232,7 +232,7 @@ class GsWgan:
         if math.isinf(self.mechanism.l2_sensitivity):
             clip = math.inf
         each = jax.vmap(jax.grad(loss))(fakes, labels)
-        clipped = jax.vmap(lambda g: clip_vector(g, clip))(each)
+        clipped = jax.vmap(lambda g: clip_vector(g, clip))(settled(each))
         grid = self.mechanism.grid
         return ExactSum.of(grid.units(clipped), grid.spacing) if grid else clipped
 

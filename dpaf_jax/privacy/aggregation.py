@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax import parallel
-from dpaf_jax.privacy.clipping import clip_vector
+from dpaf_jax.privacy.clipping import clip_vector, settled
 from dpaf_jax.privacy.exact import ExactSum, Grid
 from dpaf_jax.privacy.noise import add_gaussian
 
@@ -39,6 +39,7 @@ def aggregate(
         [num_aggregates, F]: an `ExactSum`, or float32 without a grid. An index outside
         the table contributes nothing.
     """
+    rows = settled(rows) if grid else rows
     bounded = jax.vmap(lambda row: clip_vector(row, row_bound))(rows)
     if grid:
         nowhere = jnp.where(is_padding_example, num_aggregates, table_index)

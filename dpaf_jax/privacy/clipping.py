@@ -21,6 +21,25 @@ ROW = 32  # squares that are added in whatever order
 SAMPLE = 2**13  # at least so many entries of a long vector decide on its threshold
 
 
+def settled(tree: Any) -> Any:
+    """The same values, computed once, so that what is measured is what is scaled.
+
+    A compiler may compute a value anew for each that reads it, in another order. With
+    parameters of 1e30 one reader then sees 0, which needs no clip, and the other 1e22. What
+    a loop carries lies in memory instead; this loop never turns, which only the device finds
+    out. (On CPU XLA drops `optimization_barrier` before it decides what to repeat.)
+
+    Args:
+        tree: of float32 arrays, with at least one entry; outside `vmap`.
+    """
+    never = jax.tree.leaves(tree)[0].ravel()[0] > jnp.inf
+
+    def turn(carried: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        return jnp.zeros_like(carried[0]), jax.tree.map(jnp.negative, carried[1])
+
+    return jax.lax.while_loop(lambda carried: carried[0], turn, (never, tree))[1]
+
+
 def clip_vector(vector: Any, l2_clip_norm: float) -> Any:
     """Scales a vector down to norm at most `l2_clip_norm`.
 
@@ -130,7 +149,7 @@ def clipped_gradient_sum(
         The sum, not the mean, in the shape of `params`: an `ExactSum` of such trees, or
         without a grid one tree of float32.
     """
-    gradients = jax.vmap(jax.grad(loss_fn), in_axes=(None, 0))(params, units)
+    gradients = settled(jax.vmap(jax.grad(loss_fn), in_axes=(None, 0))(params, units))
 
     def contribution(gradient: Any, is_padding: jax.Array) -> Any:
         clipped = clip_vector(keep_largest(gradient, keep_fraction), l2_clip_norm)
