@@ -55,10 +55,8 @@ def main(argv: Sequence[str]) -> None:
                 del texts[:]
                 window()
                 sums = [size for text in texts for size in probe.all_reduces(text)]
-                sent, messages = (
-                    sent + number * sum(sums),
-                    messages + number * len(sums),
-                )
+                sent += number * sum(sums)
+                messages += number * len(sums)
             result[f'{name}_bytes_per_step'] = sent / window.phase.total_steps
             result[f'{name}_sums_per_step'] = messages / window.phase.total_steps
     many = probe.windows(config, data, plan, devices)

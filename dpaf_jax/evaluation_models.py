@@ -4,8 +4,6 @@ All turn [B, H, W, C] float32 images in [0, 1] into [B, K] float32 logits. `trai
 whether to drop units, with the rng 'dropout', and whether to normalise by the batch.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -123,7 +121,6 @@ def make_models(config: EvaluationConfig, num_classes: int) -> dict[str, nn.Modu
     return models
 
 
-@functools.cache
 def make_optimizer(model: nn.Module, steps: int) -> optax.GradientTransformation:
     """Adam; for residual networks its rate falls to 0 by a cosine over `steps`."""
     if isinstance(model, WideResNet):

@@ -14,6 +14,7 @@ from dpaf_jax.privacy.clipping import (
     clip_vector,
     clipped_gradient_sum,
     keep_largest,
+    settled,
 )
 
 EVERY_FLOAT = st.floats(width=32, allow_nan=True, allow_infinity=True)
@@ -205,6 +206,15 @@ def loop(batch, is_padding):
         vector[order[round(FRACTION * 8) :]] = 0
         total += vector * min(1.0, BOUND / norm(vector))
     return {'a': total[:4], 'b': total[4:].reshape(2, 2)}
+
+
+def test_what_settles_is_unchanged_and_the_compiler_keeps_its_loop():
+    """Without the loop it could compute twice what the norm and the sum read."""
+    program = jax.jit(lambda x: settled({'a': jnp.exp(x), 'b': x})).lower(PARAMS['a'])
+    assert ' while(' in program.compile().as_text()
+    for first in (0.5, np.nan, np.inf, -np.inf):
+        values = np.array([first, -2.0, 0.0], np.float32)
+        np.testing.assert_array_equal(settled({'x': values})['x'], values)
 
 
 @pytest.mark.parametrize('scale', [0.01, 1.0])
