@@ -1,4 +1,4 @@
-"""A convolution whose kernel gradients, example by example, are matrix products.
+"""A convolution whose kernel gradients, example by example, are matrix products; dense layers.
 
 `vmap` of a convolution's kernel gradient becomes a convolution with a group per example,
 which is slow on CPU and GPU alike. Under `vmap` the same gradient is computed here from
@@ -85,6 +85,32 @@ def _by_patches(
     """The kernel's gradient: what each of its entries saw, times the cotangent there."""
     patches = _patches(maps, shape[0], stride)
     return jnp.einsum('bhwp,bhwm->pm', patches, cotangent).reshape(shape)
+
+
+def multiply(inputs: jax.Array, kernel: jax.Array, *_: Any, **__: Any) -> jax.Array:
+    """For `flax.linen.Dense(dot_general=multiply)`: [B, i] by [i, o] to [B, o].
+
+    JAX makes the kernel's gradient as [o, i] and turns it round: for gradients example by
+    example one more pass over all of them. This one's comes as [i, o].
+    """
+    return _multiply(inputs, kernel)
+
+
+@jax.custom_vjp
+def _multiply(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
+    return inputs @ kernel
+
+
+def _multiply_forward(inputs: jax.Array, kernel: jax.Array) -> Any:
+    return inputs @ kernel, (inputs, kernel)
+
+
+def _multiply_backward(saved: Any, cotangent: jax.Array) -> Any:
+    inputs, kernel = saved
+    return cotangent @ kernel.T, jnp.einsum('bi,bo->io', inputs, cotangent)
+
+
+_multiply.defvjp(_multiply_forward, _multiply_backward)
 
 
 def convolve_by_products(

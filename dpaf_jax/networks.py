@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.config import Config
-from dpaf_jax.convolution import convolve
+from dpaf_jax.convolution import convolve, multiply
 from dpaf_jax.generators import make_generator
 from dpaf_jax.layout import SLOPE, Layout, make_layout
 
@@ -79,8 +79,10 @@ class Head(nn.Module):
         """[A, p, p, m] aggregates to [A, outputs] logits."""
         maps = ConvPart(self.widths, self.kernel_size)(maps)
         flat = maps.reshape(len(maps), -1)
-        hidden = nn.leaky_relu(nn.Dense(self.fc_width)(flat), SLOPE)
-        return nn.Dense(self.outputs)(hidden)
+        hidden = nn.leaky_relu(
+            nn.Dense(self.fc_width, dot_general=multiply)(flat), SLOPE
+        )
+        return nn.Dense(self.outputs, dot_general=multiply)(hidden)
 
 
 class Discriminator(nn.Module):

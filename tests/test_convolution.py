@@ -1,4 +1,4 @@
-"""The convolution whose per-example kernel gradients are matrix products."""
+"""Layers whose per-example kernel gradients are made for being clipped."""
 
 import flax.linen as nn
 import jax
@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpaf_jax.convolution import MANY_MAPS, convolve, convolve_by_shape
+from dpaf_jax.convolution import MANY_MAPS, convolve, convolve_by_shape, multiply
 
 
 def arrays(side, kernel, number=3, units=4):
@@ -90,3 +90,41 @@ def test_gradients_by_example_are_no_convolutions_with_groups():
 
     assert groups(flax_conv(2)) > 0
     assert groups(flax_conv(2, conv_general_dilated=convolve)) == 0
+
+
+@pytest.mark.parametrize('argument', [0, 1])
+def test_a_dense_layer_has_flaxs_value_and_gradients_of_both_orders(argument):
+    coins = np.random.default_rng(1)
+    units = coins.normal(size=(4, 3, 7)).astype(np.float32)
+    kernel = coins.normal(size=(7, 5)).astype(np.float32)
+
+    def found(dense):
+        def of(kernel, inputs):
+            return jnp.sum(jnp.sin(dense.apply({'params': {'kernel': kernel}}, inputs)))
+
+        def penalty(kernel, inputs):
+            return jnp.sum(jnp.square(jax.grad(of, 1)(kernel, inputs)))
+
+        values = [
+            jax.vmap(jax.value_and_grad(fn, argument), (None, 0))(kernel, units)
+            for fn in (of, penalty)
+        ]
+        return jax.tree.leaves([values, jax.grad(of, argument)(kernel, units[0])])
+
+    ours = found(nn.Dense(5, use_bias=False, dot_general=multiply))
+    for one, other in zip(ours, found(nn.Dense(5, use_bias=False)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_a_dense_layers_gradients_by_example_are_not_turned_round():
+    def gradients(dense):
+        def of(kernel, inputs):
+            return jnp.sum(jnp.sin(dense.apply({'params': {'kernel': kernel}}, inputs)))
+
+        by_example = jax.vmap(jax.grad(of), (None, 0))
+        shapes = jnp.zeros((64, 32)), jnp.zeros((16, 1, 64))
+        return str(jax.make_jaxpr(by_example)(*shapes))
+
+    turned = 'f32[16,64,32] = transpose'
+    assert turned in gradients(nn.Dense(32, use_bias=False))
+    assert turned not in gradients(nn.Dense(32, use_bias=False, dot_general=multiply))
