@@ -231,7 +231,7 @@ def test_what_is_measured_is_what_is_scaled():
 
 
 FAULTS = {
-    'no clip': ('privacy.clipping.clip_vector', lambda vector, _: vector),
+    'no clip': ('privacy.clipping.clip_factor', lambda *_: 1.0),
     'a clip that is 0.1 % too loose': ('privacy.clipping.MARGIN', 1.001),
 }
 

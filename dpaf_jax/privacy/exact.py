@@ -11,6 +11,7 @@ released by its own rounded contribution, in exact arithmetic.
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax.errors import UserError
+from dpaf_jax.privacy.sums import sum_of
 
 LIMIT_BITS = 20  # an entry of a contribution is at most 2^20 units of the grid
 BLOCK = 2**10  # so many contributions are added in one int32: 2^30 at most
@@ -119,32 +121,43 @@ class Grid:
         return ExactSum.of(np.zeros(shape, np.int32), self.spacing)
 
     def sum(
-        self, values: Any, index: jax.Array | None = None, rows: int = 1
+        self,
+        values: Any,
+        index: jax.Array | None = None,
+        rows: int = 1,
+        of: Callable[[Any], Any] = lambda part: part,
     ) -> ExactSum:
         """Adds contributions exactly.
 
         Args:
-            values: [n, ...] float32, or a tree of such.
+            values: tree of [n, ...]; of float32, unless `of` says otherwise.
             index: [n] int32, which row of the result each is added to; outside
                 [0, rows) it is added to none.
             rows: of the result, where there is an index.
+            of: from some of the values, [m, ...], to their contributions, [m, ...] float32.
+                What is computed there entry by entry is added without being stored.
 
         Returns:
-            [...], or [rows, ...].
+            [...], or [rows, ...], for each leaf of the contributions.
         """
         total = None
+
+        def units(part: Any) -> Any:
+            return jax.tree.map(self.units, of(part))
+
         for start in range(0, len(jax.tree.leaves(values)[0]), BLOCK):
             block = slice(start, start + BLOCK)
-
-            def added(leaf: jax.Array, block: slice = block) -> jax.Array:
-                units = self.units(leaf[block])
-                if index is None:
-                    return jnp.sum(units, axis=0)
+            part = jax.tree.map(lambda leaf, block=block: leaf[block], values)
+            if index is None:
+                added = sum_of(units, part)
+            else:
                 where = jnp.where(index[block] < 0, rows, index[block])  # -1: no row
-                return jax.ops.segment_sum(units, where, rows)
-
-            part = ExactSum.of(jax.tree.map(added, values), self.spacing)
-            total = part if total is None else total + part
+                add = functools.partial(
+                    jax.ops.segment_sum, segment_ids=where, num_segments=rows
+                )
+                added = jax.tree.map(add, units(part))
+            exact = ExactSum.of(added, self.spacing)
+            total = exact if total is None else total + exact
         assert total is not None
         return total
 
