@@ -1,5 +1,6 @@
 """Contracts of clipping, of gradient compression, and of the clipped sum."""
 
+import functools
 import math
 
 import jax
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 
 from dpaf_jax.privacy.clipping import (
     SAMPLE,
+    SMALL,
     clip_vector,
     clipped_gradient_sum,
     keep_largest,
     settled,
 )
+from dpaf_jax.privacy.exact import Grid
 
 EVERY_FLOAT = st.floats(width=32, allow_nan=True, allow_infinity=True)
 SIZE = 7
@@ -215,6 +218,29 @@ def test_what_settles_is_unchanged_and_the_compiler_keeps_its_loop():
     for first in (0.5, np.nan, np.inf, -np.inf):
         values = np.array([first, -2.0, 0.0], np.float32)
         np.testing.assert_array_equal(settled({'x': values})['x'], values)
+
+
+@pytest.mark.parametrize(
+    'sizes', [(5, SMALL, 3), (SMALL, 7), (2, 3), (SMALL, 2 * SMALL)]
+)
+def test_leaves_large_and_small_come_back_where_they_were(sizes):
+    coins = np.random.default_rng(4)
+    rows = {
+        f'{i}': coins.normal(size=(3, size, 1)).astype(np.float32)
+        for i, size in enumerate(sizes)
+    }
+    params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:]), rows)
+
+    def linear(params, unit):
+        return sum(jnp.vdot(params[name], unit[name]) for name in params)
+
+    query = functools.partial(
+        clipped_gradient_sum, linear, params, rows, np.zeros(3, bool), l2_clip_norm=1e3
+    )
+    for made in (query(grid=None), query(grid=Grid(2.0**-10)).rounded()):
+        for name, leaf in rows.items():
+            assert made[name].shape == leaf.shape[1:]
+            np.testing.assert_allclose(made[name], leaf.sum(axis=0), atol=4e-3)
 
 
 @pytest.mark.parametrize('scale', [0.01, 1.0])

@@ -6,12 +6,14 @@ whatever the parameters, whatever the images, NaN and infinity included; exactly
 it is given a grid (exact.py).
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dpaf_jax.privacy.exact import Grid
 from dpaf_jax.privacy.sums import sum_of
@@ -19,6 +21,7 @@ from dpaf_jax.privacy.sums import sum_of
 # Room for float32 rounding: the clipped norm stays below the bound in exact arithmetic.
 MARGIN = 1 - 1e-5
 SAMPLE = 2**13  # at least so many entries of a long vector decide on its threshold
+SMALL = 2**12  # entries of a leaf, below which it is not worth loops of its own
 
 
 def settled(tree: Any) -> Any:
@@ -157,7 +160,9 @@ def clipped_gradient_sum(
         The sum, not the mean, in the shape of `params`: an `ExactSum` of such trees, or
         without a grid one tree of float32.
     """
-    gradients = settled(jax.vmap(jax.grad(loss_fn), in_axes=(None, 0))(params, units))
+    each = jax.vmap(jax.grad(loss_fn), in_axes=(None, 0))(params, units)
+    joined, apart = _join_small(each)
+    gradients = settled(joined)
 
     def measure(gradient: Any, is_padding: jax.Array) -> tuple[jax.Array, jax.Array]:
         least = _least_rank(gradient, keep_fraction)
@@ -173,5 +178,35 @@ def clipped_gradient_sum(
 
     measured = gradients, *jax.vmap(measure)(gradients, is_padding_unit)
     if grid is None:
-        return sum_of(contributions, measured)
-    return grid.sum(measured, of=contributions)
+        return apart(sum_of(contributions, measured))
+    total = grid.sum(measured, of=contributions)
+    return dataclasses.replace(total, high=apart(total.high), low=apart(total.low))
+
+
+def _join_small(each: Any) -> tuple[list[jax.Array], Callable[[list[jax.Array]], Any]]:
+    """Joins the small leaves of a tree of [U, ...]: every array costs time to compile.
+
+    Returns:
+        Arrays [U, ...], and what makes a tree again of their sums.
+    """
+    leaves, structure = jax.tree.flatten(each)
+    small = [leaf.reshape(len(leaf), -1) for leaf in leaves if _is_small(leaf)]
+    joined = [leaf for leaf in leaves if not _is_small(leaf)]
+    if small:
+        joined.append(jnp.concatenate(small, axis=1))
+    ends = np.cumsum([leaf.shape[1] for leaf in small])
+
+    def apart(sums: list[jax.Array]) -> Any:
+        large = iter(sums)
+        pieces = iter(jnp.split(sums[-1], ends[:-1]) if small else [])
+        found = [
+            next(pieces).reshape(leaf.shape[1:]) if _is_small(leaf) else next(large)
+            for leaf in leaves
+        ]
+        return jax.tree.unflatten(structure, found)
+
+    return joined, apart
+
+
+def _is_small(leaf: jax.Array) -> bool:
+    return leaf[0].size < SMALL
