@@ -1,6 +1,7 @@
 """Contracts of SIN and DPAGG, against NumPy in float64."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
@@ -8,7 +9,9 @@ from scipy import stats
 
 from dpaf_jax import instance_norm, parallel
 from dpaf_jax.instance_norm import ETA
+from dpaf_jax.privacy import aggregation
 from dpaf_jax.privacy.aggregation import aggregate, dpagg
+from dpaf_jax.privacy.exact import Grid
 
 COINS = np.random.default_rng(11)
 BATCH, SIDE, MAPS = 16, 4, 5
@@ -172,3 +175,10 @@ def test_dpagg_adds_noise_of_its_standard_deviation_to_the_sum():
             total = np.sum(np.square(row * count / (2.0 * factor)))
             low, high = stats.chi2.ppf([1e-5, 1 - 1e-5], 5000)
             assert (low < total < high) == fits
+
+
+def test_all_private_rows_were_settled(monkeypatch):
+    monkeypatch.setattr(aggregation, 'settled', jnp.zeros_like)
+    rows, index = np.ones((6, 4), np.float32), np.arange(6) % 2
+    made = aggregate(rows, index, np.zeros(6, bool), 2, 1.0, Grid(2.0**-10))
+    assert not np.any(made.rounded())

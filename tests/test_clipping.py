@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpaf_jax.privacy import clipping
 from dpaf_jax.privacy.clipping import (
     SAMPLE,
     SMALL,
+    clip_factor,
     clip_vector,
     clipped_gradient_sum,
     keep_largest,
@@ -218,6 +220,22 @@ def test_what_settles_is_unchanged_and_the_compiler_keeps_its_loop():
     for first in (0.5, np.nan, np.inf, -np.inf):
         values = np.array([first, -2.0, 0.0], np.float32)
         np.testing.assert_array_equal(settled({'x': values})['x'], values)
+
+
+def test_all_that_is_clipped_was_settled(monkeypatch):
+    def lost(tree):
+        return jax.tree.map(jnp.zeros_like, tree)
+
+    monkeypatch.setattr(clipping, 'settled', lost)
+    made = clipped_gradient_sum(
+        unit_loss, PARAMS, units(6), np.zeros(6, bool), l2_clip_norm=BOUND, grid=None
+    )
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(made))
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf, 3e38])
+def test_a_factor_is_a_number_whatever_the_vector(value):
+    assert clip_factor({'a': np.float32([1.0, value])}, 1.0) == 0
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from unittest import mock
 
 import dp_accounting
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
@@ -109,6 +110,11 @@ def test_an_unclipped_gradient_is_found_out():
     with mock.patch.object(gs_wgan, 'clip_vector', lambda vector, _: vector):
         # Another config, since what is compiled is kept by function and config.
         assert furthest(queries(method_of(gs_wgan__penalty_weight=9.0))) > 2 * BOUND
+
+
+def test_all_that_is_clipped_was_settled():
+    with mock.patch.object(gs_wgan, 'settled', jnp.zeros_like):
+        assert furthest(queries(method_of(gs_wgan__penalty_weight=8.0))) == 0
 
 
 def turned(method, units, number, k=1):

@@ -95,6 +95,18 @@ def test_without_its_clip_it_would_move_further():
     assert sensitivity.moves(query, 1, states, units).max() > 0.2
 
 
+@pytest.mark.parametrize('lost', ['rows', 'errors'])
+def test_all_that_is_clipped_was_settled(lost, monkeypatch):
+    def settled(array):
+        is_row = array.shape[1] > tiny.config(**ON).data.num_classes
+        return 0 * array if is_row == (lost == 'rows') else array
+
+    monkeypatch.setattr('dpaf_jax.labeller.settled', settled)
+    query, states = case(1)
+    units = sensitivity.make_units(grouped=False)
+    assert sensitivity.moves(query, 1, states, units).max() == 0
+
+
 def test_features_that_are_too_long_are_shortened(monkeypatch):
     def too_long(images):
         return 3 * wavelet_features(images)
