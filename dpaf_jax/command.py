@@ -22,12 +22,18 @@ def prepare_jax() -> None:
 
     Programs hold shapes and code, never data.
     """
+    import jax  # late, so that --help answers at once
+
     keep_freed_memory()
     cache = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-    os.environ.setdefault(
-        'JAX_COMPILATION_CACHE_DIR', os.path.join(cache, 'dpaf_jax', 'xla')
-    )
-    os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.2')
+    defaults = {
+        'jax_compilation_cache_dir': os.path.join(cache, 'dpaf_jax', 'xla'),
+        'jax_persistent_cache_min_compile_time_secs': 0.2,
+    }
+    # JAX reads its environment when it is imported, which may have been long ago.
+    for name, value in defaults.items():
+        if name.upper() not in os.environ:
+            jax.config.update(name, value)
     logging.getLogger('jax').setLevel(logging.WARNING)
 
 
