@@ -7,6 +7,7 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
+from dpaf_jax.fourier import reduced
 from dpaf_jax.wavelets import num_features, wavelet_features
 
 
@@ -15,7 +16,7 @@ def images(number, side, channels, seed=0):
     return coins.uniform(-1, 1, (number, side, side, channels)).astype(np.float32)
 
 
-@pytest.mark.parametrize('side', [8, 16, 28, 30, 64, 100])
+@pytest.mark.parametrize('side', [8, 28, 30, 33, 64, 100, 128])
 @pytest.mark.parametrize('channels', [1, 3])
 def test_shape_and_norm(side, channels):
     made = wavelet_features(images(4, side, channels))
@@ -36,6 +37,18 @@ def test_each_images_features_are_its_own():
     batch = images(5, 16, 1)
     one = wavelet_features(batch[2:3])
     np.testing.assert_allclose(wavelet_features(batch)[2:3], one, atol=1e-5)
+
+
+@pytest.mark.parametrize(('side', 'width'), [(64, 1), (96, 1), (128, 1), (128, 2)])
+def test_texture_that_averaging_hides_is_seen(side, width):
+    smooth = np.zeros((1, side, side, 1), np.float32)
+    smooth[:, side // 4 : side // 2, side // 8 : side // 2] = 0.6
+    cells = np.indices((side, side)) // width
+    grid = smooth + 0.3 * (cells.sum(axis=0) % 2 * 2 - 1)[None, ..., None]
+    if side != 96:  # of squares of 3 x 3 the mean is not quite that
+        np.testing.assert_allclose(reduced(grid), reduced(smooth), atol=1e-6)
+    gap = wavelet_features(grid) - wavelet_features(smooth)
+    assert np.linalg.norm(gap) > 0.3
 
 
 def test_a_stroke_that_moves_changes_them_less_than_the_pixels():
