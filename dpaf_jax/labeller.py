@@ -22,10 +22,11 @@ from dpaf_jax import parallel
 from dpaf_jax.config import Config
 from dpaf_jax.networks import to_float
 from dpaf_jax.optimizers import make_optimizer
-from dpaf_jax.privacy.clipping import clip_vector, settled
+from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.exact import ExactSum
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.privacy.sums import settled
 from dpaf_jax.samplers import LABELLER, init_weights
 from dpaf_jax.units import Units
 from dpaf_jax.wavelets import wavelet_features

@@ -18,9 +18,9 @@ from dpaf_jax.privacy.clipping import (
     clip_vector,
     clipped_gradient_sum,
     keep_largest,
-    settled,
 )
 from dpaf_jax.privacy.exact import Grid
+from dpaf_jax.privacy.sums import settled
 
 EVERY_FLOAT = st.floats(width=32, allow_nan=True, allow_infinity=True)
 SIZE = 7

@@ -37,12 +37,13 @@ from dpaf_jax.method_configs import GsWganConfig
 from dpaf_jax.networks import to_float
 from dpaf_jax.privacy.accounting import capacity_for
 from dpaf_jax.privacy.budgets import make_plan
-from dpaf_jax.privacy.clipping import clip_vector, settled
+from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.exact import ExactSum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw
+from dpaf_jax.privacy.sums import settled
 from dpaf_jax.run import Run
 from dpaf_jax.samplers import preview
 from dpaf_jax.units import Units

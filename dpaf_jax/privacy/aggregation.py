@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax import parallel
-from dpaf_jax.privacy.clipping import clip_vector, settled
+from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.exact import ExactSum, Grid
 from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.sums import settled
 
 
 def aggregate(

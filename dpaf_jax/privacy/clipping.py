@@ -16,31 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax.privacy.exact import Grid
-from dpaf_jax.privacy.sums import sum_of
+from dpaf_jax.privacy.sums import settled, sum_of
 
 # Room for float32 rounding: the clipped norm stays below the bound in exact arithmetic.
 MARGIN = 1 - 1e-5
 SAMPLE = 2**13  # at least so many entries of a long vector decide on its threshold
 SMALL = 2**12  # entries of a leaf, below which it is not worth loops of its own
-
-
-def settled(tree: Any) -> Any:
-    """The same values, computed once, so that what is measured is what is scaled.
-
-    A compiler may compute a value anew for each that reads it, in another order. With
-    parameters of 1e30 one reader then sees 0, which needs no clip, and the other 1e22. What
-    a loop carries lies in memory instead; this loop never turns, which only the device finds
-    out. (On CPU XLA drops `optimization_barrier` before it decides what to repeat.)
-
-    Args:
-        tree: of float32 arrays, with at least one entry; outside `vmap`.
-    """
-    never = jax.tree.leaves(tree)[0].ravel()[0] > jnp.inf
-
-    def turn(carried: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
-        return jnp.zeros_like(carried[0]), jax.tree.map(jnp.negative, carried[1])
-
-    return jax.lax.while_loop(lambda carried: carried[0], turn, (never, tree))[1]
 
 
 def clip_factor(vector: Any, l2_clip_norm: float) -> jax.Array:
@@ -178,7 +159,7 @@ def clipped_gradient_sum(
 
     measured = gradients, *jax.vmap(measure)(gradients, is_padding_unit)
     if grid is None:
-        return apart(sum_of(contributions, measured))
+        return apart(sum_of(contributions, measured, store=True))
     total = grid.sum(measured, of=contributions)
     return dataclasses.replace(total, high=apart(total.high), low=apart(total.low))
 

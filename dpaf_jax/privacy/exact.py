@@ -149,7 +149,7 @@ class Grid:
             block = slice(start, start + BLOCK)
             part = jax.tree.map(lambda leaf, block=block: leaf[block], values)
             if index is None:
-                added = sum_of(units, part)
+                added = sum_of(units, part, store=True)
             else:
                 where = jnp.where(index[block] < 0, rows, index[block])  # -1: no row
                 add = functools.partial(
