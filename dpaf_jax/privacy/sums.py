@@ -37,9 +37,9 @@ def sum_of(of: Callable[[Any], Any], values: Any, *, store: bool = False) -> Any
     Args:
         of: from a tree of [m, ...] to another, one row for each row, whatever m.
         values: tree of [n, ...], n at least 1.
-        store: whether those eighths are `settled`. Else a compiler may make one loop of all
-            levels: n times `of`, which above some 16 is too much for it to make vectors of.
-            Cheap as `of` may be, and inside `vmap`, it is not worth it.
+        store: whether the sums of 8 slices are `settled`. Else XLA may make one loop of all
+            levels, with n times `of`: above some 16 too much for it to make vectors of. Not
+            inside `vmap`, nor worth it where `of` is cheap.
 
     Returns:
         Tree of [...]. A term takes part in at most 4 * ceil(log8 n) additions, so that of
