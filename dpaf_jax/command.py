@@ -54,6 +54,6 @@ def parse(argv: Sequence[str]) -> list[str]:
 
 def fail_with_help(argv: Sequence[str], message: str) -> NoReturn:
     """As `fail`, in one line that ends with where to read about the command's flags."""
-    name = os.path.basename(argv[0]).removesuffix('.py').rpartition('.')[2]
+    module = os.path.splitext(argv[0])[0].split(os.sep)[-2:]  # package and file
     text = ' '.join(message.split()).rstrip('.')
-    fail(f'{text}. See python -m dpaf_jax.{name} --help')
+    fail(f'{text}. See python -m {".".join(module)} --help')

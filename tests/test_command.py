@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from dpaf_jax.command import EXIT_BAD_INPUT, fail_with_help
+
 CODE = """
 import jax
 from dpaf_jax.command import prepare_jax
@@ -26,3 +28,13 @@ def test_compiled_programs_are_kept_also_where_jax_was_imported_before(moved, tm
         [sys.executable, '-c', CODE], env=environ, capture_output=True, text=True
     )
     assert ran.stdout.strip() == str(expected), ran.stderr
+
+
+@pytest.mark.parametrize('module', ['dpaf_jax.main', 'benchmarks.floor'])
+def test_a_mistake_names_the_module_whose_help_to_read(module, capsys):
+    path = '/somewhere/' + module.replace('.', '/') + '.py'
+    with pytest.raises(SystemExit) as exit_:
+        fail_with_help([path], 'is wrong.')
+    assert exit_.value.code == EXIT_BAD_INPUT
+    expected = f'error: is wrong. See python -m {module} --help\n'
+    assert capsys.readouterr().err == expected
