@@ -10,7 +10,6 @@ get the noise law of the real ones, from another key.
 """
 
 import dataclasses
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -132,12 +131,12 @@ class Gan:
         return np.array([[m.sampling_prob * n * s] for s in shares], np.float32)
 
     @property
-    def expected_fakes(self) -> np.ndarray:
-        """[A] expected fakes in each aggregate: as many as reals in a small batch."""
+    def num_fakes(self) -> np.ndarray:
+        """[A] fakes for each aggregate: in small batches as many as reals are expected."""
         if self.config.dpaf.batch_size:
-            return self.expected_counts[:, 0].round(3)
+            return np.maximum(1, self.expected_counts[:, 0].round()).astype(int)
         number = self.config.dpaf.generator.batch_size // self.num_aggregates
-        return np.full(self.num_aggregates, max(1, number), np.float32)
+        return np.full(self.num_aggregates, max(1, number))
 
     def init(self, key: jax.Array, learnt: Params | None) -> GanState:
         """Random parameters by public coins, but for what is learnt.
@@ -285,6 +284,9 @@ class Gan:
     ) -> jax.Array:
         """[A, F]: fakes through the same features, counts and noise law as reals.
 
+        The mean row of `num_fakes`, times a count with the law of a real draw's: mean and
+        spread are those of a sum over so many, and no fake is made that no one counts.
+
         Args:
             state: gives the features.
             generator: parameters that make the fakes.
@@ -294,28 +296,26 @@ class Gan:
         key = jax.random.fold_in(public_key(keys.public), use)
         key_noise = jax.random.fold_in(jax.random.wrap_key_data(keys.fake_noise), use)
         key_z, key_label, key_count = jax.random.split(key, 3)
-        expected = self.expected_fakes
-        slots = math.ceil(max(expected)) + 4 * math.ceil(math.sqrt(max(expected)))
-        owner = np.repeat(np.arange(self.num_aggregates), slots)
-        # A binomial count, like that of a real draw, by independent coins per slot.
-        present = jax.random.bernoulli(key_count, expected[owner] / slots)
-        labels = jnp.asarray(owner)
+        number = self.num_fakes
+        labels = jnp.asarray(np.repeat(np.arange(self.num_aggregates), number))
         if not self.class_pure:
-            labels = self.random_labels(key_label, len(owner))
+            labels = self.random_labels(key_label, len(labels))
         images, labels, is_padding = self.fakes(generator, key_z, labels)
-        present, _ = parallel.my_share(present, self.num_devices)
         sums = aggregate(
             self.image_rows(state.params, images, labels),
             self.table_index(labels),
-            is_padding | ~present,
+            is_padding,
             self.num_aggregates,
             self.dpagg.l2_sensitivity,
         )
-        mean = parallel.total(sums) / expected[:, None]
+        mean = parallel.total(sums) / number[:, None]
+        prob, expected = self.dpagg.sampling_prob, self.expected_counts
+        counts = jax.random.binomial(key_count, (expected / prob).round(), prob)
+        mean = mean * counts / expected
         zeros = jnp.zeros_like(mean)
         key_data = jax.random.key_data(key_noise)
         noise = add_gaussian(zeros, key_data, self.dpagg.noise_std)
-        return mean + noise / self.expected_counts
+        return mean + noise / expected
 
     # --- discriminator ----------------------------------------------------------
 

@@ -471,6 +471,35 @@ def test_fake_aggregates_have_the_noise_law_of_real_ones_and_other_noise():
         assert abs(np.corrcoef(one, two)[0, 1]) < 5 / math.sqrt(one.size)
 
 
+@pytest.mark.parametrize(
+    'fields',
+    [
+        {'dpaf__batch_size': 8},
+        {'dpaf__batch_size': 4, 'dpaf__batches': 'class_pure'},
+        MODES['one shot'],
+    ],
+)
+def test_counts_of_fakes_have_the_law_of_real_draws(fields):
+    _, gan, phase, start = gan_phase(
+        sigma=1e-6, **fields | {'dpaf__taps': 'count,conv2'}
+    )
+    prob, expected = gan.dpagg.sampling_prob, gan.expected_counts[:, 0]
+
+    def counts(public):
+        keys = phase._keys(0)._replace(public=public)
+        table = gan.fake_aggregate(start, start.generator, keys)
+        return gan.rows.part(table, 'count').ravel() * expected
+
+    coins = jax.random.bits(jax.random.key(0), (1, 1000, 4), jnp.uint32)
+    many = jax.vmap(lambda c: jax.lax.map(counts, c), axis_name='devices')
+    made = np.asarray(jax.jit(many)(coins)[0])
+    spread = np.sqrt(expected * (1 - prob))
+    np.testing.assert_allclose(made, made.round(), atol=1e-3)
+    # A third of 40 records is a whole number here, hence the tolerance.
+    np.testing.assert_allclose(made.mean(axis=0), expected, rtol=0.05)
+    np.testing.assert_allclose(made.std(axis=0), spread, rtol=0.1, atol=1e-3)
+
+
 # --- phase 1 --------------------------------------------------------------------------
 
 CLASSIFIERS = {
