@@ -18,6 +18,7 @@ def get_config(variant: str = 'one_shot') -> ConfigDict:
     config.data.num_examples = 1469  # 1797 less the test fraction of 0.2
     if variant == 'one_shot':
         config.networks.layers = 'C1-C1-x'
+        config.dpaf.taps = 'count,fourier,wavelet'  # clearer strokes than with conv2
         config.dpaf.generator_steps = 1200
     config.samples.num = 10000
     return config

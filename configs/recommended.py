@@ -44,6 +44,8 @@ def get_config(argument: str = 'digits') -> ConfigDict:
     config.privacy.epsilon = epsilon
     records = config.data.num_examples
     if records and records * epsilon < LABELLER_NEEDS:
+        # Of digits at epsilon 1 wavelets taught less: 0.84 instead of 0.87 (two runs each).
+        config.dpaf.taps = 'count,fourier,conv2'
         return config
     return variants.labelled(config)
 

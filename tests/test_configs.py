@@ -248,6 +248,7 @@ def test_what_is_recommended_depends_on_public_numbers_alone(
         plan = methods.get('dpaf').plan(typed, typed.data.num_examples or 50000)
     assert [m.name for m in plan.mechanisms] == ['labeller'] * labels + ['dpagg']
     assert typed.dpaf.generator.whitenings == int(labels and epsilon >= 3)
+    assert ('wavelet' in typed.dpaf.taps) == labels
     if labels:  # less noise bears longer steps
         rate = 25 * min(epsilon, 10) ** 0.5
         assert typed.dpaf.classifier.learning_rate == pytest.approx(rate)
