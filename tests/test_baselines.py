@@ -15,6 +15,7 @@ from dpaf_jax.auditing.findings import run_checks
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.data import read_manifest
 from dpaf_jax.pipeline import Pipeline
+from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.run import Interrupted, StopRequest
 from dpaf_jax.verification import verify
@@ -204,6 +205,15 @@ def test_the_other_modes_end_to_end(method, mode, tmp_path):
     certified = result['privacy']['guarantee'] == CERTIFIED
     assert certified == (mode == 'as_published' and not method.endswith('wgan'))
     assert read_manifest(tmp_path / 'run' / 'private' / 'data') is not None
+
+
+@pytest.mark.parametrize('method', ['dp_gan', 'dpba_wgan'])
+def test_the_audit_looks_at_no_step_that_the_run_does_not_have(method):
+    config = config_of(method, 'digits')
+    plan, keys = tiny.plan(config), RunKeys(b'12345678', 'audit')
+    trace = session.AUDITS[method].trace(config, plan, keys)
+    seen = {name: len(used) for name, used in trace.keys.items()}
+    assert seen == {m.name: m.steps for m in plan.mechanisms}
 
 
 @pytest.mark.slow

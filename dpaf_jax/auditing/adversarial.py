@@ -78,7 +78,10 @@ def _step(method: Method, plan: PrivacyPlan, index: int) -> Step:
 
 
 def trace(make: Make, config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
-    """The coins of `WINDOWS` windows, or of more until every mechanism had some steps."""
+    """The coins of `WINDOWS` windows, or of more until every mechanism had some steps.
+
+    Of a shorter run all there are.
+    """
     n, k = plan.num_examples, config.data.num_classes
     blank = np.zeros((n, 1, 1, 1), np.uint8)
     data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
@@ -86,8 +89,10 @@ def trace(make: Make, config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace
     run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
     notes = Notes(plan)
     phase = _TracedPhase(run, make(config, plan, 1), notes)
-    step = 0
-    while step < WINDOWS * phase.window_steps or not _all_have(notes, plan, SOME):
+    step, least = 0, WINDOWS * phase.window_steps
+    while step < phase.total_steps:
+        if step >= least and _all_have(notes, plan, SOME):
+            break
         _, step, _ = phase.window(None, step)
     key = {name: np.array(value) for name, value in notes.keys.items()}
     return Trace(n, notes.draws, {}, key, {})
