@@ -19,6 +19,7 @@ import optax
 
 from dpaf_jax import parallel
 from dpaf_jax.config import Config
+from dpaf_jax.contrast import init_contrast
 from dpaf_jax.fakes import prior_labels, share_of_fakes
 from dpaf_jax.networks import Networks, to_float
 from dpaf_jax.optimizers import make_optimizer
@@ -146,7 +147,7 @@ class Gan:
             learnt: by phase 1, if there was one: {'conv1'} or {'labeller'}, noised.
         """
         data, net, learnt = self.config.data, self.networks, learnt or {}
-        keys = jax.random.split(key, 6)
+        keys = jax.random.split(key, 7)
         image = jnp.zeros((1, data.image_size, data.image_size, data.channels))
         planes = jnp.zeros((1, data.num_classes))
         conv1 = learnt.get('conv1') or net.conv1.init(keys[0], image, planes)
@@ -158,6 +159,8 @@ class Gan:
         params = {'conv1': conv1, 'conv2': conv2, 'head': head}
         if 'fourier' in self.rows:
             params['fourier'] = init_fourier(keys[4], image)
+        if 'contrast' in self.rows:
+            params['contrast'] = init_contrast(keys[6], data.channels)
         if LABELLER in self.rows:
             known = learnt.get(LABELLER) or init_weights(self.config)
             params[LABELLER] = init_labeller(keys[5], known['weights'])

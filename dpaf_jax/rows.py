@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpaf_jax import contrast
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
 from dpaf_jax.fourier import reduced
@@ -16,7 +17,15 @@ from dpaf_jax.layout import Layout, make_layout
 from dpaf_jax.networks import Networks, label_planes
 from dpaf_jax.wavelets import num_features, wavelet_features
 
-TAPS = ('count', 'pixels', 'fourier', 'wavelet', 'labeller', 'conv1', 'conv2')
+UNIT_TAPS = (
+    'count',
+    'pixels',
+    'contrast',
+    'fourier',
+    'wavelet',
+    'labeller',
+)  # norm <= 1
+TAPS = (*UNIT_TAPS, 'conv1', 'conv2')
 FOURIER_COLUMNS, LABELLER_COLUMNS = 1024, 512
 # Length scale of the Fourier features per unit of sqrt(pixels): images of one class are
 # about this far apart, so the features tell them apart but do not single them out.
@@ -102,7 +111,7 @@ def make_row_layout(config: Config) -> RowLayout:
             f'Join any of {", ".join(TAPS)} with commas, each once, not count alone',
         )
     shapes = _shapes(config, layout)
-    bounds = dict.fromkeys(('count', 'pixels', 'fourier', 'wavelet', 'labeller'), 1.0)
+    bounds = dict.fromkeys(UNIT_TAPS, 1.0)
     shares = _shares({tap: math.prod(shapes[tap]) for tap in taps})
     blocks = tuple(
         Block(tap, shapes[tap], bounds.get(tap) or _sin_bound(shapes[tap]), shares[tap])
@@ -132,6 +141,7 @@ def _shapes(config: Config, layout: Layout) -> dict[str, tuple[int, ...]]:
     return {
         'count': (1,),
         'pixels': (size, size, config.data.channels),
+        'contrast': (contrast.COLUMNS,),
         'fourier': (FOURIER_COLUMNS,),
         'wavelet': (num_features(size, config.data.channels),),
         'labeller': (LABELLER_COLUMNS,),
@@ -174,7 +184,7 @@ def features(
 
     Args:
         networks: the modules.
-        params: as for `sin_maps`, and 'fourier' and 'labeller' if those are tapped.
+        params: as for `sin_maps`, and 'contrast', 'fourier', 'labeller' if those are tapped.
         images: [B, H, W, C] float32 in [-1, 1].
         labels: [B] int32.
 
@@ -190,6 +200,8 @@ def features(
         'conv1': maps1,
         'conv2': maps2,
     }
+    if known := params.get('contrast'):
+        taps['contrast'] = _unit(contrast.contrast_features(light, known))
     if fourier := params.get('fourier'):
         small = reduced(light).reshape(len(images), -1)
         waves = jnp.cos(small @ fourier['weights'] + fourier['phases'])

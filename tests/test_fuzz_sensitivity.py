@@ -161,7 +161,7 @@ CONFIGS = {
         0.5,
         {
             'dpaf__batches': 'class_pure',
-            'dpaf__taps': 'count,pixels,fourier,conv1,conv2',
+            'dpaf__taps': 'count,pixels,contrast,fourier,conv1,conv2',
             'networks__label_injection': 'input',
         },
     ),

@@ -81,7 +81,9 @@ def test_every_layer_halves_the_side_and_g_reverses_them(layers, size, sides, ch
         assert made['maps1'].shape[-1] == layout.maps(1) + planes
 
 
-@pytest.mark.parametrize('taps', ['conv2', 'conv1', 'count,pixels,fourier,conv1,conv2'])
+@pytest.mark.parametrize(
+    'taps', ['conv2', 'conv1', 'count,pixels,contrast,fourier,conv1,conv2']
+)
 @pytest.mark.parametrize('injection', ['first_layer', 'input', 'none'])
 @pytest.mark.parametrize(('layers', 'size'), [('C1-C1-x', 8), ('C2-C1-x', 16)])
 def test_the_row_layout_matches_what_the_networks_make(layers, size, injection, taps):

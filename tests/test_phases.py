@@ -60,7 +60,7 @@ MODES = {
     'one shot': {
         **tiny.ONE_SHOT,
         'dpaf__generator_steps': 2,
-        'dpaf__taps': 'count,pixels,fourier,conv1,conv2',
+        'dpaf__taps': 'count,pixels,contrast,fourier,conv1,conv2',
     },
     'one shot, whitened': {**tiny.ONE_SHOT, 'dpaf__generator__whitenings': 1},
     'one shot, labelled': {
@@ -254,7 +254,7 @@ def test_the_length_of_a_window_does_not_change_a_one_shot_run(monkeypatch):
 @pytest.mark.parametrize('mode', MODES)
 def test_phase_2_never_changes_conv1_nor_random_features(mode):
     start, end, _ = trained(mode)
-    frozen = {'conv1', 'fourier', 'labeller'} & set(start.params)
+    frozen = {'conv1', 'contrast', 'fourier', 'labeller'} & set(start.params)
     if 'one shot' in mode:
         frozen |= {'conv2', 'head'}
     for name in frozen:

@@ -194,7 +194,7 @@ def table_query(gan, number):
     [
         ('conv2', 'mixed', 'first_layer'),
         ('count,pixels,conv1,conv2', 'class_pure', 'input'),
-        ('count,fourier,wavelet,labeller', 'class_pure', 'none'),
+        ('count,contrast,fourier,wavelet,labeller', 'class_pure', 'none'),
     ],
 )
 def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
