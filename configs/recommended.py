@@ -7,7 +7,8 @@ python -m dpaf_jax.main --config=configs/recommended.py:folder:/path/to/images,3
         --workdir=runs/mine --config.data.num_classes=4 --config.data.num_examples=12000 \
         --config.data.image_size=32 --config.data.channels=3
 
-Images of 64 x 64 want one more halving: --config.networks.layers=C2-C1-x.
+Images of 64 x 64 want one more halving: --config.networks.layers=C2-C1-x. Photographs that are
+to be looked at gain by --config.dpaf.taps=count,contrast,fourier,wavelet,labeller.
 
 Give epsilon there: settings follow it. DPAF's one-shot table and a labeller
 (docs/algorithm.md), or the table alone where records and epsilon are too few for a labeller.
@@ -15,8 +16,8 @@ Give epsilon there: settings follow it. DPAF's one-shot table and a labeller
 Accuracy of a small CNN, two CPU cores shared with other work, 2026-11-22. Certified epsilon
 10, 3 runs: MNIST 0.982 ± 0.001, Fashion-MNIST 0.867 ± 0.002. Epsilon 1, 3 runs: 0.970 ± 0.002
 and 0.848 ± 0.005. The first 10 000 faces of CelebA at 32 x 32, epsilon 10, 3 runs: by gender
-0.831 ± 0.004, by hair colour 0.745 ± 0.021 (without the tap contrast). A run takes 12 to 21
-minutes of one core, evaluation included, CelebA 34 and 44 (docs/results.md).
+0.831 ± 0.004, by hair colour 0.745 ± 0.021. A run takes 12 to 21 minutes of one core,
+evaluation included, CelebA 34 and 44 (docs/results.md).
 """
 
 from ml_collections import ConfigDict
@@ -47,10 +48,7 @@ def get_config(argument: str = 'digits') -> ConfigDict:
         # Of digits at epsilon 1 wavelets taught less: 0.84 instead of 0.87 (two runs each).
         config.dpaf.taps = 'count,fourier,conv2'
         return config
-    config = variants.labelled(config)
-    if source not in variants.DATA:  # photographs, in which faint contrasts count
-        config.dpaf.taps = 'count,contrast,fourier,wavelet,labeller'
-    return config
+    return variants.labelled(config)
 
 
 def _parse(argument: str) -> tuple[str, float]:
