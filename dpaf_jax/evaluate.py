@@ -127,8 +127,8 @@ def init_state(
 ) -> TrainState:
     """Initial weights and Adam state for images [H, W, C] and so many steps."""
     variables = model.init(key, jnp.zeros((1, *image_shape)), False)
-    optimizer = make_optimizer(model, steps, image_shape)
-    return TrainState(variables, optimizer.init(variables['params']))
+    opt_state = make_optimizer(model, steps).init(variables['params'])
+    return TrainState(variables, opt_state)
 
 
 def train_window(
@@ -144,6 +144,7 @@ def train_window(
         (state, images [N, H, W, C] uint8, labels [N] int32, indices [S, B] int32,
         key) -> (state, losses [S] float32). The state is donated.
     """
+    optimizer = make_optimizer(model, steps)
 
     def loss_fn(params: Any, rest: Any, x: jax.Array, y: jax.Array, key: Any) -> Any:
         logits, changed = model.apply(
@@ -164,8 +165,6 @@ def train_window(
         indices: jax.Array,
         key: jax.Array,
     ) -> tuple[TrainState, jax.Array]:
-        optimizer = make_optimizer(model, steps, images.shape[1:])
-
         def step(state: TrainState, batch: Any) -> tuple[TrainState, jax.Array]:
             chosen, step_key = batch
             x = images[chosen].astype(jnp.float32) / 255

@@ -121,22 +121,9 @@ def make_models(config: EvaluationConfig, num_classes: int) -> dict[str, nn.Modu
     return models
 
 
-def make_optimizer(
-    model: nn.Module, steps: int, image_shape: tuple[int, ...]
-) -> optax.GradientTransformation:
-    """Adam; for residual networks its rate falls to 0 by a cosine over `steps`.
-
-    Adam moves all weights alike, so a unit that reads a whole image of 64 x 64 moves four
-    times as far as at 32 x 32, and the CNN's units may all die in the first steps. Above
-    32 x 32 the rate falls as the pixels grow; residual networks read their mean.
-
-    Args:
-        model: from here.
-        steps: of the whole training.
-        image_shape: [H, W, C].
-    """
+def make_optimizer(model: nn.Module, steps: int) -> optax.GradientTransformation:
+    """Adam; for residual networks its rate falls to 0 by a cosine over `steps`."""
     if isinstance(model, WideResNet):
         schedule = optax.cosine_decay_schedule(LEARNING_RATE_RESNET, steps)
         return optax.adam(schedule)
-    height, width, _ = image_shape
-    return optax.adam(LEARNING_RATE * min(1.0, 32**2 / (height * width)))
+    return optax.adam(LEARNING_RATE)

@@ -6,8 +6,8 @@ filtered once more. What remains is averaged over cells of 4 x 4 pixels, so it h
 when a stroke moves by a pixel or bends a little. A linear classifier by DP-SGD on such
 features beats deep networks trained privately end to end (Tramer and Boneh 2021).
 
-Images above 32 x 32 are averaged first. The octaves that this hides are filtered too; their
-moduli join the first order.
+Images above 32 x 32 are averaged first. What that hides comes back as an order for each octave
+that was lost: moduli there, averaged over the same cells.
 
 Small kernels at strides of 2 stand for the Fourier transforms of the original: nine times
 faster on a CPU than with stride 1, with the same accuracy within 0.004.
@@ -42,18 +42,20 @@ def wavelet_features(images: jax.Array) -> jax.Array:
 
     Returns:
         [B, num_features] float32, rows of norm at most 1. Brightness, first and second
-        order are each centred and scaled to equal norm; a blank image has zeros.
+        order, and above 32 x 32 the octaves of `_textures`, are each centred and scaled to
+        equal norm; a blank image has zeros.
     """
     whole = (images + 1) / 2
     light = _padded(reduced(whole), CELL)
     fine, coarse = _moduli(light), _moduli(_halved(light))
     orders = (
         _halved(_halved(light)),
-        jnp.concatenate([_halved(fine), coarse, *_finer(whole)], axis=-1),
+        jnp.concatenate([_halved(fine), coarse], axis=-1),
         _moduli(fine),
+        *_textures(whole),
     )
     units = [_unit(maps) for maps in orders]
-    return jnp.concatenate(units, axis=1) / math.sqrt(len(units))
+    return jnp.concatenate(units, axis=1) / math.sqrt(len(orders))
 
 
 def _cells(side: int) -> int:
@@ -67,11 +69,10 @@ def _octaves(side: int) -> list[int]:
     return [2**i for i in range(factor.bit_length() - 1) if factor % 2**i == 0]
 
 
-def _finer(images: jax.Array) -> list[jax.Array]:
-    """Moduli in the octaves that `reduced` takes away, as [B, cells, cells, 8 C] each.
+def _textures(images: jax.Array) -> list[jax.Array]:
+    """The octaves that `reduced` takes away, as [B, cells, cells, 8 C] each.
 
-    Without them a generator may do there as it likes, and leaves a grid. They are scaled
-    with the first order: orders of their own would say where texture is, not how much.
+    Without them a generator may do there as it likes, and leaves a grid.
     """
     side, factor = images.shape[1], reduction(images.shape[1])
     whole = side // factor * factor

@@ -207,25 +207,6 @@ def test_a_scanned_window_equals_an_unrolled_one(monkeypatch):
     assert losses.shape == (3,)
 
 
-@pytest.mark.parametrize('name', ['cnn', 'logistic_regression'])
-def test_a_first_step_moves_answers_on_large_images_no_further_than_on_small(name):
-    model = evaluation_models.make_models(settings(), 2)[name]
-
-    def moved(side):
-        colours = np.random.default_rng(0).integers(0, 256, (16, 1, 1, 3))
-        images = jnp.uint8(colours.repeat(side, axis=1).repeat(side, axis=2))
-        state = evaluate.init_state(model, 1, images.shape[1:], jax.random.key(0))
-        before = model.apply(state.variables, images / 255, False)
-        state, _ = evaluate.train_window(model, 1)(
-            state, images, jnp.arange(16) % 2, jnp.arange(16)[None], jax.random.key(1)
-        )
-        return jnp.mean(
-            jnp.abs(model.apply(state.variables, images / 255, False) - before)
-        )
-
-    assert moved(128) < 2 * moved(32)
-
-
 def test_accuracy_counts_the_last_partial_batch():
     model = evaluation_models.LogisticRegression(2)
     kernel = jnp.array([[-1.0, 1.0]])
