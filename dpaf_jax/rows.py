@@ -17,14 +17,8 @@ from dpaf_jax.layout import Layout, make_layout
 from dpaf_jax.networks import Networks, label_planes
 from dpaf_jax.wavelets import num_features, wavelet_features
 
-UNIT_TAPS = (
-    'count',
-    'pixels',
-    'contrast',
-    'fourier',
-    'wavelet',
-    'labeller',
-)  # norm <= 1
+# Of norm at most 1 each.
+UNIT_TAPS = ('count', 'pixels', 'contrast', 'fourier', 'wavelet', 'labeller')
 TAPS = (*UNIT_TAPS, 'conv1', 'conv2')
 FOURIER_COLUMNS, LABELLER_COLUMNS = 1024, 512
 # Length scale of the Fourier features per unit of sqrt(pixels): images of one class are
