@@ -37,7 +37,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import fft, optimize, special
+from scipy import fft, optimize, signal, special
 
 SLACK = 1e-6  # share of delta for Hoeffding, and again for what the window cuts
 ROUND_OFF = 4e-15  # of delta per step
@@ -315,16 +315,17 @@ def _mean_loss(query: SampledGaussian, add: bool, limit: float) -> float:
 
 def _read(losses: np.ndarray, mass: np.ndarray, delta: float) -> float:
     """Epsilon at which delta(epsilon) = delta; losses rise in equal steps."""
-    # From each loss on: probability, and probability weighted by exp(-(loss - first)).
+    # From each loss on: probability, and probability weighted by exp(that loss - its own).
+    # The second by recursion: exp(losses) leaves float64 beyond 709.
+    fade = math.exp(-(losses[-1] - losses[0]) / (len(losses) - 1))
     positive = losses > 0
     losses, mass = losses[positive], mass[positive]
     above = np.cumsum(mass[::-1])[::-1]
-    weighted = np.cumsum((mass * np.exp(-losses))[::-1])[::-1]
-    at_losses = above - np.exp(losses) * weighted  # delta(epsilon = each loss)
-    beyond = np.flatnonzero(at_losses > delta)
+    weighted = signal.lfilter([1.0], [1.0, -fade], mass[::-1])[::-1]
+    beyond = np.flatnonzero(above - weighted > delta)  # delta(epsilon = each loss)
     k = beyond[-1] + 1 if len(beyond) else 0  # epsilon is in (losses[k - 1], losses[k]]
     if above[k] <= delta:
         return float(losses[k])
-    if above[k] - weighted[k] <= delta and k == 0:
+    if above[k] - math.exp(-losses[k]) * weighted[k] <= delta and k == 0:
         return 0.0
-    return float(math.log((above[k] - delta) / weighted[k]))
+    return float(losses[k] + math.log((above[k] - delta) / weighted[k]))
