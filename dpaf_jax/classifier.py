@@ -23,7 +23,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.networks import Networks, label_planes, to_float
 from dpaf_jax.optimizers import make_optimizer
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
-from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.rows import sin_maps
 from dpaf_jax.units import Units
@@ -112,15 +112,15 @@ class Classifier:
         return self._loss_of_aggregate(params, aggregate, shares)
 
     def query(self, params: Params, units: Units) -> Params:
-        """The pre-noise sum over all devices, by every trained parameter.
+        """This device's pre-noise sum, by every trained parameter.
 
-        Sensitivity: `mechanism.l2_sensitivity`, see the module.
+        Sensitivity of the sum over devices: `mechanism.l2_sensitivity`, see the module.
         """
         trained, rest = self._split(params)
         units = units.without_padding()
         if self.published:
-            return parallel.total(self._published_query(params, units))
-        summed = clipped_gradient_sum(
+            return self._published_query(params, units)
+        return clipped_gradient_sum(
             lambda p, unit: self.unit_loss({**rest, **p}, unit),
             trained,
             units,
@@ -129,7 +129,6 @@ class Classifier:
             grid=self.mechanism.grid,
             keep_fraction=self.config.dpaf.keep_fraction,
         )
-        return parallel.total(summed)
 
     @property
     def _l2_clip_norm(self) -> float:
@@ -141,7 +140,7 @@ class Classifier:
     ) -> tuple[ClassifierState, dict[str, jax.Array]]:
         """One DP-SGD update; the divisor is public."""
         m = self.mechanism
-        noisy = add_gaussian(self.query(state.params, units), key_data, m.noise_std)
+        noisy = noisy_total(self.query(state.params, units), key_data, m.noise_std)
         divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
         gradient = jax.tree.map(lambda g: g / divisor, noisy)
         trained, rest = self._split(state.params)

@@ -22,7 +22,7 @@ from dpaf_jax.instance_norm import simplified_instance_norm
 from dpaf_jax.networks import label_planes, to_float
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.keys import public_key
-from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.rows import sin_maps
 from dpaf_jax.units import Units
 
@@ -80,10 +80,10 @@ def _raw_cotangents(
 def conv2_query(
     gan: Gan, state: GanState, units: Units, owner: jax.Array | None = None
 ) -> Params:
-    """The pre-noise sum over devices of clipped gradients by conv2*.
+    """This device's pre-noise sum of clipped gradients by conv2*.
 
-    Sensitivity: `plan['conv2'].l2_sensitivity`: C for singletons and cotangents, 2C
-    for groups.
+    Sensitivity of the sum over devices: `plan['conv2'].l2_sensitivity`, C for singletons and
+    cotangents, 2C for groups.
 
     Args:
         state: released values.
@@ -114,24 +114,22 @@ def conv2_query(
 
         batch = {'maps1': maps1, 'v': table[owner]}
         is_padding = flat.is_padding_example
-        summed = clipped_gradient_sum(
+        return clipped_gradient_sum(
             pull, state.params['conv2'], batch, is_padding, **common
         )
-        return parallel.total(summed)
     size = m.expected_batch_size / m.num_groups if grouped else 1.0
     shape = units.labels.shape
     batch = {
         'maps1': maps1.reshape(*shape, *maps1.shape[1:]),
         'weight': real.reshape(shape) / size,
     }
-    summed = clipped_gradient_sum(
+    return clipped_gradient_sum(
         lambda p, unit: _unit_loss(gan, p, state.params['head'], unit),
         state.params['conv2'],
         batch,
         jnp.all(units.is_padding_example, axis=1),
         **common,
     )
-    return parallel.total(summed)
 
 
 def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
@@ -178,8 +176,8 @@ def conv2_step(
     `units` and `owner` as for `conv2_query`.
     """
     m = gan.plan['conv2']
-    summed = conv2_query(gan, state, units, owner)
-    noisy = add_gaussian(summed, keys.conv2_noise, m.noise_std)
+    sums = conv2_query(gan, state, units, owner)
+    noisy = noisy_total(sums, keys.conv2_noise, m.noise_std)
     divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
     fake = _fake_gradient(gan, state, keys)
     gradient = jax.tree.map(lambda real, fake: real / divisor + fake, noisy, fake)

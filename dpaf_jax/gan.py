@@ -26,7 +26,6 @@ from dpaf_jax.optimizers import make_optimizer
 from dpaf_jax.privacy.aggregation import aggregate, dpagg
 from dpaf_jax.privacy.exact import ExactSum
 from dpaf_jax.privacy.keys import public_key
-from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.rows import RowLayout, features, init_fourier, init_labeller
 from dpaf_jax.samplers import LABELLER, LatentSampler, init_weights
@@ -304,21 +303,18 @@ class Gan:
         if not self.class_pure:
             labels = self.random_labels(key_label, len(labels))
         images, labels, is_padding = self.fakes(generator, key_z, labels)
-        sums = aggregate(
+        sums: Any = aggregate(
             self.image_rows(state.params, images, labels),
             self.table_index(labels),
             is_padding,
             self.num_aggregates,
             self.dpagg.l2_sensitivity,
         )
-        mean = parallel.total(sums) / number[:, None]
-        prob, expected = self.dpagg.sampling_prob, self.expected_counts
+        prob, expected = self.dpagg.sampling_prob, jnp.asarray(self.expected_counts)
         counts = jax.random.binomial(key_count, (expected / prob).round(), prob)
-        mean = mean * counts / expected
-        zeros = jnp.zeros_like(mean)
+        sums = sums * (counts / number[:, None])
         key_data = jax.random.key_data(key_noise)
-        noise = add_gaussian(zeros, key_data, self.dpagg.noise_std)
-        return mean + noise / expected
+        return dpagg(sums, key_data, self.dpagg.noise_std, expected)
 
     # --- discriminator ----------------------------------------------------------
 

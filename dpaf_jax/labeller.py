@@ -18,13 +18,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from dpaf_jax import parallel
 from dpaf_jax.config import Config
 from dpaf_jax.networks import to_float
 from dpaf_jax.optimizers import make_optimizer
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.exact import ExactSum
-from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sums import settled
 from dpaf_jax.samplers import LABELLER, init_weights
@@ -78,9 +77,9 @@ class Labeller:
         return rows[:, None, :, None]
 
     def query(self, params: Params, units: Units) -> ExactSum | jax.Array:
-        """The pre-noise sum of clipped gradients of the cross-entropy, over all devices.
+        """This device's pre-noise sum of clipped gradients of the cross-entropy.
 
-        Sensitivity: `mechanism.l2_sensitivity`, see the module.
+        Sensitivity of the sum over devices: `mechanism.l2_sensitivity`, see the module.
 
         Args:
             params: public or noised.
@@ -103,15 +102,15 @@ class Labeller:
         errors = jax.vmap(lambda error: clip_vector(error, bound))(settled(errors))
         errors = jnp.where(units.is_padding_example, 0.0, errors)
         if self.mechanism.grid is None:
-            return parallel.total(jnp.matmul(rows.T, errors, precision='highest'))
-        return parallel.total(self.mechanism.grid.outer_sum(rows, errors, bound))
+            return jnp.matmul(rows.T, errors, precision='highest')
+        return self.mechanism.grid.outer_sum(rows, errors, bound)
 
     def step(
         self, state: LabellerState, units: Units, key_data: jax.Array
     ) -> tuple[LabellerState, dict[str, Any]]:
         """One DP-SGD update; the divisor is public."""
         m = self.mechanism
-        noisy = add_gaussian(self.query(state.params, units), key_data, m.noise_std)
+        noisy = noisy_total(self.query(state.params, units), key_data, m.noise_std)
         gradient = {'weights': noisy / m.expected_batch_size}
         updates, optimizer = self._optimizer().update(
             gradient, state.optimizer, state.params

@@ -19,8 +19,6 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """Returns the optax transformation for a name that the config has checked.
 
-    It works on one flat vector: a few kernels instead of a few for each leaf.
-
     Args:
         name: 'adam', 'momentum' or 'sgd'.
         learning_rate: at the start.
@@ -29,7 +27,7 @@ def make_optimizer(
     rate: float | optax.Schedule = learning_rate
     if cosine_steps:
         rate = optax.cosine_decay_schedule(learning_rate, cosine_steps, FINAL_SHARE)
-    return optax.flatten(_MAKERS[name](rate))
+    return _MAKERS[name](rate)
 
 
 def moving_average(

@@ -1,8 +1,9 @@
 """The one file that knows about devices: pmap, the sum over devices, replicas.
 
 Private draws, fake batches and generator batches are dealt to the devices; every sum
-over examples crosses them once, by `total`, before any noise. All devices then hold
-the same parameters, which `unreplicate` checks.
+over examples crosses them once, by `total`, a private one together with its noise
+(`privacy.noise.noisy_total`). All devices then hold the same parameters, which
+`unreplicate` checks.
 
 The devices may belong to several processes (hosts.py), each of which runs the same code:
 `devices` are always those of the whole run, in one order. On the host an array with a device
@@ -72,6 +73,11 @@ def mine(devices: Sequence[jax.Device]) -> slice:
     """Where this process's devices stand among those of the run."""
     own = [i for i, d in enumerate(devices) if d.process_index == jax.process_index()]
     return slice(own[0], own[-1] + 1)
+
+
+def place() -> tuple[jax.Array, int]:
+    """Which device this is, and of how many, inside a `pmapped` function."""
+    return jax.lax.axis_index(AXIS), jax.lax.psum(1, AXIS)
 
 
 def total(tree: Any) -> Any:

@@ -18,13 +18,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from dpaf_jax import parallel
 from dpaf_jax.config import Config
 from dpaf_jax.networks import to_float
 from dpaf_jax.optimizers import make_optimizer, moving_average
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.keys import public_key
-from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.score_network import SIGMA_DATA, UNLABELLED, noise_levels
 from dpaf_jax.score_sampler import ScoreSampler, score_sampler
@@ -135,7 +134,7 @@ class ScoreMatching:
     ) -> tuple[ScoreState, dict[str, jax.Array]]:
         """One DP-SGD update from this device's sum; the divisor is public."""
         m = self.mechanism
-        noisy = add_gaussian(parallel.total(sums), key_data, m.noise_std)
+        noisy = noisy_total(sums, key_data, m.noise_std)
         gradient = jax.tree.map(lambda g: g / m.expected_batch_size, noisy)
         new = self.descend(state, gradient, m.steps)
         return new, {'noisy_gradient_norm': optax.tree.norm(gradient)}

@@ -39,7 +39,7 @@ def _query(method, number):
         own = method.adversaries.own(state)
         return method.query(own, units, jax.random.key(3, impl='rbg'))
 
-    return parallel.pmapped(query, jax.local_devices()[:number])
+    return tiny.over_devices(query, number)
 
 
 def summed(method, number, state, units):

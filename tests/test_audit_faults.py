@@ -23,9 +23,9 @@ from dpaf_jax.gan import Gan
 from dpaf_jax.methods import dpaf_audit
 from dpaf_jax.methods.dpaf_phases import GanPhase, _DiscriminatorPhase
 from dpaf_jax.networks import label_planes
-from dpaf_jax.privacy.aggregation import dpagg
+from dpaf_jax.privacy import noise
 from dpaf_jax.privacy.keys import RunKeys
-from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.noise import add_gaussian, noisy_total
 from dpaf_jax.privacy.plan import Mechanism
 
 SEED, REPETITIONS = 11, 1000
@@ -92,7 +92,7 @@ def test_no_clip():
 
 def test_a_gradient_through_the_unclipped_aggregate_of_the_batch():
     def query(self, params, units):
-        return parallel.total(self._published_query(params, units))
+        return self._published_query(params, units)
 
     fields = {'dpaf__classifier__private': 'conv1'}
     with mock.patch.object(Classifier, 'query', query):
@@ -135,9 +135,9 @@ def test_division_by_the_true_sizes_of_the_classes():
 @pytest.mark.parametrize('factor', [0.5, 0.98])
 def test_noise_of_another_level(factor):
     def wrong(sums, key, std):
-        return add_gaussian(sums, key, factor * std)
+        return noisy_total(sums, key, factor * std)
 
-    with mock.patch('dpaf_jax.privacy.aggregation.add_gaussian', wrong):
+    with mock.patch('dpaf_jax.privacy.aggregation.noisy_total', wrong):
         caught = mechanism_failures('dpagg')
     assert 'noise level' in caught
     assert ('epsilon (Gaussian)' in caught) == (factor == 0.5)
@@ -147,8 +147,8 @@ def test_noise_of_another_level(factor):
 def test_noise_on_each_device_before_the_sum():
     def wrong(sums, key_data, std, expected_count):
         key = jax.random.wrap_key_data(key_data)
-        own = jax.random.fold_in(key, jax.lax.axis_index(parallel.AXIS))
-        noisy = add_gaussian(sums, jax.random.key_data(own), std)
+        own = jax.random.key_data(jax.random.fold_in(key, parallel.place()[0]))
+        noisy = add_gaussian(sums, own, std)
         return parallel.total(noisy) / expected_count
 
     with mock.patch('dpaf_jax.gan.dpagg', wrong):
@@ -159,10 +159,24 @@ def test_noise_on_each_device_before_the_sum():
 def test_different_noise_on_each_device_after_the_sum():
     def wrong(sums, key_data, std, expected_count):
         key = jax.random.wrap_key_data(key_data)
-        own = jax.random.fold_in(key, jax.lax.axis_index(parallel.AXIS))
-        return dpagg(sums, jax.random.key_data(own), std, expected_count)
+        own = jax.random.key_data(jax.random.fold_in(key, parallel.place()[0]))
+        return add_gaussian(parallel.total(sums), own, std) / expected_count
 
     with mock.patch('dpaf_jax.gan.dpagg', wrong):
+        assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
+
+
+def test_a_device_that_leaves_out_its_share_of_the_noise():
+    share = noise._noise
+
+    def wrong(sums, key_data, noise_std, device=0, number=1):
+        made = share(sums, key_data, noise_std, device, number)
+        return jax.tree.map(lambda leaf: jnp.where(device == 0, 0, leaf), made)
+
+    with (
+        mock.patch('dpaf_jax.privacy.noise.BLOCK', 4),
+        mock.patch('dpaf_jax.privacy.noise._noise', wrong),
+    ):
         assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
 
 

@@ -181,8 +181,6 @@ def test_the_audit_passes_it_and_catches_faults():
     assert not audited((1, 8))
     with mock.patch('dpaf_jax.privacy.clipping.clip_factor', lambda *_: 1.0):
         assert 'sensitivity' in audited()
-    add = dp_gan.add_gaussian
-    with mock.patch.object(
-        dp_gan, 'add_gaussian', lambda s, k, std: add(s, k, std / 2)
-    ):
+    add = dp_gan.noisy_total
+    with mock.patch.object(dp_gan, 'noisy_total', lambda s, k, std: add(s, k, std / 2)):
         assert 'noise level' in audited()

@@ -404,9 +404,9 @@ def test_the_audit_passes_it_and_catches_faults():
     assert not audited((1, 8))
     with mock.patch('dpaf_jax.privacy.clipping.clip_factor', lambda *_: 1.0):
         assert 'sensitivity' in audited()
-    add = dpba_wgan.add_gaussian
+    add = dpba_wgan.noisy_total
     with mock.patch.object(
-        dpba_wgan, 'add_gaussian', lambda s, k, std: add(s, k, std / 2)
+        dpba_wgan, 'noisy_total', lambda s, k, std: add(s, k, std / 2)
     ):
         assert 'noise level' in audited()
 

@@ -17,7 +17,7 @@ from dpaf_jax import parallel, score_matching
 from dpaf_jax.errors import UserError
 from dpaf_jax.methods import dpgen, dpgen_audit
 from dpaf_jax.pipeline import Pipeline
-from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.randomised_response import keep_probability, sanitise
 from dpaf_jax.run import Interrupted, StopRequest
 from dpaf_jax.score_matching import make_score_matching
@@ -54,9 +54,7 @@ def deal(tree, number):
 def moves(matching, number):
     """How far leaving one image out moves the sum over `number` devices."""
     devices = jax.local_devices()[:number]
-    query = parallel.pmapped(
-        lambda p, shots: parallel.total(matching.query(p, shots)), devices
-    )
+    query = tiny.over_devices(matching.query, number)
     shots = jax.jit(matching.shots)(units(), np.arange(4, dtype=np.uint32))
     far = []
     for scale in (0.3, 3.0):
@@ -137,8 +135,8 @@ def test_the_audit_finds_nothing(quick_audit):
 def test_the_audit_finds_another_noise_level(quick_audit, factor, monkeypatch):
     monkeypatch.setattr(
         score_matching,
-        'add_gaussian',
-        lambda sums, key, std: add_gaussian(sums, key, factor * std),
+        'noisy_total',
+        lambda sums, key, std: noisy_total(sums, key, factor * std),
     )
     assert 'noise level' in audit_failures(make())
 

@@ -55,14 +55,11 @@ def case(name, devices, noise_multiplier, fields):
         gan = Gan(networks, make_row_layout(config), config, plan, devices)
         state, query = tiny.state(gan), functools.partial(conv2_query, gan)
         if name == 'dpagg':
-            state = state.params
-
-            def query(params, units):
-                return parallel.total(gan.query(params, units))
+            state, query = state.params, gan.query
 
     mechanism = plan[name]
     shape = (UNITS, MEMBERS if mechanism.num_groups > 1 else 1)
-    compiled = parallel.pmapped(query, jax.local_devices()[:devices])
+    compiled = tiny.over_devices(query, devices)
     return Case(compiled, state, shape, mechanism.l2_sensitivity, devices)
 
 

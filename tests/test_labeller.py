@@ -24,7 +24,7 @@ from dpaf_jax.pipeline import Pipeline
 from dpaf_jax.privacy.aggregation import aggregate
 from dpaf_jax.privacy.exact import Grid
 from dpaf_jax.privacy.keys import RunKeys
-from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.release import load_release
 from dpaf_jax.rows import features, make_row_layout
 from dpaf_jax.run import Run
@@ -41,7 +41,7 @@ def case(number, free=False):
     config = tiny.config(**ON, **CLIP)
     plan = tiny.plan(config)
     labeller = Labeller(config, sensitivity.unclipped(plan) if free else plan)
-    query = parallel.pmapped(labeller.query, jax.local_devices()[:number])
+    query = tiny.over_devices(labeller.query, number)
     scales = enumerate(sensitivity.SCALES)
     return query, [tiny.state(labeller, i, scale).params for i, scale in scales]
 
@@ -59,7 +59,7 @@ def test_features_computed_once_give_the_sum_that_images_give():
     params = tiny.state(labeller, 0, 1.0).params
     units = sensitivity.make_units(grouped=False)
     kept = np.asarray(jax.jit(labeller.features)(units.images[:, 0]))[:, None]
-    query = parallel.pmapped(labeller.query, jax.local_devices()[:1])
+    query = tiny.over_devices(labeller.query, 1)
     of_images = sensitivity.summed(query, 1, params, units)
     of_features = sensitivity.summed(query, 1, params, units._replace(images=kept))
     assert np.linalg.norm(of_images) > 0.02
@@ -126,9 +126,9 @@ def test_the_audit_finds_features_that_are_too_long(monkeypatch):
 
 def test_the_audit_finds_noise_that_is_too_small(monkeypatch):
     def wrong(sums, key, std):
-        return add_gaussian(sums, key, 0.5 * std)
+        return noisy_total(sums, key, 0.5 * std)
 
-    monkeypatch.setattr('dpaf_jax.labeller.add_gaussian', wrong)
+    monkeypatch.setattr('dpaf_jax.labeller.noisy_total', wrong)
     assert {'noise level', 'epsilon (Gaussian)'} <= faults.mechanism_failures(
         LABELLER, **ON
     )

@@ -14,7 +14,8 @@ from dpaf_jax.classifier import Classifier
 from dpaf_jax.conv2_update import conv2_step
 from dpaf_jax.gan import Gan, StepKeys
 from dpaf_jax.networks import make_networks
-from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.exact import ExactSum, Grid
+from dpaf_jax.privacy.noise import BLOCK, add_gaussian, noisy_total
 from dpaf_jax.rows import make_row_layout
 
 DOUBT = 1e-4  # chance that the right noise is refused; the keys are fixed, so it is not
@@ -81,19 +82,69 @@ def test_different_keys_give_uncorrelated_noise(other):
         assert correlation(first[name], second[name]) < 4 / np.sqrt(TREE[name].size)
 
 
-def test_every_device_adds_the_same_bits_once():
-    devices = jax.local_devices()
-    assert len(devices) == 8
-    fn = parallel.pmapped(
-        lambda x, key: add_gaussian(parallel.total(x), key, SIGMA), devices
+def exact_sums(devices, size=2000):
+    """For each device an exact sum of two leaves, of which the noise's blocks know nothing."""
+    coins = np.random.default_rng(0)
+    rows = coins.normal(size=(devices, 3, size)).astype(np.float32)
+    halves = {'a': rows[..., : size // 3], 'b': rows[..., size // 3 :]}
+    return jax.vmap(Grid(2.0**-10).sum)(halves)
+
+
+def released(sums, devices, release):
+    fn = parallel.pmapped(release, jax.local_devices()[:devices])
+    key = np.broadcast_to(tiny.keys().noise('conv1', 0), (devices, 2))
+    made = jax.tree.map(np.asarray, fn(sums, key))
+    for leaf in jax.tree.leaves(made):
+        assert all(np.array_equal(leaf[0], copy) for copy in leaf[1:])
+    return jax.tree.map(lambda leaf: leaf[0], made)
+
+
+@pytest.mark.parametrize('devices', [1, 2, 3, 8])
+@pytest.mark.parametrize('size', [10, BLOCK, 2000])
+def test_the_noise_of_a_sum_is_the_same_whoever_makes_it(devices, size):
+    sums = exact_sums(devices, size)
+    dealt = released(sums, devices, lambda s, key: noisy_total(s, key, SIGMA))
+    whole = jax.tree.map(lambda leaf: leaf.sum(axis=0), sums)
+    after = add_gaussian(whole, tiny.keys().noise('conv1', 0), SIGMA)
+    assert jax.tree.all(jax.tree.map(np.array_equal, dealt, after))
+
+
+@pytest.mark.parametrize('devices', [1, 8])
+def test_every_coordinate_of_a_sum_over_devices_is_noised_once(devices):
+    sums = ExactSum.of(np.zeros((devices, 20000), np.int32), 2.0**-10)
+    noisy = released(sums, devices, lambda s, key: noisy_total(s, key, SIGMA))
+    assert accepts(noisy, SIGMA)  # and not sqrt(8) times as much
+    for part in np.split(noisy, 100):
+        assert accepts(part, SIGMA)
+    plain = np.zeros((devices, 20000), np.float32)
+    noisy = released(plain, devices, lambda s, key: noisy_total(s, key, SIGMA))
+    assert accepts(noisy, SIGMA)
+
+
+def test_devices_make_no_more_noise_than_their_share():
+    def drawn(devices):
+        """So many random words are in the program of each device."""
+        query = ExactSum.of(np.zeros(16 * BLOCK, np.int32), 2.0**-10)
+        key = tiny.keys().noise('conv1', 0)
+        program = jax.make_jaxpr(
+            lambda s, key: noisy_total(s, key, SIGMA),
+            axis_env=[(parallel.AXIS, devices)],
+        )(query, key)
+        return max(
+            x.aval.size
+            for equation in program.eqns
+            if equation.primitive.name == 'random_bits'
+            for x in equation.outvars
+        )
+
+    assert drawn(1) == 8 * drawn(8)
+
+
+def test_zero_noise_leaves_the_sum_over_devices():
+    ones = np.ones((8, 5), np.float32)
+    assert np.array_equal(
+        released(ones, 8, lambda s, k: noisy_total(s, k, 0.0)), 8 * ones[0]
     )
-    key = tiny.keys().noise('conv1', 0)
-    zeros = np.zeros((8, 4000), np.float32)
-    noisy = np.asarray(fn(zeros, np.broadcast_to(key, (8, 2))))
-    assert all(np.array_equal(noisy[0], copy) for copy in noisy[1:])
-    assert accepts(noisy[0], SIGMA)  # and not sqrt(8) times as much
-    alone = parallel.pmapped(lambda x, key: add_gaussian(x, key, SIGMA), devices[:1])
-    np.testing.assert_allclose(alone(zeros[:1], key[None])[0], noisy[0], rtol=1e-6)
 
 
 # --- the noise that a step adds is the plan's -----------------------------------------

@@ -101,7 +101,7 @@ def classifier_case(number, *, free=False, **fields):
     classifier = Classifier(
         make_networks(config), config, unclipped(plan) if free else plan
     )
-    query = parallel.pmapped(classifier.query, jax.local_devices()[:number])
+    query = tiny.over_devices(classifier.query, number)
     states = [tiny.state(classifier, i, scale).params for i, scale in enumerate(SCALES)]
     return query, states, plan['conv1'].l2_sensitivity
 
@@ -181,13 +181,6 @@ def gan_case(number, *, free=False, **fields):
     return gan, states, plan
 
 
-def table_query(gan, number):
-    return parallel.pmapped(
-        lambda params, units: parallel.total(gan.query(params, units)),
-        jax.local_devices()[:number],
-    )
-
-
 @pytest.mark.parametrize('number', DEVICES)
 @pytest.mark.parametrize(
     ('taps', 'batches', 'injection'),
@@ -210,13 +203,19 @@ def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
     sensitivity = plan['dpagg'].l2_sensitivity
     assert sensitivity == (1.0 if ',' in taps else math.sqrt(3) * 2)
     params = [state.params for state in states]
-    check(table_query(gan, number), number, params, make_units(False), sensitivity)
+    check(
+        tiny.over_devices(gan.query, number),
+        number,
+        params,
+        make_units(False),
+        sensitivity,
+    )
 
 
 @pytest.mark.parametrize('number', DEVICES)
 def test_rows_that_are_not_finite_stay_out_of_the_table(number):
     gan, states, _ = gan_case(number)
-    units, query = make_units(False), table_query(gan, number)
+    units, query = make_units(False), tiny.over_devices(gan.query, number)
     params = jax.tree.map(lambda leaf: np.full_like(leaf, 3e38), states[0].params)
     assert not np.any(summed(query, number, params, units))
 
@@ -225,7 +224,7 @@ def test_dpagg_on_maps_without_sin_is_found_out(monkeypatch):
     monkeypatch.setattr('dpaf_jax.rows.simplified_instance_norm', lambda maps: maps)
     gan, states, plan = gan_case(1, free=True)
     params = [state.params for state in states]
-    far = moves(table_query(gan, 1), 1, params, make_units(False))
+    far = moves(tiny.over_devices(gan.query, 1), 1, params, make_units(False))
     assert far.max() > 2 * plan['dpagg'].l2_sensitivity
 
 
@@ -234,7 +233,11 @@ def test_the_clip_bounds_rows_even_where_sin_does_not(monkeypatch):
     gan, states, plan = gan_case(1)
     params = [state.params for state in states]
     check(
-        table_query(gan, 1), 1, params, make_units(False), plan['dpagg'].l2_sensitivity
+        tiny.over_devices(gan.query, 1),
+        1,
+        params,
+        make_units(False),
+        plan['dpagg'].l2_sensitivity,
     )
 
 
@@ -252,7 +255,7 @@ def test_draws_that_are_asked_together_are_the_tables_of_each():
     for draw in range(3):
         absent = units.is_padding_example | (owner != draw)[:, None]
         others = units._replace(is_padding_example=absent)
-        table = summed(table_query(gan, 1), 1, params, others)
+        table = summed(tiny.over_devices(gan.query, 1), 1, params, others)
         np.testing.assert_array_equal(tables[draw], table)
 
 
@@ -263,9 +266,7 @@ def conv2_case(number, *, free=False, **fields):
     gan, states, plan = gan_case(
         number, free=free, dpaf__conv2__l2_clip_norm=0.02, **fields
     )
-    query = parallel.pmapped(
-        functools.partial(conv2_query, gan), jax.local_devices()[:number]
-    )
+    query = tiny.over_devices(functools.partial(conv2_query, gan), number)
     return query, states, plan['conv2'].l2_sensitivity
 
 
@@ -300,9 +301,7 @@ def test_the_published_conv2_exceeds_the_sensitivity_it_claims():
     )
     units = make_units(False)
     owner = np.arange(len(units.labels)) // 4  # the two latest batches of DPAGG
-    query = parallel.pmapped(
-        functools.partial(conv2_query, gan, owner=owner), jax.local_devices()[:1]
-    )
+    query = tiny.over_devices(functools.partial(conv2_query, gan, owner=owner), 1)
     sensitivity = plan['conv2'].l2_sensitivity
     assert moves(query, 1, states, units).max() > 2 * sensitivity
 
@@ -340,12 +339,13 @@ def test_no_short_float_touches_a_query_and_sums_are_integers(name):
     query, state = {
         'conv1': (classifier.query, tiny.state(classifier).params),
         'conv2': (functools.partial(conv2_query, gan), states[0]),
-        'dpagg': (
-            lambda params, units: parallel.total(gan.query(params, units)),
-            states[0].params,
-        ),
+        'dpagg': (gan.query, states[0].params),
     }[name]
-    found = program(query, state, make_units(grouped))
+
+    def summed_over_devices(*args):
+        return parallel.total(query(*args))
+
+    found = program(summed_over_devices, state, make_units(grouped))
     assert types(found) <= ALLOWED
     summed = [e for e in found if e.primitive.name.startswith('psum')]
     assert summed and types(summed) == {'int32'}

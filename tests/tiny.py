@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -12,7 +12,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from configs import default
-from dpaf_jax import methods
+from dpaf_jax import methods, parallel
 from dpaf_jax.auditing import mechanisms
 from dpaf_jax.auditing.findings import run_checks
 from dpaf_jax.auditing.target import AuditTarget
@@ -230,6 +230,13 @@ def state(part: Any, seed: int = 0, scale: float = 1.0) -> Any:
         latest = coins.normal(size=shapes.latest.shape).astype(np.float32)
         made = made._replace(generator=generator, average=generator, latest=latest)
     return made
+
+
+def over_devices(query: Callable[..., Any], number: int) -> Callable[..., Any]:
+    """The sum over devices of what each has to say, compiled."""
+    return parallel.pmapped(
+        lambda *args: parallel.total(query(*args)), jax.local_devices()[:number]
+    )
 
 
 def vector(sums: Any) -> np.ndarray:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.adversarial_phase import AdversarialPhase, Method
 from dpaf_jax.auditing import canaries
@@ -71,8 +72,7 @@ def _step(method: Method, plan: PrivacyPlan, index: int) -> Step:
         public, std = jnp.zeros(4, jnp.uint32), jnp.float32(mechanism.noise_std)
         stepped, _ = method.discriminator_step(state, units, key, public, std)
         moment = optax.tree_utils.tree_get(stepped.discriminator_optimizer, 'mu')
-        gradient: jax.Array = moment / (1 - BETA1)
-        return gradient * mechanism.expected_batch_size
+        return ravel_pytree(moment)[0] / (1 - BETA1) * mechanism.expected_batch_size
 
     return step
 

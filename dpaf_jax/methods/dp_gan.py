@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dpaf_jax import parallel
 from dpaf_jax.adversarial import AdversarialState, Adversaries, Metrics, widths
 from dpaf_jax.adversarial_phase import AdversarialPhase
 from dpaf_jax.config import Config
@@ -31,7 +30,7 @@ from dpaf_jax.networks import Discriminator, to_float
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.keys import RunKeys, public_key
-from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.run import Run
@@ -141,10 +140,11 @@ class DpGan:
         return jnp.sum(optax.sigmoid_binary_cross_entropy(logits, targets))
 
     def query(self, state: AdversarialState, units: Units, key: jax.Array) -> Any:
-        """The pre-noise sum of clipped gradients over all devices.
+        """This device's pre-noise sum of clipped gradients.
 
-        Sensitivity: `l2_clip_norm`. A pair's gradient depends on its record, its own
-        latent draw (a public coin), and on parameters that noisy outputs have made.
+        Sensitivity of the sum over devices: `l2_clip_norm`. A pair's gradient depends on
+        its record, its own latent draw (a public coin), and on parameters that noisy
+        outputs have made.
 
         Args:
             state: gives both networks.
@@ -154,7 +154,7 @@ class DpGan:
         units = units.without_padding()
         labels = units.labels[:, 0]
         fakes = self.adversaries.paired_fakes(state.generator, labels, key)
-        summed = clipped_gradient_sum(
+        return clipped_gradient_sum(
             self.pair_loss,
             state.discriminator,
             Pair(to_float(units.images[:, 0]), fakes, labels),
@@ -162,7 +162,6 @@ class DpGan:
             l2_clip_norm=self.mechanism.l2_sensitivity,
             grid=self.mechanism.grid,
         )
-        return parallel.total(summed)
 
     def discriminator_step(
         self,
@@ -181,8 +180,8 @@ class DpGan:
             key: [4] uint32 of public coins.
             noise_std: the mechanism's.
         """
-        summed = self.query(state, units, public_key(key))
-        noisy = add_gaussian(summed, noise_key, noise_std)
+        sums = self.query(state, units, public_key(key))
+        noisy = noisy_total(sums, noise_key, noise_std)
         size = self.mechanism.expected_batch_size
         gradient = jax.tree.map(lambda g: g / size, noisy)
         return self.adversaries.update_discriminator(state, gradient)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 
 from dpaf_jax import parallel
 from dpaf_jax.auditing import canaries
@@ -156,8 +157,8 @@ def _divisor(m: Mechanism) -> float:
 
 def _first_trace(optimizer_state: Any) -> jax.Array:
     """Momentum's trace after one step from zero: the gradient, as one vector."""
-    trace: jax.Array = optax.tree_utils.tree_get(optimizer_state, 'trace')
-    return trace
+    trace = optax.tree_utils.tree_get(optimizer_state, 'trace')
+    return ravel_pytree(trace)[0]
 
 
 # --- coins ------------------------------------------------------------------------------

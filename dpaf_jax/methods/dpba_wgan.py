@@ -46,7 +46,7 @@ from dpaf_jax.networks import to_float
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.exact import Grid
 from dpaf_jax.privacy.keys import RunKeys, public_key
-from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
 from dpaf_jax.run import Run
@@ -204,10 +204,10 @@ class DpbaWgan:
         ) + unit.penalty * gradient_penalty(critic, params, unit.trio)
 
     def query(self, state: AdversarialState, units: Units, key: jax.Array) -> Any:
-        """The pre-noise sum of clipped gradients over all devices.
+        """This device's pre-noise sum of clipped gradients.
 
-        Sensitivity: `l2_clip_norm`. A unit's gradient depends on its record, its own
-        public coins, and on parameters that noisy outputs have made.
+        Sensitivity of the sum over devices: `l2_clip_norm`. A unit's gradient depends on
+        its record, its own public coins, and on parameters that noisy outputs have made.
 
         Args:
             state: gives both networks, of the label whose turn it is.
@@ -216,7 +216,7 @@ class DpbaWgan:
         """
         key_trio, key_weights = jax.random.split(key)
         trios = self.trios(state, units, key_trio)
-        summed = clipped_gradient_sum(
+        return clipped_gradient_sum(
             self.cost,
             state.discriminator,
             WeightedTrio(trios, *self.weights(len(trios.label), key_weights)),
@@ -224,7 +224,6 @@ class DpbaWgan:
             l2_clip_norm=self.plan.mechanisms[0].l2_sensitivity,
             grid=self.grid,
         )
-        return parallel.total(summed)
 
     def discriminator_step(
         self,
@@ -264,8 +263,8 @@ class DpbaWgan:
         if self.published:
             coins = public_key(key)
             return self.published_query(state, units, noise_key, coins, noise_std)
-        summed = self.query(state, units, public_key(key))
-        return add_gaussian(summed, noise_key, noise_std)
+        sums = self.query(state, units, public_key(key))
+        return noisy_total(sums, noise_key, noise_std)
 
     def published_query(
         self,

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.auditing import canaries
 from dpaf_jax.auditing.rehearsal import Notes, Step, quiet, releaser, wild_state
@@ -63,8 +64,8 @@ def _step(matching: ScoreMatching) -> Step:
     def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
         sums = matching.query(state.params, matching.shots(units, jnp.asarray(COINS)))
         stepped, _ = matching.update(state, sums, key)
-        released: jax.Array = optax.tree_utils.tree_get(stepped.optimizer, 'trace')
-        return released * matching.mechanism.expected_batch_size
+        released = optax.tree_utils.tree_get(stepped.optimizer, 'trace')
+        return ravel_pytree(released)[0] * matching.mechanism.expected_batch_size
 
     return step
 

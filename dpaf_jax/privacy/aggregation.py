@@ -9,10 +9,9 @@ Source: DPAF (conference version) section 3.2, equations 1 and 2.
 import jax
 import jax.numpy as jnp
 
-from dpaf_jax import parallel
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.exact import ExactSum, Grid
-from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.sums import settled
 
 
@@ -68,4 +67,4 @@ def dpagg(
         [num_aggregates, F] float32: safe to reuse without further cost; computing it
         again from private data with another key is another release.
     """
-    return add_gaussian(parallel.total(sums), key_data, noise_std) / expected_count
+    return noisy_total(sums, key_data, noise_std) / expected_count

@@ -25,9 +25,11 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from dpaf_jax import parallel
 from dpaf_jax.privacy.exact import ExactSum
 
 DRAWS = 4
+BLOCK = 2**8  # so many neighbouring coordinates draw from one key
 EXCESS = (
     2**-12
 )  # the standard deviation of private noise exceeds the plan's by this share
@@ -71,13 +73,38 @@ def gaussian_units(
     return jnp.sum(draws.astype(jnp.int32), axis=0)
 
 
-def add_gaussian(sums: Any, key_data: jax.Array, noise_std: float | jax.Array) -> Any:
-    """Adds independent Gaussian noise to every leaf of an already summed query.
+def noisy_total(sums: Any, key_data: jax.Array, noise_std: float | jax.Array) -> Any:
+    """Releases a query that is dealt to the devices: their sum, with noise, in one message.
 
-    Guarantee: if one record moves the whole tree by at most s in l2 norm and noise_std
-    is noise_multiplier * s, this is the Gaussian mechanism of that multiplier. Call it
-    after the sum over devices, with the same key on each: then every replica holds the
-    same noisy value, noised once. For an `ExactSum` it holds in exact arithmetic.
+    Each device makes the noise of its own blocks and adds it to its own part of the sum, so
+    the sum over devices has every coordinate's noise once. Only that sum is a release: the
+    parts stay with the run.
+
+    Guarantee: if one record moves the sum over devices by at most s in l2 norm and noise_std
+    is noise_multiplier * s, this is the Gaussian mechanism of that multiplier. For an
+    `ExactSum` it holds in exact arithmetic, and the result is that of `add_gaussian` after
+    the sum, bit for bit, on any number of devices.
+
+    Args:
+        sums: over this device's private examples; inside a `pmapped` function. An
+            `ExactSum`; or a tree of float32 where nothing is private.
+        key_data: [2] uint32 of this mechanism and step alone, the same on all devices.
+        noise_std: as for `add_gaussian`.
+
+    Returns:
+        The noisy tree of float32, the same on all devices.
+    """
+    if _no_noise(noise_std):
+        return parallel.total(sums)
+    noise = _noise(sums, key_data, noise_std, *parallel.place())
+    return _rounded(parallel.total(jax.tree.map(jnp.add, sums, noise)))
+
+
+def add_gaussian(sums: Any, key_data: jax.Array, noise_std: float | jax.Array) -> Any:
+    """Adds independent Gaussian noise to a query that every device has whole.
+
+    Guarantee: that of `noisy_total`. With the same sums and key on each device, every
+    replica holds the same noisy value, noised once.
 
     Args:
         sums: over private examples: an `ExactSum`; or a tree of float32 where nothing is
@@ -91,12 +118,43 @@ def add_gaussian(sums: Any, key_data: jax.Array, noise_std: float | jax.Array) -
     Returns:
         The noisy tree of float32; from an `ExactSum` rounded to float32 afterwards.
     """
-    if not isinstance(noise_std, jax.Array) and noise_std == 0:
+    if _no_noise(noise_std):
         return sums
+    noise = _noise(sums, key_data, noise_std)
+    return _rounded(jax.tree.map(jnp.add, sums, noise))
+
+
+def _no_noise(noise_std: float | jax.Array) -> bool:
+    return not isinstance(noise_std, jax.Array) and noise_std == 0
+
+
+def _noise(
+    sums: Any,
+    key_data: jax.Array,
+    noise_std: float | jax.Array,
+    device: int | jax.Array = 0,
+    num_devices: int = 1,
+) -> Any:
+    """This device's share of the noise, shaped like `sums`; others' blocks are 0."""
+    exact = isinstance(sums, ExactSum)
+    vector, unflatten = ravel_pytree(sums.high if exact else sums)
+    blocks = -(-vector.size // (BLOCK * num_devices))
     key = jax.random.wrap_key_data(key_data)
-    if isinstance(sums, ExactSum):
-        shape, unflatten = ravel_pytree(sums.high)
-        units = gaussian_units(key, shape.shape, noise_std / sums.spacing)
-        return (sums + ExactSum.of(unflatten(units), sums.spacing)).rounded()
-    vector, unflatten = ravel_pytree(sums)
-    return unflatten(vector + noise_std * gaussian(key, vector.shape))
+
+    def draw(block: jax.Array) -> jax.Array:
+        own = jax.random.fold_in(key, block)
+        if exact:
+            return gaussian_units(own, (BLOCK,), noise_std / sums.spacing)
+        return noise_std * gaussian(own, (BLOCK,))
+
+    noise = jax.vmap(draw)(device * blocks + jnp.arange(blocks)).ravel()
+    if num_devices > 1:
+        nothing = jnp.zeros(len(noise) * num_devices, noise.dtype)
+        start = (device * len(noise),)
+        noise = jax.lax.dynamic_update_slice(nothing, noise, start)
+    tree = unflatten(noise[: vector.size])
+    return ExactSum.of(tree, sums.spacing) if exact else tree
+
+
+def _rounded(sums: Any) -> Any:
+    return sums.rounded() if isinstance(sums, ExactSum) else sums

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 
 from dpaf_jax import parallel
 from dpaf_jax.privacy.exact import ExactSum, Grid
-from dpaf_jax.privacy.noise import add_gaussian
+from dpaf_jax.privacy.noise import add_gaussian, noisy_total
 
 
 class Ballot(NamedTuple):
@@ -99,9 +99,9 @@ def release(
         noise_std: sigma2.
         ratio: sigma1 over sigma2; infinity for no check: then no height is released.
     """
-    histogram = parallel.total(counted)
     if math.isinf(ratio):
-        return Ballot(add_gaussian(histogram, key_data, noise_std), None)
+        return Ballot(noisy_total(counted, key_data, noise_std), None)
+    histogram = parallel.total(counted)
     exact = histogram.rounded() if isinstance(histogram, ExactSum) else histogram
     winner = jnp.argmax(exact, axis=-1, keepdims=True)
     highest = jax.tree.map(
