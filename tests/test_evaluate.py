@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import linen as nn
 
@@ -164,6 +165,52 @@ def test_the_slowest_classifier_comes_first():
     assert list(models) == ['wide_resnet', 'cnn', 'logistic_regression']
     assert (models['wide_resnet'].depth, models['wide_resnet'].width) == (16, 2)
     assert 'wide_resnet' not in evaluation_models.make_models(settings(), 3)
+
+
+def share_of_units_alive(optimizer):
+    """Of the CNN's 64, behind 16 384 inputs, after ten steps on 16 large patches of colour."""
+    model, coins = evaluation_models.Cnn(2), np.random.default_rng(0)
+    patches = coins.uniform(0, 1, (32, 4, 4, 3)).astype(np.float32)
+    images = patches.repeat(16, axis=1).repeat(16, axis=2)
+    labels = coins.integers(0, 2, 32)
+    params = model.init(jax.random.key(0), images, False)
+    state = optimizer.init(params)
+
+    def loss(params):
+        logits = model.apply(params, images, False)
+        each = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+        return each.mean()
+
+    @jax.jit
+    def step(params, state):
+        updates, state = optimizer.update(jax.grad(loss)(params), state)
+        return optax.apply_updates(params, updates), state
+
+    for _ in range(10):
+        params, state = step(params, state)
+    _, seen = model.apply(params, images, False, capture_intermediates=True)
+    hidden = seen['intermediates']['Dense_0']['__call__'][0]
+    return np.mean(np.max(hidden, axis=0) > 0)
+
+
+def test_the_cnns_units_live_through_its_first_steps_on_large_images():
+    model = evaluation_models.Cnn(2)
+    assert share_of_units_alive(evaluation_models.make_optimizer(model, 785)) > 0.5
+    plain = optax.adam(evaluation_models.LEARNING_RATE)
+    assert share_of_units_alive(plain) < 0.25  # what the rise is for
+
+
+@pytest.mark.parametrize('steps', [1, 5, 2345])
+def test_the_rate_rises_over_a_tenth_of_the_steps(steps):
+    optimizer = evaluation_models.make_optimizer(evaluation_models.Cnn(2), steps)
+    params, moved = {'w': np.zeros(1)}, []
+    state = optimizer.init(params)
+    for _ in range(steps + 1):
+        updates, state = optimizer.update({'w': np.ones(1)}, state)
+        moved.append(-float(updates['w'][0]))
+    assert moved[0] == 0
+    assert moved[max(1, steps // 10)] == pytest.approx(1e-3, rel=0.01)
+    assert moved[-1] == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_max_pool_is_flaxs_and_so_is_its_gradient():

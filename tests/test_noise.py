@@ -1,12 +1,14 @@
 """Contracts of the Gaussian: its size, its law, its independence, its keys."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from jax.extend.random import threefry_2x32
 from scipy import stats
 
 from dpaf_jax import parallel
@@ -14,8 +16,9 @@ from dpaf_jax.classifier import Classifier
 from dpaf_jax.conv2_update import conv2_step
 from dpaf_jax.gan import Gan, StepKeys
 from dpaf_jax.networks import make_networks
+from dpaf_jax.privacy import noise
 from dpaf_jax.privacy.exact import ExactSum, Grid
-from dpaf_jax.privacy.noise import BLOCK, add_gaussian, noisy_total
+from dpaf_jax.privacy.noise import add_gaussian, noisy_total
 from dpaf_jax.rows import make_row_layout
 
 DOUBT = 1e-4  # chance that the right noise is refused; the keys are fixed, so it is not
@@ -83,7 +86,7 @@ def test_different_keys_give_uncorrelated_noise(other):
 
 
 def exact_sums(devices, size=2000):
-    """For each device an exact sum of two leaves, of which the noise's blocks know nothing."""
+    """For each device an exact sum of two leaves."""
     coins = np.random.default_rng(0)
     rows = coins.normal(size=(devices, 3, size)).astype(np.float32)
     halves = {'a': rows[..., : size // 3], 'b': rows[..., size // 3 :]}
@@ -100,7 +103,7 @@ def released(sums, devices, release):
 
 
 @pytest.mark.parametrize('devices', [1, 2, 3, 8])
-@pytest.mark.parametrize('size', [10, BLOCK, 2000])
+@pytest.mark.parametrize('size', [5, 2000])
 def test_the_noise_of_a_sum_is_the_same_whoever_makes_it(devices, size):
     sums = exact_sums(devices, size)
     dealt = released(sums, devices, lambda s, key: noisy_total(s, key, SIGMA))
@@ -123,21 +126,37 @@ def test_every_coordinate_of_a_sum_over_devices_is_noised_once(devices):
 
 def test_devices_make_no_more_noise_than_their_share():
     def drawn(devices):
-        """So many random words are in the program of each device."""
-        query = ExactSum.of(np.zeros(16 * BLOCK, np.int32), 2.0**-10)
+        """So many pairs of random words are in the program of each device."""
+        query = ExactSum.of(np.zeros(4096, np.int32), 2.0**-10)
         key = tiny.keys().noise('conv1', 0)
         program = jax.make_jaxpr(
             lambda s, key: noisy_total(s, key, SIGMA),
             axis_env=[(parallel.AXIS, devices)],
         )(query, key)
-        return max(
-            x.aval.size
-            for equation in program.eqns
-            if equation.primitive.name == 'random_bits'
-            for x in equation.outvars
-        )
+        text = str(program)
+        shapes = re.findall(r'u32\[(\d+)\] \S+:u32\[\d+\] = threefry2x32', text)
+        return max(map(int, shapes))
 
-    assert drawn(1) == 8 * drawn(8)
+    assert drawn(1) == 4096 * noise.DRAWS // 2
+    assert drawn(8) == drawn(1) // 8
+
+
+def test_no_two_words_of_a_key_have_one_counter(monkeypatch):
+    seen = []
+
+    def told(key_data, counters):
+        jax.debug.callback(lambda c: seen.append(np.asarray(c)), counters)
+        return threefry_2x32(key_data, counters)
+
+    monkeypatch.setattr(noise, 'threefry_2x32', told)
+    size, devices = 1001, 8
+    released(
+        exact_sums(devices, size), devices, lambda s, key: noisy_total(s, key, SIGMA)
+    )
+    assert len(seen) == devices
+    pairs = np.concatenate([c.reshape(2, -1) for c in seen], axis=1)
+    assert pairs.shape[1] == noise.DRAWS // 2 * 126 * devices  # 126 coordinates of each
+    assert len(np.unique(pairs, axis=1).T) == pairs.shape[1]
 
 
 def test_zero_noise_leaves_the_sum_over_devices():

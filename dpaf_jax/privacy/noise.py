@@ -23,60 +23,56 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.random import threefry_2x32
 from jax.flatten_util import ravel_pytree
 
 from dpaf_jax import parallel
 from dpaf_jax.privacy.exact import ExactSum
 
 DRAWS = 4
-BLOCK = 2**8  # so many neighbouring coordinates draw from one key
 EXCESS = (
     2**-12
 )  # the standard deviation of private noise exceeds the plan's by this share
 
 
-def _normals(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    bits = jax.random.bits(key, shape, jnp.uint32)
-    tail = ((bits >> 1).astype(jnp.float32) + 0.5) * 2**-32  # in (0, 1/2]
+def _words(key_data: jax.Array, coordinates: jax.Array) -> jax.Array:
+    """[DRAWS, n] random words of coordinates [n] uint32, by counters of their own."""
+    shape = (DRAWS // 2, len(coordinates))
+    high = jax.lax.broadcasted_iota(jnp.uint32, shape, 0)
+    counters = jnp.stack([high, jnp.broadcast_to(coordinates, shape)])
+    return threefry_2x32(key_data, counters).reshape(DRAWS, -1)
+
+
+def _normals(words: jax.Array) -> jax.Array:
+    tail = ((words >> 1).astype(jnp.float32) + 0.5) * 2**-32  # in (0, 1/2]
     magnitude = -jax.scipy.special.ndtri(tail)
-    return jnp.where(bits & 1, magnitude, -magnitude)
+    return jnp.where(words & 1, magnitude, -magnitude)
 
 
-def gaussian(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Standard normal noise with its tail.
-
-    Args:
-        key: a typed PRNG key.
-        shape: of the result.
-
-    Returns:
-        float32 array of independent standard normals, of reach 12.6.
-    """
-    return jnp.sum(_normals(key, (DRAWS, *shape)), axis=0) / math.sqrt(DRAWS)
+def gaussian(words: jax.Array) -> jax.Array:
+    """[n] float32 standard normals, of reach 12.6, from [DRAWS, n] random words."""
+    return jnp.sum(_normals(words), axis=0) / math.sqrt(DRAWS)
 
 
-def gaussian_units(
-    key: jax.Array, shape: tuple[int, ...], std_units: float | jax.Array
-) -> jax.Array:
+def gaussian_units(words: jax.Array, std_units: float | jax.Array) -> jax.Array:
     """Normal noise on the integers; see the module for its law.
 
     Args:
-        key: a typed PRNG key.
-        shape: of the result.
+        words: [DRAWS, n] uint32, random.
         std_units: standard deviation, at most 2^exact.NOISE_BITS.
 
     Returns:
-        int32 array.
+        [n] int32.
     """
     scale = jnp.float32(std_units / math.sqrt(DRAWS) * (1 + EXCESS))
-    draws = jnp.round(_normals(key, (DRAWS, *shape)) * scale)
+    draws = jnp.round(_normals(words) * scale)
     return jnp.sum(draws.astype(jnp.int32), axis=0)
 
 
 def noisy_total(sums: Any, key_data: jax.Array, noise_std: float | jax.Array) -> Any:
     """Releases a query that is dealt to the devices: their sum, with noise, in one message.
 
-    Each device makes the noise of its own blocks and adds it to its own part of the sum, so
+    Each device makes the noise of some coordinates and adds it to its own part of the sum, so
     the sum over devices has every coordinate's noise once. Only that sum is a release: the
     parts stay with the run.
 
@@ -135,23 +131,19 @@ def _noise(
     device: int | jax.Array = 0,
     num_devices: int = 1,
 ) -> Any:
-    """This device's share of the noise, shaped like `sums`; others' blocks are 0."""
+    """This device's share of the noise, shaped like `sums`; that of others is 0."""
     exact = isinstance(sums, ExactSum)
     vector, unflatten = ravel_pytree(sums.high if exact else sums)
-    blocks = -(-vector.size // (BLOCK * num_devices))
-    key = jax.random.wrap_key_data(key_data)
-
-    def draw(block: jax.Array) -> jax.Array:
-        own = jax.random.fold_in(key, block)
-        if exact:
-            return gaussian_units(own, (BLOCK,), noise_std / sums.spacing)
-        return noise_std * gaussian(own, (BLOCK,))
-
-    noise = jax.vmap(draw)(device * blocks + jnp.arange(blocks)).ravel()
+    share = -(-vector.size // num_devices)
+    start = jnp.uint32(device * share)
+    words = _words(key_data, start + jnp.arange(share, dtype=jnp.uint32))
+    if exact:
+        noise = gaussian_units(words, noise_std / sums.spacing)
+    else:
+        noise = noise_std * gaussian(words)
     if num_devices > 1:
-        nothing = jnp.zeros(len(noise) * num_devices, noise.dtype)
-        start = (device * len(noise),)
-        noise = jax.lax.dynamic_update_slice(nothing, noise, start)
+        nothing = jnp.zeros(share * num_devices, noise.dtype)
+        noise = jax.lax.dynamic_update_slice(nothing, noise, (start,))
     tree = unflatten(noise[: vector.size])
     return ExactSum.of(tree, sums.spacing) if exact else tree
 
