@@ -28,7 +28,7 @@ from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.noise import add_gaussian, noisy_total
 from dpaf_jax.privacy.plan import Mechanism
 
-SEED, REPETITIONS = 11, 1000
+SEED, REPETITIONS = 11, 2000
 PURE = {'dpaf__batches': 'class_pure', 'dpaf__batch_size': 2}
 
 
