@@ -127,7 +127,7 @@ def make_optimizer(model: nn.Module, steps: int) -> optax.GradientTransformation
 
     Inputs of the CNN's dense layer are positive, so that Adam's first steps move all
     weights of a unit one way: of 64 units behind the 16 384 inputs of an image of 64 x 64
-    half would die in the first step, nearly all within ten.
+    half would die in the first step, most within ten.
     """
     if isinstance(model, WideResNet):
         return optax.adam(optax.cosine_decay_schedule(LEARNING_RATE_RESNET, steps))

@@ -23,6 +23,7 @@ from dpaf_jax.generators import Generator
 from dpaf_jax.methods import dpaf_phases
 from dpaf_jax.methods.dpaf_phases import ClassifierPhase, GanPhase, TablePhase
 from dpaf_jax.networks import make_networks
+from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.sampling import poisson_draw
 from dpaf_jax.rows import make_row_layout
 from dpaf_jax.run import Run
@@ -174,6 +175,17 @@ def test_a_whitened_run_that_stops_within_a_part_goes_on_with_its_metric():
     placed = parallel.replicate(stopped, run.devices)
     placed, _, _ = TablePhase(run, gan, None).window(placed, 6)
     assert equal(parallel.unreplicate(placed), whole)
+
+
+def test_noise_that_differs_between_devices_is_noticed(monkeypatch):
+    def unlike(sums, key_data, noise_std):
+        key_data = key_data + jnp.uint32(parallel.place()[0] == 3)
+        return add_gaussian(parallel.total(sums), key_data, noise_std)
+
+    monkeypatch.setattr('dpaf_jax.privacy.aggregation.noisy_total', unlike)
+    run, _, phase, start = gan_phase(8, **MODES['one shot'])
+    with pytest.raises(RuntimeError, match='replicas differ'):
+        train(run, phase, start, windows=1)
 
 
 # --- step by step ---------------------------------------------------------------------
