@@ -196,6 +196,24 @@ def test_a_truncated_image(refused, tmp_path):
     assert 'class1/013.png' in text and 'Replace it' in text
 
 
+def test_all_damaged_images_are_named_at_once(refused, tmp_path):
+    source = tiny_runs.write_folder(tmp_path / 'images')
+    (tmp_path / 'images' / 'class0' / '002.png').write_bytes(b'')
+    path = tmp_path / 'images' / 'class1' / '013.png'
+    path.write_bytes(path.read_bytes()[:60])
+    text = refused(*flags(tiny_runs.one_shot(source)))
+    assert 'class0/002.png is not a picture, or is damaged; class1/013.png' in text
+    assert 'Replace each' in text and 'perhaps others' not in text
+
+
+def test_a_folder_of_damaged_images_is_not_listed_whole(refused, tmp_path):
+    source = tiny_runs.write_folder(tmp_path / 'images')
+    for path in (tmp_path / 'images').rglob('*.png'):
+        path.write_bytes(b'')
+    text = refused(*flags(tiny_runs.one_shot(source)))
+    assert text.count('.png is not a picture') == 10 and '; perhaps others.' in text
+
+
 def test_nan_in_an_npz(refused, tmp_path):
     images = np.zeros((24, 8, 8), np.float32)
     images[7, 1, 1] = np.nan

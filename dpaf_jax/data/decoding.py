@@ -17,6 +17,7 @@ from dpaf_jax.errors import UserError
 T = TypeVar('T')
 
 _LOOK_AHEAD = 64  # pictures in memory at once: bounds RAM, keeps the threads busy
+_MOST_NAMED = 10  # bad pictures in one message
 
 
 def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
@@ -30,21 +31,24 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
         [image_size, image_size, channels] uint8.
 
     Raises:
-        UserError: naming the first record that cannot be read or decoded, or whose
-            size differs where the source says that sizes must agree.
+        UserError: naming the record that cannot be read, or whose size differs where
+            the source says that sizes must agree; or, once all have been read, up to
+            ten that cannot be decoded, so that they can be mended in one go.
     """
     decode = functools.partial(
-        to_pixels, image_size=config.image_size, channels=config.channels
+        _attempt, image_size=config.image_size, channels=config.channels
     )
     results = _in_threads(decode, _read(source))
     first, first_size = -1, None
+    bad: list[str] = []
     for i in np.flatnonzero(source.is_present).tolist():
-        try:
-            pixels, size = next(results)
-        except BadPictureError as error:
-            remedy = 'Replace it with a whole 8-bit picture, or remove it'
-            problem = f'{source.record_id(i)} {error}'
-            raise UserError(source.where, problem, remedy) from error
+        result = next(results)
+        if isinstance(result, BadPictureError):
+            bad.append(f'{source.record_id(i)} {result}')
+            if len(bad) == _MOST_NAMED:
+                break
+            continue
+        pixels, size = result
         if first_size is None:
             first, first_size = i, size
         if source.same_size and size != first_size:
@@ -54,6 +58,18 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
             share = 100 * i // len(source.labels)
             logging.log_every_n_seconds(logging.INFO, 'Decoded %d %%', 30, share)
         yield pixels
+    if bad:
+        raise _bad_pictures(source, bad)
+
+
+def _attempt(
+    content: Content, image_size: int, channels: int
+) -> tuple[np.ndarray, tuple[int, int]] | BadPictureError:
+    # Returned, for a generator that raises has ended: the rest could not be looked at.
+    try:
+        return to_pixels(content, image_size, channels)
+    except BadPictureError as error:
+        return error
 
 
 def _read(source: Source) -> Iterator[Content]:
@@ -80,6 +96,13 @@ def _in_threads(fn: Callable[[Content], T], contents: Iterator[Content]) -> Iter
                 yield pending.popleft()()
         while pending:
             yield pending.popleft()()
+
+
+def _bad_pictures(source: Source, bad: list[str]) -> UserError:
+    others = ['perhaps others'] if len(bad) == _MOST_NAMED else []
+    it = 'it' if len(bad) == 1 else 'each'
+    remedy = f'Replace {it} with a whole 8-bit picture, or remove it'
+    return UserError(source.where, '; '.join(bad + others), remedy)
 
 
 def _mixed_sizes(
