@@ -53,11 +53,8 @@ def labelled(config: ConfigDict) -> ConfigDict:
     epsilon = min(config.privacy.epsilon, 10.0)
     labeller.learning_rate = 25.0 * epsilon**0.5
     labeller.l2_clip_norm = 0.5
-    labeller.epochs = (
-        200 * epsilon**0.2 / 15
-    )  # steps, on a fifteenth of the images each
-    records = config.data.num_examples
-    labeller.batch_size = max(records // 15, 64) if records else 1024
+    labeller.sampling_prob = 1 / 15
+    labeller.epochs = 200 * epsilon**0.2 * labeller.sampling_prob  # so many steps
     return config
 
 

@@ -13,6 +13,7 @@ class ClassifierConfig:
     unit: str = one_of('singleton', 'group')
     num_groups: int = at_least(1)
     batch_size: int = at_least(1)
+    sampling_prob: float = between(0.0, 1.0)
     epochs: float = above(0.0)
     l2_clip_norm: float = above(0.0)
     optimizer: str = one_of('adam', 'momentum', 'sgd')

@@ -39,7 +39,6 @@ def typed_config(source: str, number: int, epsilon: float) -> Any:
 
     config = recommended.get_config('mnist')
     config.data.source, config.data.num_examples = source, number
-    config.dpaf.classifier.batch_size = number // 15
     config.privacy.epsilon = epsilon
     return from_config_dict(config)
 

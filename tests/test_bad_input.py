@@ -103,6 +103,7 @@ def test_the_command_line(refused, args, message):
         ('privacy.guarantee', 'sure', "is 'sure'. Choose one of 'certified'"),
         ('dpaf.batch_size', '60001', 'asks for 60001 images a step of only 60000'),
         ('dpaf.classifier.batch_size', '70000', 'asks for 70000 images a step'),
+        ('dpaf.classifier.sampling_prob', '2', 'is 2.0. It must be at least 0.0 and at most'),
         ('dpaf.conv2.batch_size', '70000', 'asks for 70000 images a step'),
         ('networks.layers', 'C2C1', "is 'C2C1'. Write it like 'C2-C1-x'"),
         ('networks.layers', 'C0-C1-x', "is 'C0-C1-x'. conv1 and conv2 need a layer"),

@@ -1,6 +1,7 @@
 """The configs of the repository: each loads, plans, and trains on data of its shape."""
 
 import dataclasses
+import math
 import pathlib
 from typing import Any
 from unittest import mock
@@ -252,5 +253,8 @@ def test_what_is_recommended_depends_on_public_numbers_alone(
     if labels:  # less noise bears longer steps
         rate = 25 * min(epsilon, 10) ** 0.5
         assert typed.dpaf.classifier.learning_rate == pytest.approx(rate)
+        # Whether N was known when the config was made or not.
+        assert plan['labeller'].sampling_prob == pytest.approx(1 / 15)
+        assert plan['labeller'].steps == 8 * math.ceil(25 * min(epsilon, 10) ** 0.2)
     # The default for a name stays what it is there, but for the labeller.
     assert typed.dpaf.batches == 'class_pure'

@@ -93,7 +93,9 @@ def _phase1(config: Config, num_examples: int) -> Mechanism | None:
     if not _trains(config)[0]:
         return None
     grouped = c.unit == 'group' and not published
-    size = config.dpaf.batch_size if published else c.batch_size
+    size = float(config.dpaf.batch_size if published else c.batch_size)
+    if c.sampling_prob and not published:
+        size = c.sampling_prob * num_examples
     prob = size / num_examples
     return Mechanism(
         name=_phase1_name(config),
@@ -101,8 +103,8 @@ def _phase1(config: Config, num_examples: int) -> Mechanism | None:
         sampling_prob=prob,
         l2_sensitivity=_clip_bound(config, c.l2_clip_norm, grouped),
         steps=_whole_windows(c.epochs / prob, WINDOW),
-        expected_batch_size=float(size),
-        capacity=size,
+        expected_batch_size=size,
+        capacity=math.ceil(size),
         num_groups=c.num_groups if grouped else 1,
     )
 
@@ -169,9 +171,10 @@ def _check(config: Config, num_examples: int) -> None:
     make_row_layout(config)
     aggregates = k if dpaf.batches == 'class_pure' else 1
     trains_conv1, trains_conv2 = _trains(config)
+    counts = trains_conv1 and not dpaf.classifier.sampling_prob
     for field, size, used in (
         ('batch_size', dpaf.batch_size * aggregates, True),
-        ('classifier.batch_size', dpaf.classifier.batch_size, trains_conv1),
+        ('classifier.batch_size', dpaf.classifier.batch_size, counts),
         ('conv2.batch_size', dpaf.conv2.batch_size, trains_conv2),
     ):
         if used and size > num_examples:
