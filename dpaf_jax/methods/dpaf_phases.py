@@ -22,6 +22,7 @@ from dpaf_jax.feed import Feed, every_record, gather
 from dpaf_jax.gan import Gan, GanState, StepKeys
 from dpaf_jax.generator_update import generator_step
 from dpaf_jax.labeller import Labeller, LabellerState
+from dpaf_jax.optimizers import restarted
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import (
@@ -303,7 +304,7 @@ class TablePhase(_DiscriminatorPhase):
         self._release_fn = pmapped(gan.release, donate=(0,))
         self._window_fn = pmapped(self._window, donate=(0,))
         self._conv2_fn = pmapped(self._update_conv2, donate=(0,))
-        self._refer = pmapped(lambda s: s._replace(reference=s.average), donate=(0,))
+        self._begin = pmapped(self._begin_part, donate=(0,))
         self._whitening = Whitening(run, gan)
         self._part = 0  # of training, whose metric it is; the first has none
         self._metric: Factors | None = None
@@ -348,11 +349,17 @@ class TablePhase(_DiscriminatorPhase):
         parts = self._run.config.dpaf.generator.whitenings + 1
         part, into = divmod(step // self._length, -(-windows // parts))
         if part and not into:
-            state = self._refer(state)
+            state = self._begin(state)
         if part != self._part:
             logging.info('Measuring the spread of fakes, %d of %d', part, parts - 1)
             self._part, self._metric = part, self._whitening.metric(state, part)
         return state, self._metric
+
+    def _begin_part(self, state: GanState) -> GanState:
+        """What the next metric is measured by, and an optimiser that forgets the last."""
+        fresh = self._gan.optimizer('generator').init(state.generator)
+        optimizer = restarted(state.generator_optimizer, fresh)
+        return state._replace(reference=state.average, generator_optimizer=optimizer)
 
     def _tick_keys(self, step: int) -> StepKeys:
         """Keys of post-processing; DPAGG's and conv2*'s own are not among them."""
