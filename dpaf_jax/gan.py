@@ -118,10 +118,11 @@ class Gan:
         return self.dpagg.steps * self.turns
 
     @property
-    def generator_updates(self) -> int:
-        """Generator steps of the whole run."""
+    def updates_per_part(self) -> int:
+        """Generator steps with one metric, which have an optimiser of their own."""
         dpaf = self.config.dpaf
-        return self.releases // dpaf.n_critic * dpaf.generator_steps
+        updates = self.releases // dpaf.n_critic * dpaf.generator_steps
+        return -(-updates // (dpaf.generator.whitenings + 1))
 
     @property
     def expected_counts(self) -> np.ndarray:
@@ -182,7 +183,7 @@ class Gan:
         """The config's, for 'conv2', 'head' or 'generator'."""
         config = getattr(self.config.dpaf, part)
         cosine = part == 'generator' and config.schedule == 'cosine'
-        steps = self.generator_updates if cosine else 0
+        steps = self.updates_per_part if cosine else 0
         return make_optimizer(config.optimizer, config.learning_rate, steps)
 
     # --- DPAGG on real images ---------------------------------------------------

@@ -30,28 +30,6 @@ def make_optimizer(
     return _MAKERS[name](rate)
 
 
-def restarted(state: optax.OptState, fresh: optax.OptState) -> optax.OptState:
-    """An optimiser for another loss: what it has gathered is gone, its rate goes on.
-
-    Adam would take the first steps for a loss of steeper gradients sixteen times too long
-    (1 / sqrt(1 - b2), times what momentum has gathered): its moments are of the old ones.
-
-    Args:
-        state: of the optimiser.
-        fresh: as it was made.
-    """
-
-    def is_schedule(part: Any) -> bool:
-        return isinstance(part, optax.ScaleByScheduleState)
-
-    return jax.tree.map(
-        lambda old, new: old if is_schedule(old) else new,
-        state,
-        fresh,
-        is_leaf=is_schedule,
-    )
-
-
 def moving_average(
     average: Any, params: Any, steps: jax.Array | int, decay: float
 ) -> Any:

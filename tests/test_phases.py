@@ -165,13 +165,14 @@ def test_scanned_and_unrolled_windows_train_the_same_gan(mode):
     assert_close(trained(mode)[1], trained(mode, unrolls=False)[1])
 
 
-def test_a_whitened_part_has_an_optimiser_of_its_own_but_goes_on_with_its_schedule():
+def test_a_whitened_part_has_an_optimiser_and_a_schedule_of_its_own():
     fields = {**MODES['one shot, whitened'], 'dpaf__generator_steps': 8}
     fields['dpaf__generator__optimizer'] = 'adam'
     fields['dpaf__generator__schedule'] = 'cosine'
-    run, _, phase, start = gan_phase(**fields)
+    run, gan, phase, start = gan_phase(**fields)
     moments, schedule = train(run, phase, start).generator_optimizer
-    assert (moments.count, schedule.count) == (4, 8)  # the second part has four steps
+    assert (moments.count, schedule.count) == (4, 4)  # of eight steps in two parts
+    assert gan.updates_per_part == 4
 
 
 def test_a_whitened_run_that_stops_within_a_part_goes_on_with_its_metric():

@@ -22,7 +22,6 @@ from dpaf_jax.feed import Feed, every_record, gather
 from dpaf_jax.gan import Gan, GanState, StepKeys
 from dpaf_jax.generator_update import generator_step
 from dpaf_jax.labeller import Labeller, LabellerState
-from dpaf_jax.optimizers import restarted
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import (
@@ -356,9 +355,9 @@ class TablePhase(_DiscriminatorPhase):
         return state, self._metric
 
     def _begin_part(self, state: GanState) -> GanState:
-        """What the next metric is measured by, and an optimiser that forgets the last."""
-        fresh = self._gan.optimizer('generator').init(state.generator)
-        optimizer = restarted(state.generator_optimizer, fresh)
+        # The optimiser starts anew: with Adam's moments of a flatter loss, its first steps on
+        # a steeper one would be sixteen times too long (1 / sqrt(1 - b2), halved by b1).
+        optimizer = self._gan.optimizer('generator').init(state.generator)
         return state._replace(reference=state.average, generator_optimizer=optimizer)
 
     def _tick_keys(self, step: int) -> StepKeys:
