@@ -184,7 +184,10 @@ class Gan:
         config = getattr(self.config.dpaf, part)
         cosine = part == 'generator' and config.schedule == 'cosine'
         steps = self.updates_per_part if cosine else 0
-        return make_optimizer(config.optimizer, config.learning_rate, steps)
+        bounded = part == 'generator' and config.whitenings > 0
+        return make_optimizer(
+            config.optimizer, config.learning_rate, steps, bounded=bounded
+        )
 
     # --- DPAGG on real images ---------------------------------------------------
 

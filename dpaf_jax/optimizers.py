@@ -6,16 +6,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
-_MAKERS = {
-    'adam': lambda rate: optax.adam(rate, b1=0.5),  # DCGAN's momentum
-    'momentum': lambda rate: optax.sgd(rate, momentum=0.9),
-    'sgd': optax.sgd,
+_DIRECTIONS = {
+    'adam': lambda: optax.scale_by_adam(b1=0.5),  # DCGAN's momentum
+    'momentum': lambda: optax.trace(decay=0.9),
+    'sgd': optax.identity,
 }
 FINAL_SHARE = 0.02  # of the learning rate, at the end of a cosine schedule
 
 
 def make_optimizer(
-    name: str, learning_rate: float, cosine_steps: int = 0
+    name: str, learning_rate: float, cosine_steps: int = 0, *, bounded: bool = False
 ) -> optax.GradientTransformation:
     """Returns the optax transformation for a name that the config has checked.
 
@@ -23,11 +23,15 @@ def make_optimizer(
         name: 'adam', 'momentum' or 'sgd'.
         learning_rate: at the start.
         cosine_steps: steps over which it falls to almost nothing; 0: it stays.
+        bounded: no parameter moves by more than the learning rate, as in Adam's first step.
+            Later ones can be sixteen times as long where gradients grow at once.
     """
     rate: float | optax.Schedule = learning_rate
     if cosine_steps:
         rate = optax.cosine_decay_schedule(learning_rate, cosine_steps, FINAL_SHARE)
-    return _MAKERS[name](rate)
+    bounds = [optax.clip(1.0)] if bounded else []
+    scale = optax.scale_by_learning_rate(rate)
+    return optax.chain(_DIRECTIONS[name](), *bounds, scale)
 
 
 def moving_average(

@@ -170,7 +170,7 @@ def test_a_whitened_part_has_an_optimiser_and_a_schedule_of_its_own():
     fields['dpaf__generator__optimizer'] = 'adam'
     fields['dpaf__generator__schedule'] = 'cosine'
     run, gan, phase, start = gan_phase(**fields)
-    moments, schedule = train(run, phase, start).generator_optimizer
+    moments, _, schedule = train(run, phase, start).generator_optimizer
     assert (moments.count, schedule.count) == (4, 4)  # of eight steps in two parts
     assert gan.updates_per_part == 4
 

@@ -355,8 +355,7 @@ class TablePhase(_DiscriminatorPhase):
         return state, self._metric
 
     def _begin_part(self, state: GanState) -> GanState:
-        # The optimiser starts anew: with Adam's moments of a flatter loss, its first steps on
-        # a steeper one would be sixteen times too long (1 / sqrt(1 - b2), halved by b1).
+        # The optimiser starts anew: Adam's moments are those of another, flatter loss.
         optimizer = self._gan.optimizer('generator').init(state.generator)
         return state._replace(reference=state.average, generator_optimizer=optimizer)
 
