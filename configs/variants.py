@@ -54,7 +54,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
     labeller.learning_rate = 25.0 * epsilon**0.5
     labeller.l2_clip_norm = 0.5
     labeller.sampling_prob = 1 / 15
-    labeller.epochs = 200 * epsilon**0.2 * labeller.sampling_prob  # so many steps
+    labeller.epochs = 200 * epsilon**0.2 * labeller.sampling_prob  # of 15 steps each
     return config
 
 
