@@ -66,15 +66,20 @@ def test_features_computed_once_give_the_sum_that_images_give():
     assert np.allclose(of_features, of_images, atol=1e-4)
 
 
-def learnt(folder):
-    """Whether a phase kept features, and the weights that it has learnt."""
+def phase_in(folder):
+    """(run, phase) without noise."""
     config = tiny.config(**ON, privacy__epsilon=math.inf)
     images = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 1), np.uint8)
     data = canaries.dataset(config, images, np.arange(40, dtype=np.int32) % 3)
     plan = methods.get('dpaf').plan(config, 40)
     keys = RunKeys(bytes(32), '00' * 32)
     run = Run(folder, config, plan, data, keys, jax.local_devices()[:1])
-    phase = LabellerPhase(run, Labeller(config, plan))
+    return run, LabellerPhase(run, Labeller(config, plan))
+
+
+def learnt(folder):
+    """Whether a phase kept features, and the weights that it has learnt."""
+    run, phase = phase_in(folder)
     weights = np.asarray(run.train(phase).params['weights'])
     return phase._feed.data['images'].dtype == FEATURE, weights
 
@@ -87,6 +92,17 @@ def test_a_phase_computes_features_once_where_they_fit(monkeypatch, tmp_path):
     assert kept and not kept_too
     assert np.linalg.norm(weights) > 1e-3
     assert np.allclose(weights, of_images, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize('unrolls, expected', [(True, 1), (False, 8)])
+def test_an_unrolled_call_holds_the_features_of_one_step(
+    unrolls, expected, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(Run, 'unrolls', property(lambda self: unrolls))
+    run, phase = phase_in(tmp_path)
+    state = parallel.replicate(phase.init(), run.devices)
+    _, step, _ = phase.window(state, 0)
+    assert step == expected
 
 
 def test_without_its_clip_it_would_move_further():

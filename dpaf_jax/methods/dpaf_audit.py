@@ -197,8 +197,9 @@ class _TracedClassifier(ClassifierPhase):
         self._notes, self._compiled = notes, self._note
 
     def go(self) -> None:
-        for step in range(0, WINDOWS * 8, 8):
-            self.window(None, step)
+        step = 0
+        for _ in range(WINDOWS):
+            _, step, _ = self.window(None, step)
 
     def _note(self, state: Any, _: Any, draws: Any, keys: np.ndarray) -> Any:
         for t, key in enumerate(keys[0]):

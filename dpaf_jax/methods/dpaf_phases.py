@@ -54,12 +54,12 @@ def _draw(run: Run, mechanism: Mechanism, step: int, eligible: Any = None) -> Dr
 
 
 class ClassifierPhase:
-    """Phase 1: `WINDOW` DP-SGD steps a call."""
+    """Phase 1: at most `WINDOW` DP-SGD steps a call."""
 
     name = 'classifier'
 
     def __init__(self, run: Run, classifier: Classifier | Labeller):
-        self._run, self._classifier = run, classifier
+        self._run, self._classifier, self._length = run, classifier, WINDOW
         self._mechanism = classifier.mechanism
         self.total_steps = self._mechanism.steps
         self.images_per_step = self._mechanism.expected_batch_size
@@ -80,14 +80,14 @@ class ClassifierPhase:
         return None
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
-        run, steps = self._run, range(step, step + WINDOW)
+        run, steps = self._run, range(step, step + self._length)
         drawn = [_draw(run, self._mechanism, t) for t in steps]
         draws = self._feed.deal(fitted(drawn, self._mechanism))
         keys = np.stack([run.keys.noise(self._mechanism.name, t) for t in steps])
         state, metrics = self._compiled(
             state, self._feed.data, draws, run.on_every_device(keys)
         )
-        return state, step + WINDOW, metrics
+        return state, step + self._length, metrics
 
     def _window(self, state: Any, data: Any, draws: Any, keys: Any) -> Any:
         def body(state: Any, xs: Any) -> Any:
@@ -99,6 +99,12 @@ class ClassifierPhase:
 
 class LabellerPhase(ClassifierPhase):
     """Phase 1 with a labeller: the features that it reads are computed once."""
+
+    def __init__(self, run: Run, labeller: Labeller):
+        super().__init__(run, labeller)
+        if run.unrolls:
+            # XLA would first gather the features of all steps, gigabytes on 50 000 images.
+            self._length = 1
 
     @functools.cached_property
     def _feed(self) -> Feed:
