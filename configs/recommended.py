@@ -7,8 +7,7 @@ python -m dpaf_jax.main --config=configs/recommended.py:folder:/path/to/images,3
         --workdir=runs/mine --config.data.num_classes=4 --config.data.num_examples=12000 \
         --config.data.image_size=32 --config.data.channels=3
 
-Images of 64 x 64 want one more halving: --config.networks.layers=C2-C1-x. Photographs that are
-to be looked at gain by --config.dpaf.taps=count,contrast,fourier,wavelet,labeller.
+Images of 64 x 64 want one more halving: --config.networks.layers=C2-C1-x.
 
 Give epsilon there: settings follow it. DPAF's one-shot table and a labeller
 (docs/algorithm.md), or the table alone where records and epsilon are too few for a labeller.

@@ -38,7 +38,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
     """
     config.privacy.budgets = '75%,rest,25%'
     dpaf = config.dpaf
-    dpaf.taps = 'count,fourier,wavelet,labeller'
+    dpaf.taps = 'count,contrast,fourier,wavelet,labeller'
     config.networks.generator = 'styled'
     dpaf.generator.learning_rate = 4e-3
     dpaf.generator_steps = 2000
