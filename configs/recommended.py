@@ -12,10 +12,9 @@ Images of 64 x 64 want one more halving: --config.networks.layers=C2-C1-x.
 Give epsilon there: settings follow it. DPAF's one-shot table and a labeller
 (docs/algorithm.md), or the table alone where records and epsilon are too few for a labeller.
 
-Accuracy of a small CNN, two CPU cores shared with other work, 2026-11-22. Certified epsilon
-10, 3 runs: MNIST 0.982 ± 0.001, Fashion-MNIST 0.867 ± 0.002 (0.979 and 0.863 by one run each
-since the generator's steps are bounded). Epsilon 1, 3 runs: 0.970 ± 0.002
-and 0.848 ± 0.005. The first 10 000 faces of CelebA at 32 x 32, epsilon 10, 3 runs: by gender
+Accuracy of a small CNN, two CPU cores shared with other work, 3 runs each, 2026-11-23.
+Certified epsilon 10: MNIST 0.982 ± 0.001, Fashion-MNIST 0.863 ± 0.003. Epsilon 1:
+0.970 ± 0.001 and 0.847 ± 0.003. The first 10 000 faces of CelebA at 32 x 32, epsilon 10, 3 runs: by gender
 0.831 ± 0.004, by hair colour 0.745 ± 0.021. CIFAR-10, one run each: 0.472 at epsilon 1,
 0.514 at epsilon 10, 27 minutes and 12 GB of memory. A run takes 12 to 21 minutes of one core,
 evaluation included, CelebA 34 and 44 (docs/results.md).
