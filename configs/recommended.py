@@ -14,10 +14,10 @@ Give epsilon there: settings follow it. DPAF's one-shot table and a labeller
 
 Accuracy of a small CNN, two CPU cores shared with other work, 3 runs each, 2026-11-23.
 Certified epsilon 10: MNIST 0.982 ± 0.001, Fashion-MNIST 0.863 ± 0.003. Epsilon 1:
-0.970 ± 0.001 and 0.847 ± 0.003. The first 10 000 faces of CelebA at 32 x 32, epsilon 10, 3 runs: by gender
-0.831 ± 0.004, by hair colour 0.745 ± 0.021. CIFAR-10, one run each: 0.472 at epsilon 1,
-0.514 at epsilon 10, 27 minutes and 12 GB of memory. A run takes 12 to 21 minutes of one core,
-evaluation included, CelebA 34 and 44 (docs/results.md).
+0.970 ± 0.001 and 0.847 ± 0.003. A run takes 10 to 17 minutes of one core, evaluation
+included. The first 10 000 faces of CelebA at 32 x 32, epsilon 10: by gender 0.831 ± 0.004, by
+hair colour 0.745 ± 0.021. CIFAR-10, one run each: 0.472 at epsilon 1, 0.514 at epsilon 10
+(docs/results.md).
 """
 
 from ml_collections import ConfigDict
