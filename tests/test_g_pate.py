@@ -1,8 +1,6 @@
-"""G-PATE: a record has one teacher, a teacher one vote; every query charged; the student."""
+"""G-PATE: every query charged, disjoint parts, teachers that learn, a student that follows."""
 
-import dataclasses
 import functools
-import json
 import math
 import tempfile
 from unittest import mock
@@ -13,24 +11,18 @@ import numpy as np
 import pytest
 import tiny
 
-from dpaf_jax import data_dependent, parallel
-from dpaf_jax.auditing import canaries
+from dpaf_jax import parallel
 from dpaf_jax.errors import UserError
 from dpaf_jax.methods import g_pate, g_pate_audit
 from dpaf_jax.methods.g_pate import GPate, GPatePhase
-from dpaf_jax.parallel import Split
 from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.independent import gaussian_epsilon
-from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.run import Run
 from dpaf_jax.teachers import Parts, Teachers
 from dpaf_jax.units import Units
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
-
-DEVICES = [1, 8]
-STEPS = 4
 
 
 def settings(**fields):
@@ -129,135 +121,6 @@ def test_every_record_of_a_part_has_its_turn():
         np.add.at(seen, draw.indices[~draw.is_padding_example], 1)
     assert seen.min() == seen.max() == 2
     assert parts.batch(3, 99).indices.shape == (4, 10)
-
-
-# --- one record, one teacher, one vote ------------------------------------------------
-
-
-@functools.cache
-def compiled(gan, number):
-    def fakes(generator, key):
-        return gan.fakes(generator, public_key(key))
-
-    def counted(votes):
-        made = parallel.total(voting.count(votes, gan.config.g_pate.bins, gan.grid))
-        return made.rounded()
-
-    devices = jax.local_devices()[:number]
-    functions = fakes, gan.query, counted, gan.release, gan.learn
-    return [parallel.pmapped(fn, devices) for fn in functions]
-
-
-def histories(gan, number, datasets, parts_of=Parts.of):
-    """The same public run on several data sets: what their teachers were and voted.
-
-    All students learn from the ballots of the first: a guarantee must hold for whatever
-    was released before.
-
-    Returns:
-        For each data set, by step: (teachers on the host, histograms [m, k, B]).
-    """
-    g, devices, keys = gan.config.g_pate, jax.local_devices()[:number], tiny.keys()
-    make_fakes, query, counted, release, learn = compiled(gan, number)
-    start = jax.device_get(gan.init(jax.random.key(3)))
-    state = parallel.replicate(start, devices)
-    teachers = [state.teachers.tree for _ in datasets]
-    made = [[] for _ in datasets]
-    for step in range(STEPS):
-        key = np.broadcast_to(keys.public('step', step), (number, 4))
-        fakes, votes = make_fakes(state.generator, key), []
-        for i, data in enumerate(datasets):
-            draw = parts_of(data.index, 40, g.teachers).batch(step, g.batch_size)
-            images, labels = data.images[draw.indices], data.labels[draw.indices]
-            units = Units(images, labels, draw.is_padding_example)
-            dealt = Units(*(parallel.deal(x, number, 0, 0) for x in units))
-            teachers[i], vote = query(teachers[i], dealt, fakes)
-            votes.append(vote)
-            host = parallel.unreplicate(Split(teachers[i])).tree
-            made[i].append((host, parallel.unreplicate(counted(vote))))
-        noise = np.broadcast_to(keys.noise('votes', step), (number, 2))
-        state, _ = learn(state, fakes, release(votes[0], noise))
-    return made
-
-
-def neighbours(gone):
-    """A data set and the same with one record empty; the record is a wild one."""
-    config = settings()
-    whole = tiny.dataset(config)
-    images = whole.images.copy()
-    images[gone] = canaries.extremes(config.data, 1)[0]
-    whole = dataclasses.replace(whole, images=images)
-    rest = dataclasses.replace(
-        whole,
-        images=np.delete(whole.images, gone, axis=0),
-        labels=np.delete(whole.labels, gone),
-        index=np.delete(whole.index, gone),
-    )
-    return whole, rest
-
-
-def others_moved(one, two, teacher):
-    """Whether any other teacher's state differs in a single bit."""
-    same = jax.tree.map(
-        lambda a, b: np.array_equal(
-            np.delete(a, teacher, axis=0), np.delete(b, teacher, axis=0)
-        ),
-        one,
-        two,
-    )
-    return not all(jax.tree.leaves(same))
-
-
-def far(one, two):
-    """Per query, how far histograms are apart in l2, and their highest bins."""
-    bins = np.linalg.norm(one - two, axis=-1)
-    return bins.max(), np.abs(one.max(axis=-1) - two.max(axis=-1)).max()
-
-
-@pytest.mark.parametrize('number', DEVICES)
-@pytest.mark.parametrize('rate', [1e-3, 30.0])
-def test_a_record_moves_its_own_teacher_alone_and_one_vote_at_every_step(number, rate):
-    # At the second rate teachers run wild, and remember it.
-    gan, gone = gan_of(g_pate__teacher_learning_rate=rate), 21
-    one, two = histories(gan, number, neighbours(gone))
-    mine, differed = gone % 8, False
-    for (a, votes_a), (b, votes_b) in zip(one, two, strict=True):
-        assert not others_moved(a, b, mine)
-        bins, highest = far(votes_a, votes_b)
-        assert bins <= math.sqrt(2) + 1e-6 and highest <= 1 + 1e-6
-        differed = differed or bins > 0
-    moved = [
-        not np.array_equal(x[mine], y[mine])
-        for x, y in zip(*(jax.tree.leaves(h[-1][0]) for h in (one, two)), strict=True)
-    ]
-    assert any(moved) and (differed or rate < 1)
-
-
-def test_a_teacher_that_votes_nonsense_moves_no_more():
-    vote, gone = Teachers.vote, 21
-
-    def wild(self, params, *args):
-        """Votes for the last bins, and NaN, once it has learnt from a steep record."""
-        votes = vote(self, params, *args)
-        size = sum(jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(params))
-        return jnp.where(size * 1e6 % 2 < 1, votes, 3 - votes)
-
-    gan = gan_of(1.1)
-    with mock.patch.object(Teachers, 'vote', wild):
-        one, two = histories(gan, 1, neighbours(gone))
-    for (a, votes_a), (b, votes_b) in zip(one, two, strict=True):
-        assert not others_moved(a, b, gone % 8)
-        assert far(votes_a, votes_b)[0] <= math.sqrt(2) + 1e-6
-
-
-def test_parts_by_place_in_the_file_are_found_out():
-    def by_place(index, records, teachers):
-        return Parts.of(np.arange(len(index)), records, teachers)
-
-    gan = gan_of(1.2, g_pate__teacher_learning_rate=30.0)
-    one, two = histories(gan, 1, neighbours(21), by_place)
-    assert others_moved(one[-1][0], two[-1][0], 21 % 8)
-    assert max(far(a, b)[0] for (_, a), (_, b) in zip(one, two, strict=True)) > 1.5
 
 
 # --- training -------------------------------------------------------------------------
@@ -382,62 +245,6 @@ def test_the_student_cannot_show_what_smooth_directions_do_not_see():
 def test_a_cell_too_large_for_the_layers_is_refused_by_the_plan():
     with pytest.raises(UserError, match=r'config\.networks\.layers'):
         g_pate.plan(settings(g_pate__cell=4), 40)
-
-
-def watched(tmp_path, start=0, stop=4):
-    """(config, metrics of all windows, rows) of a phase whose teachers are watched."""
-    config = settings(g_pate__agreement=True)
-    run = tiny.run(tmp_path, config)
-    phase = GPatePhase(run, GPate(config, run.plan))
-    state, step, seen = parallel.replicate(phase.init(), run.devices), start, {}
-    while step < stop:
-        state, step, metrics = phase.window(state, step)
-        seen |= metrics
-    path = tmp_path / 'nonprivate' / 'agreement' / 'history.jsonl'
-    return run, seen, [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_agreement_goes_to_the_nonprivate_folder_alone(tmp_path):
-    run, metrics, rows = watched(tmp_path)
-    assert set(metrics) == {'queries_passed', 'student_gradient_norm'}
-    assert [path.name for path in tmp_path.iterdir()] == ['nonprivate']
-    assert [row['step'] for row in rows] == [1, 2, 3, 4]
-    for row in rows:
-        assert 1 >= row['nonprivate_first'] >= 0.25
-        assert row['nonprivate_first'] + row['nonprivate_second'] <= 1 + 1e-6
-        assert 'NOT PRIVATE' in row['note'] and 'no guarantee' in row['note']
-    # Every query is asked and charged: at most the data-independent bound of all steps.
-    spent = [row['nonprivate_epsilon_data_dependent'] for row in rows]
-    assert spent == sorted(spent)
-    queries = run.plan['votes'].steps
-    most = queries / run.plan['votes'].noise_multiplier ** 2 / 2
-    assert 0 < rows[-1]['nonprivate_renyi'][0] <= 2 * most
-
-
-def test_a_resumed_run_counts_no_step_twice(tmp_path):
-    _, _, whole = watched(tmp_path / 'whole')
-    watched(tmp_path / 'other', stop=3)
-    _, _, rows = watched(tmp_path / 'other', start=2)
-    # The state is another one than it would be, but steps and sums go on from the row.
-    assert [row['step'] for row in rows] == [1, 2, 3, 4]
-    assert rows[:2] == whole[:2]
-    sums = [row['nonprivate_renyi'][0] for row in rows]
-    assert sums == sorted(sums)
-    assert sums[3] - sums[1] == pytest.approx(
-        whole[3]['nonprivate_renyi'][0] - whole[1]['nonprivate_renyi'][0], rel=0.5
-    )
-
-
-def test_nobody_asks_and_nothing_is_counted(tmp_path):
-    config = settings()
-    run = tiny.run(tmp_path, config)
-    phase = GPatePhase(run, GPate(config, run.plan))
-    with mock.patch.object(data_dependent, 'renyi_of_queries') as counted:
-        state = parallel.replicate(phase.init(), run.devices)
-        _, _, metrics = phase.window(state, 0)
-    counted.assert_not_called()
-    assert set(metrics) == {'queries_passed', 'student_gradient_norm'}
-    assert not list(tmp_path.iterdir())
 
 
 # --- memory ---------------------------------------------------------------------------
