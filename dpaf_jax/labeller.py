@@ -35,6 +35,25 @@ Params = dict[str, jax.Array]
 FEATURE = jnp.bfloat16
 
 
+# At as many records x epsilon 200 steps of 15 are best; from ten times as many on, nothing
+# is gained by more. Long they are because features have norm 1: gradients are small.
+REFERENCE, MOST = 60_000, 10.0
+
+
+def steps_and_rate(config: Config, num_examples: int) -> tuple[float, float]:
+    """How many steps the labeller takes, and their learning rate, by N x epsilon.
+
+    A step's noise is to its gradient as 1 to N x epsilon: less noise bears more steps, and
+    longer ones. Compared on MNIST and Fashion-MNIST (docs/research.md, hypothesis 11).
+
+    Args:
+        config: `privacy.epsilon` is of the whole run.
+        num_examples: N, public.
+    """
+    share = min(num_examples * config.privacy.epsilon / REFERENCE, MOST)
+    return 200 * share**0.2, 15 * share**0.7
+
+
 class LabellerState(NamedTuple):
     """{'weights': [F, K]} and the optimiser's state: functions of noisy sums."""
 
@@ -62,7 +81,9 @@ class Labeller:
 
     def _optimizer(self) -> optax.GradientTransformation:
         config = self.config.dpaf.classifier
-        return make_optimizer(config.optimizer, config.learning_rate)
+        rate = config.learning_rate
+        rate = rate or steps_and_rate(self.config, self.plan.num_examples)[1]
+        return make_optimizer(config.optimizer, rate)
 
     def features(self, images: jax.Array) -> jax.Array:
         """What a step reads of images: a function of each alone, without parameters.

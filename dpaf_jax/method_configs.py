@@ -14,10 +14,10 @@ class ClassifierConfig:
     num_groups: int = at_least(1)
     batch_size: int = at_least(1)
     sampling_prob: float = between(0.0, 1.0)
-    epochs: float = above(0.0)
+    epochs: float = at_least(0.0)
     l2_clip_norm: float = above(0.0)
     optimizer: str = one_of('adam', 'momentum', 'sgd')
-    learning_rate: float = above(0.0)
+    learning_rate: float = at_least(0.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

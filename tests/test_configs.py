@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from dpaf_jax import methods
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.data import read_manifest
+from dpaf_jax.labeller import steps_and_rate
 from dpaf_jax.layout import make_layout
 from dpaf_jax.pipeline import Pipeline
 from dpaf_jax.privacy import accounting
@@ -250,11 +251,11 @@ def test_what_is_recommended_depends_on_public_numbers_alone(
     assert [m.name for m in plan.mechanisms] == ['labeller'] * labels + ['dpagg']
     assert typed.dpaf.generator.whitenings == int(labels and epsilon >= 3)
     assert ('wavelet' in typed.dpaf.taps) == labels
-    if labels:  # less noise bears longer steps
-        rate = 25 * min(epsilon, 10) ** 0.5
-        assert typed.dpaf.classifier.learning_rate == pytest.approx(rate)
-        # Whether N was known when the config was made or not.
+    if (
+        labels
+    ):  # less noise bears more and longer steps, whether N was known before or not
+        steps, _ = steps_and_rate(typed, plan.num_examples)
+        assert plan['labeller'].steps == 8 * math.ceil(steps / 8)
         assert plan['labeller'].sampling_prob == pytest.approx(1 / 15)
-        assert plan['labeller'].steps == 8 * math.ceil(25 * min(epsilon, 10) ** 0.2)
     # The default for a name stays what it is there, but for the labeller.
     assert typed.dpaf.batches == 'class_pure'

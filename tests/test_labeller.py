@@ -17,7 +17,7 @@ from dpaf_jax.attacks.target import open_target
 from dpaf_jax.auditing import canaries
 from dpaf_jax.errors import UserError
 from dpaf_jax.gan import Gan
-from dpaf_jax.labeller import FEATURE, Labeller
+from dpaf_jax.labeller import FEATURE, Labeller, steps_and_rate
 from dpaf_jax.methods.dpaf_phases import LabellerPhase
 from dpaf_jax.networks import make_networks, to_float
 from dpaf_jax.pipeline import Pipeline
@@ -92,6 +92,43 @@ def test_a_phase_computes_features_once_where_they_fit(monkeypatch, tmp_path):
     assert kept and not kept_too
     assert np.linalg.norm(weights) > 1e-3
     assert np.allclose(weights, of_images, rtol=1e-3, atol=1e-6)
+
+
+def test_more_records_and_more_epsilon_bear_more_and_longer_steps():
+    def of(number, epsilon):
+        return steps_and_rate(tiny.config(privacy__epsilon=epsilon), number)
+
+    assert of(60_000, 1.0) == (200, 15)
+    assert of(6_000, 10.0) == pytest.approx(of(60_000, 1.0))  # the noise's share is one
+    assert all(
+        few < many for few, many in zip(of(8000, 1.0), of(8000, 3.0), strict=True)
+    )
+    assert of(10**6, 10.0) == of(40, math.inf)  # by then nothing is gained by more
+
+
+def test_a_rate_and_epochs_of_zero_are_those_of_the_rule():
+    rule = {'dpaf__classifier__epochs': 0.0, 'dpaf__classifier__learning_rate': 0.0}
+    config = tiny.config(**ON | rule)
+    plan = methods.get('dpaf').plan(config, 40)
+    steps, rate = steps_and_rate(config, 40)
+    assert 0 <= plan[LABELLER].steps - steps < 8
+
+    def moved(rate):
+        fields = ON | {'dpaf__classifier__learning_rate': rate}
+        labeller = Labeller(tiny.config(**fields), plan)
+        state = labeller.init(jax.random.key(0))
+        gradient = jax.tree.map(jnp.ones_like, state.params)
+        return labeller._optimizer().update(gradient, state.optimizer)[0]['weights']
+
+    np.testing.assert_allclose(moved(0.0), moved(rate))
+    assert np.all(moved(0.0) < 0)
+
+
+@pytest.mark.parametrize('field', ['epochs', 'learning_rate'])
+def test_a_rule_that_others_do_not_have_is_refused(field):
+    config = tiny.config(**{f'dpaf__classifier__{field}': 0.0})
+    with pytest.raises(UserError, match=rf'classifier\.{field}: is 0, .* labeller'):
+        methods.get('dpaf').plan(config, 40)
 
 
 @pytest.mark.parametrize('unrolls, expected', [(True, 1), (False, 8)])

@@ -8,7 +8,7 @@ from dpaf_jax.classifier import Classifier
 from dpaf_jax.config import LABELLER_NEEDS, Config
 from dpaf_jax.errors import UserError
 from dpaf_jax.gan import Gan
-from dpaf_jax.labeller import Labeller
+from dpaf_jax.labeller import Labeller, steps_and_rate
 from dpaf_jax.methods.dpaf_phases import (
     WINDOW,
     ClassifierPhase,
@@ -97,12 +97,13 @@ def _phase1(config: Config, num_examples: int) -> Mechanism | None:
     if c.sampling_prob and not published:
         size = c.sampling_prob * num_examples
     prob = size / num_examples
+    steps = c.epochs / prob or steps_and_rate(config, num_examples)[0]
     return Mechanism(
         name=_phase1_name(config),
         kind=f'sum of clipped gradients, one per {c.unit if grouped else "singleton"}',
         sampling_prob=prob,
         l2_sensitivity=_clip_bound(config, c.l2_clip_norm, grouped),
-        steps=_whole_windows(c.epochs / prob, WINDOW),
+        steps=_whole_windows(steps, WINDOW),
         expected_batch_size=size,
         capacity=math.ceil(size),
         num_groups=c.num_groups if grouped else 1,
@@ -199,6 +200,14 @@ def _check(config: Config, num_examples: int) -> None:
         )
     if dpaf.classifier.private == LABELLER:
         _warn_about_few(num_examples * config.privacy.epsilon)
+    elif trains_conv1:
+        for field in ('epochs', 'learning_rate'):
+            if not getattr(dpaf.classifier, field):
+                raise UserError(
+                    f'config.dpaf.classifier.{field}',
+                    'is 0, for which only a labeller has a rule',
+                    "Set it above 0, or private to 'labeller'",
+                )
     _check_groups(
         'classifier', dpaf.classifier.unit == 'group', dpaf.classifier.num_groups
     )
