@@ -34,9 +34,8 @@ Params = dict[str, jax.Array]
 # Products take eight bits of a feature (`Grid.outer_sum`): so many does this keep.
 FEATURE = jnp.bfloat16
 
-
-# At as many records x epsilon 200 steps of 15 are best; from ten times as many on, nothing
-# is gained by more. Long they are because features have norm 1: gradients are small.
+# At as many records x epsilon 200 steps of 15 are best; nothing was compared above ten times
+# as many. Long they are because features have norm 1: gradients are small.
 REFERENCE, MOST = 60_000, 10.0
 
 
@@ -44,7 +43,8 @@ def steps_and_rate(config: Config, num_examples: int) -> tuple[float, float]:
     """How many steps the labeller takes, and their learning rate, by N x epsilon.
 
     A step's noise is to its gradient as 1 to N x epsilon: less noise bears more steps, and
-    longer ones. Compared on MNIST and Fashion-MNIST (docs/research.md, hypothesis 11).
+    longer ones. Compared on MNIST and Fashion-MNIST, with optimizer = 'momentum'
+    (docs/research.md, hypothesis 11).
 
     Args:
         config: `privacy.epsilon` is of the whole run.

@@ -251,9 +251,7 @@ def test_what_is_recommended_depends_on_public_numbers_alone(
     assert [m.name for m in plan.mechanisms] == ['labeller'] * labels + ['dpagg']
     assert typed.dpaf.generator.whitenings == int(labels and epsilon >= 3)
     assert ('wavelet' in typed.dpaf.taps) == labels
-    if (
-        labels
-    ):  # less noise bears more and longer steps, whether N was known before or not
+    if labels:  # whether N was known when the config was made or not
         steps, _ = steps_and_rate(typed, plan.num_examples)
         assert plan['labeller'].steps == 8 * math.ceil(steps / 8)
         assert plan['labeller'].sampling_prob == pytest.approx(1 / 15)

@@ -103,7 +103,7 @@ def test_more_records_and_more_epsilon_bear_more_and_longer_steps():
     assert all(
         few < many for few, many in zip(of(8000, 1.0), of(8000, 3.0), strict=True)
     )
-    assert of(10**6, 10.0) == of(40, math.inf)  # by then nothing is gained by more
+    assert of(10**6, 10.0) == of(40, math.inf)  # nothing was compared above
 
 
 def test_a_rate_and_epochs_of_zero_are_those_of_the_rule():
