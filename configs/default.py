@@ -66,7 +66,7 @@ def get_config() -> ConfigDict:
     classifier.num_groups = 8  # unit = group: groups per step
     classifier.batch_size = 192  # expected
     classifier.sampling_prob = 0.0  # above 0: batch_size is this share of N
-    classifier.epochs = 2.0  # 0: a labeller's, by N x epsilon (so learning_rate)
+    classifier.epochs = 2.0  # 0: a labeller's, by N and epsilon (so learning_rate)
     classifier.l2_clip_norm = 1.0
     classifier.optimizer = 'adam'  # adam | momentum | sgd
     classifier.learning_rate = 1e-3

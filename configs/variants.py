@@ -50,7 +50,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
     labeller.optimizer = 'momentum'
     labeller.l2_clip_norm = 0.5
     labeller.sampling_prob = 1 / 15
-    labeller.epochs = labeller.learning_rate = 0.0  # by N x epsilon
+    labeller.epochs = labeller.learning_rate = 0.0  # by N and epsilon
     return config
 
 

@@ -37,21 +37,25 @@ FEATURE = jnp.bfloat16
 # At as many records x epsilon 200 steps of 15 are best; nothing was compared above ten times
 # as many. Long they are because features have norm 1: gradients are small.
 REFERENCE, MOST = 60_000, 10.0
+# Where records are few and epsilon is large, it is the records that mislead: a rate of
+# at most one for so many.
+RECORDS_PER_RATE = 600
 
 
 def steps_and_rate(config: Config, num_examples: int) -> tuple[float, float]:
-    """How many steps the labeller takes, and their learning rate, by N x epsilon.
+    """How many steps the labeller takes, and their learning rate, by N and N x epsilon.
 
     A step's noise is to its gradient as 1 to N x epsilon: less noise bears more steps, and
-    longer ones. Compared on MNIST and Fashion-MNIST, with optimizer = 'momentum'
-    (docs/research.md, hypothesis 11).
+    longer ones, up to what so few records can teach. Compared on MNIST and Fashion-MNIST,
+    with optimizer = 'momentum' (docs/research.md, hypothesis 11).
 
     Args:
         config: `privacy.epsilon` is of the whole run.
         num_examples: N, public.
     """
     share = min(num_examples * config.privacy.epsilon / REFERENCE, MOST)
-    return 200 * share**0.2, 15 * share**0.7
+    rate = min(15 * share**0.7, num_examples / RECORDS_PER_RATE)
+    return 200 * share**0.2, rate
 
 
 class LabellerState(NamedTuple):

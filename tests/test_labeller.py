@@ -99,11 +99,13 @@ def test_more_records_and_more_epsilon_bear_more_and_longer_steps():
         return steps_and_rate(tiny.config(privacy__epsilon=epsilon), number)
 
     assert of(60_000, 1.0) == (200, 15)
-    assert of(6_000, 10.0) == pytest.approx(of(60_000, 1.0))  # the noise's share is one
+    assert of(12_000, 5.0) == pytest.approx(of(60_000, 1.0))  # the noise's share is one
     assert all(
         few < many for few, many in zip(of(8000, 1.0), of(8000, 3.0), strict=True)
     )
-    assert of(10**6, 10.0) == of(40, math.inf)  # nothing was compared above
+    assert of(10**6, 10.0) == of(10**6, math.inf)  # nothing was compared above
+    assert of(1500, 10.0)[1] == of(1500, math.inf)[1] == 2.5  # so few teach no more
+    assert of(1500, 1.0)[1] < 2.5
 
 
 def test_a_rate_and_epochs_of_zero_are_those_of_the_rule():
