@@ -1,7 +1,9 @@
 """What must be set before JAX is imported, and where real data are."""
 
+import functools
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -49,3 +51,29 @@ def quick_compilation() -> Iterator[None]:
 
     with tiny.quick_compilation():
         yield
+
+
+@pytest.fixture(scope='session')
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A release of a kind (`tiny_releases.SETTINGS`), written once."""
+    import tiny_releases
+
+    @functools.cache
+    def of(kind: str) -> Path:
+        return tiny_releases.write(kind, tmp_path_factory.mktemp('made') / 'release')
+
+    return of
+
+
+@pytest.fixture
+def known_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan is rebuilt once a config and N; only tests of the command do more."""
+    import tiny_releases
+
+    monkeypatch.setattr('dpaf_jax.methods.dpaf.plan', tiny_releases.plan_once)
+
+
+@pytest.fixture
+def copied(tmp_path: Path, made: Callable[[str], Path], known_plan: None) -> Path:
+    """A certified release to damage."""
+    return Path(shutil.copytree(made('one shot'), tmp_path / 'release'))

@@ -1,0 +1,58 @@
+"""Releases with untrained generators, for tests of what a release may contain."""
+
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+
+import jax
+import tiny
+import tiny_runs
+
+from dpaf_jax import verify as command
+from dpaf_jax.methods import dpaf
+from dpaf_jax.pipeline import FIXED_ENTROPY
+from dpaf_jax.release import write_release
+from dpaf_jax.samplers import make_sampler
+from dpaf_jax.verification import verify
+
+SETTINGS = {
+    'mixed': {'privacy__epsilon': 0.1, 'privacy__budgets': '30%,rest,30%'},
+    'one shot': {'privacy__epsilon': 1.0, **tiny.ONE_SHOT},
+    'no noise': {'privacy__epsilon': math.inf},
+    'as published': {'privacy__guarantee': 'as_published', 'privacy__epsilon': 100.0},
+    'fixed entropy': {'privacy__epsilon': 1.0, **tiny.ONE_SHOT},
+}
+CERTIFIED = ('mixed', 'one shot')
+NUMBER = tiny.NUM_EXAMPLES
+plan_once = functools.cache(dpaf.plan)
+
+
+def write(kind: str, folder: pathlib.Path) -> pathlib.Path:
+    """A release with an untrained generator; its plan is the real one."""
+    config = tiny.config(**SETTINGS[kind])
+    plan = plan_once(config, NUMBER)
+    if kind == 'fixed entropy':
+        plan = dataclasses.replace(plan, guarantee=FIXED_ENTROPY)
+    params = jax.jit(make_sampler(config).init)(jax.random.key(0))
+    write_release(folder, config, plan, params)
+    return folder
+
+
+def call(folder, *more):
+    return tiny_runs.call(command.run, 'dpaf_jax.verify', f'--release={folder}', *more)
+
+
+def failed(folder) -> set[str]:
+    return {check.name for check in verify(folder).checks if check.passed is False}
+
+
+def privacy_of(folder) -> dict:
+    return json.loads((folder / 'privacy.json').read_text())
+
+
+def rewrite(path, change, **options):
+    fields = json.loads(path.read_text())
+    change(fields)
+    path.write_text(json.dumps(fields, **options))
