@@ -87,6 +87,9 @@ def get_config() -> ConfigDict:
     generator.loss_single = 1.0  # weight: adversarial, on single fakes (canonical)
     generator.loss_aggregate = 0.0  # weight: adversarial on (noisy) aggregates
     generator.loss_match = 0.0  # weight: unbiased distance to the class aggregates
+    # Weight: total variation of fakes, times the length of the noise in the aggregates, as
+    # long as loss_match is plain. Without it few records bring images of mere noise.
+    generator.loss_smooth = 0.0
     # How often, at equal distances, loss_match is whitened: measured from then on in units of
     # the fakes' own spread. 0: plain throughout; class-pure batches of all images alone.
     generator.whitenings = 0

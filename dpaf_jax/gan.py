@@ -10,6 +10,7 @@ get the noise law of the real ones, from another key.
 """
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -130,6 +131,12 @@ class Gan:
         m, n = self.dpagg, self.plan.num_examples
         shares = self.config.data.prior if self.class_pure else (1.0,)
         return np.array([[m.sampling_prob * n * s] for s in shares], np.float32)
+
+    @property
+    def noise_length(self) -> float:
+        """Of a released mean row, in units of its bound; the mean over aggregates. Public."""
+        each = self.dpagg.noise_std / self.expected_counts / self.rows.bound
+        return math.sqrt(self.rows.size) * float(np.mean(each))
 
     @property
     def num_fakes(self) -> np.ndarray:

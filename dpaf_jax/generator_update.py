@@ -1,9 +1,10 @@
 """The generator's losses and its update: post-processing of released values.
 
-Three losses, and any sum of them: `single`, adversarial on single fakes by the
+Four losses, and any sum of them: `single`, adversarial on single fakes by the
 discriminator without aggregation (canonical, Algorithm 1, lines 15-17); `aggregate`,
 adversarial on noisy aggregates; `match`, the unbiased squared distance to the released
-aggregates.
+aggregates; beside it `smooth`, the fakes' total variation, against fakes that match the
+aggregates' noise by being noise.
 """
 
 import jax
@@ -44,7 +45,7 @@ def generator_step(
             logits = gan.logits(state.params['head'], fake)
             parts['loss_aggregate'] = losses.binary_cross_entropy(logits, True)
         if weights.loss_match:
-            parts['loss_match'] = _match_loss(gan, state, generator, key, metric)
+            parts |= _match_losses(gan, state, generator, key, metric)
         weighted = [getattr(weights, name) * value for name, value in parts.items()]
         return jnp.sum(jnp.stack(weighted)), parts
 
@@ -80,10 +81,15 @@ def _single_loss(
     return parallel.total(jnp.sum(jnp.where(is_padding, 0.0, each))) / number
 
 
-def _match_loss(
+def _match_losses(
     gan: Gan, state: GanState, generator: Params, key: jax.Array, metric: Factors | None
-) -> jax.Array:
-    """Squared distance of fake and released class aggregates, without bias."""
+) -> Metrics:
+    """Squared distance of fake and released class aggregates, without bias; smoothness.
+
+    A released mean lies off all means of images, by its noise. A share p of fakes that are
+    noise themselves comes nearer to it in proportion to p and to the noise's length, so what
+    speaks against them has that length too.
+    """
     each = max(2, gan.config.dpaf.generator.batch_size // gan.num_aggregates)
     owner = jnp.repeat(jnp.arange(gan.num_aggregates), each)
     key_z, key_label = jax.random.split(key)
@@ -93,7 +99,26 @@ def _match_loss(
     images, labels, is_padding = gan.fakes(generator, key_z, labels)
     rows = gan.image_rows(state.params, images, labels)
     if metric is not None:
-        return _whitened_distance(gan, state, rows, is_padding, each, metric)
+        # In these units the noise has another length.
+        distance = _whitened_distance(gan, state, rows, is_padding, each, metric)
+        return {'loss_match': distance}
+    parts = {'loss_match': _plain_distance(gan, state, rows, labels, is_padding, each)}
+    if gan.config.dpaf.generator.loss_smooth:
+        varied = losses.total_variation((images + 1) / 2)
+        varied = parallel.total(jnp.sum(jnp.where(is_padding, 0.0, varied)))
+        parts['loss_smooth'] = gan.noise_length * varied / len(owner)
+    return parts
+
+
+def _plain_distance(
+    gan: Gan,
+    state: GanState,
+    rows: jax.Array,
+    labels: jax.Array,
+    is_padding: jax.Array,
+    each: int,
+) -> jax.Array:
+    """Unbiased, in units of a row's squared bound; the mean over aggregates."""
     member = jax.nn.one_hot(gan.table_index(labels), gan.num_aggregates)
     member = jnp.where(is_padding[:, None], 0.0, member)
     sums = parallel.total(member.T @ rows)

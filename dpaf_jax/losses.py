@@ -45,6 +45,16 @@ def unbiased_squared_distance(
     return (centred - own) / (counts * (counts - 1))
 
 
+def total_variation(images: jax.Array) -> jax.Array:
+    """[B]: how much neighbouring pixels of images [B, H, W, C] differ, per pixel.
+
+    Anisotropic: the mean absolute difference down the columns and that along the rows.
+    """
+    down = jnp.abs(jnp.diff(images, axis=1))
+    along = jnp.abs(jnp.diff(images, axis=2))
+    return jnp.mean(down, axis=(1, 2, 3)) + jnp.mean(along, axis=(1, 2, 3))
+
+
 def unbiased_squared_length(gaps: jax.Array) -> jax.Array:
     """Squared length of a vector from independent estimates of it, without bias.
 

@@ -47,6 +47,7 @@ class GeneratorConfig:
     loss_single: float = at_least(0.0)
     loss_aggregate: float = at_least(0.0)
     loss_match: float = at_least(0.0)
+    loss_smooth: float = at_least(0.0)
     whitenings: int = at_least(0)
     batch_size: int = at_least(1)
     optimizer: str = one_of('adam', 'momentum', 'sgd')

@@ -114,13 +114,15 @@ def test_the_command_line(refused, args, message):
         ('dpaf.taps', 'conv3', "is 'conv3'"),
         ('dpaf.classes_per_step', '3', 'is 3. Use a divisor'),
         ('dpaf.generator.whitenings', '1', 'is 1, but no class aggregates'),
+        ('dpaf.generator.loss_smooth', '1', 'is 1.0, but no aggregates are matched'),
         ('dpaf.taps', 'count,labeller', "is 'count,labeller', but no labeller is learnt"),
         ('dpaf.generator.warp', '0.1', 'is 0.1, but no labeller looks'),
     ],
 )  # fmt: skip
 def test_settings_are_refused_by_the_plan(refused, field, value, message):
     argument = 'canonical' if field.endswith('batch_size') else 'one_shot'
-    if field in ('privacy.budgets', 'dpaf.generator.whitenings'):
+    needs_match = ('dpaf.generator.whitenings', 'dpaf.generator.loss_smooth')
+    if field in ('privacy.budgets', *needs_match):
         argument = 'canonical'
     text = refused(f'{MNIST}:{argument}', f'--config.{field}={value}', '--stage=plan')
     assert text.startswith(f'config.{field}: ') and message in text

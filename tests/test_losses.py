@@ -59,6 +59,16 @@ def test_aggregates_do_not_mix_in_the_unbiased_distance():
     np.testing.assert_allclose(made, alone, rtol=1e-4)
 
 
+def test_total_variation_counts_steps_between_neighbours():
+    edge = np.zeros((4, 5, 1), np.float32)
+    edge[2:] = 0.5  # one step down each of five columns, of 3 x 5 pairs
+    images = np.stack([np.full((4, 5, 1), 0.7, np.float32), edge, 2 * edge])
+    seen = losses.total_variation(images)
+    np.testing.assert_allclose(seen, [0, 0.5 / 3, 1 / 3], rtol=1e-6)
+    turned = losses.total_variation(images.transpose(0, 2, 1, 3))
+    np.testing.assert_allclose(turned, seen, rtol=1e-6)
+
+
 def test_the_unbiased_length_is_the_mean_over_pairs():
     gaps = COINS.normal(size=(2, 4, 3))
     pairs = [(g @ g.T)[~np.eye(4, dtype=bool)].mean() for g in gaps]

@@ -48,12 +48,14 @@ MODES = {
         **tiny.ONE_SHOT,
         'dpaf__generator_steps': 2,
         'dpaf__taps': 'count,pixels,contrast,fourier,conv1,conv2',
+        'dpaf__generator__loss_smooth': 0.5,
     },
     'one shot, whitened': {**tiny.ONE_SHOT, 'dpaf__generator__whitenings': 1},
     'one shot, labelled': {
         **tiny.ONE_SHOT,
         'dpaf__classifier__private': 'labeller',
         'dpaf__taps': 'count,wavelet,labeller',
+        'dpaf__generator__loss_smooth': 0.5,
         'dpaf__generator__whitenings': 1,
     },
 }

@@ -287,6 +287,12 @@ def _check_losses(config: Config) -> None:
             'has no loss with a weight above 0',
             'Set loss_single, loss_aggregate or loss_match',
         )
+    if generator.loss_smooth and not generator.loss_match:
+        raise UserError(
+            'config.dpaf.generator.loss_smooth',
+            f'is {generator.loss_smooth}, but no aggregates are matched',
+            'Set it to 0, or loss_match above 0',
+        )
     if generator.warp and config.dpaf.classifier.private != LABELLER:
         raise UserError(
             'config.dpaf.generator.warp',
