@@ -228,7 +228,7 @@ def _warn_about_few(records_times_epsilon: float) -> None:
     if records_times_epsilon < LABELLER_NEEDS:
         logging.warning(
             "config.dpaf.classifier.private is 'labeller', but N x epsilon is %.0f: below "
-            "about %d its labels are worse than the generator's own. Use 'none'.",
+            "%d its labels may be worse than the generator's own. Use 'none'.",
             records_times_epsilon,
             LABELLER_NEEDS,
         )
