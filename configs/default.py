@@ -93,6 +93,9 @@ def get_config() -> ConfigDict:
     # How often, at equal distances, loss_match is whitened: measured from then on in units of
     # the fakes' own spread. 0: plain throughout; class-pure batches of all images alone.
     generator.whitenings = 0
+    # ...if the noise of a released mean row is at most so long, in units of the row's bound;
+    # 0: however long it is. Where it is long, whitening brings images of mere noise.
+    generator.whiten_below = 0.0
     generator.batch_size = 24  # images per step
     generator.optimizer = 'adam'
     generator.learning_rate = 2e-4

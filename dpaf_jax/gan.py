@@ -119,11 +119,18 @@ class Gan:
         return self.dpagg.steps * self.turns
 
     @property
+    def whitenings(self) -> int:
+        """How often `loss_match` is whitened: never where the noise is too long for it."""
+        generator = self.config.dpaf.generator
+        limit = generator.whiten_below or math.inf
+        return generator.whitenings if self.noise_length <= limit else 0
+
+    @property
     def updates_per_part(self) -> int:
         """Generator steps with one metric, which have an optimiser of their own."""
         dpaf = self.config.dpaf
         updates = self.releases // dpaf.n_critic * dpaf.generator_steps
-        return -(-updates // (dpaf.generator.whitenings + 1))
+        return -(-updates // (self.whitenings + 1))
 
     @property
     def expected_counts(self) -> np.ndarray:
@@ -176,7 +183,7 @@ class Gan:
             params=params,
             generator=generator,
             average=generator,
-            reference=generator if self.config.dpaf.generator.whitenings else {},
+            reference=generator if self.whitenings else {},
             conv2_optimizer=self.optimizer('conv2').init(conv2),
             head_optimizer=self.optimizer('head').init(head),
             generator_optimizer=self.optimizer('generator').init(generator),
@@ -191,7 +198,7 @@ class Gan:
         config = getattr(self.config.dpaf, part)
         cosine = part == 'generator' and config.schedule == 'cosine'
         steps = self.updates_per_part if cosine else 0
-        bounded = part == 'generator' and config.whitenings > 0
+        bounded = part == 'generator' and self.whitenings > 0
         return make_optimizer(
             config.optimizer, config.learning_rate, steps, bounded=bounded
         )

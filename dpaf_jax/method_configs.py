@@ -49,6 +49,7 @@ class GeneratorConfig:
     loss_match: float = at_least(0.0)
     loss_smooth: float = at_least(0.0)
     whitenings: int = at_least(0)
+    whiten_below: float = at_least(0.0)
     batch_size: int = at_least(1)
     optimizer: str = one_of('adam', 'momentum', 'sgd')
     learning_rate: float = above(0.0)

@@ -151,3 +151,12 @@ def test_the_loss_is_the_mean_over_pairs_of_folds_of_their_mahalanobis_product(
             products = means @ inverse @ means.T
             expected += products[~np.eye(FOLDS, dtype=bool)].mean() / 3 / gan.rows.size
     assert float(seen[0]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_where_the_noise_is_longer_than_the_limit_nothing_is_whitened():
+    length = make_gan().noise_length
+    for below, expected in ((0.0, 1), (1.01 * length, 1), (0.99 * length, 0)):
+        gan = make_gan(dpaf__generator__whiten_below=below)
+        assert gan.whitenings == expected
+        assert bool(tiny.state(gan).reference) == bool(expected)
+        assert gan.updates_per_part == 4 // (1 + expected)

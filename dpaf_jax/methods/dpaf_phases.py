@@ -351,7 +351,7 @@ class TablePhase(_DiscriminatorPhase):
         A run that goes on makes its part's metric again, from the generator of then.
         """
         windows = self.total_steps // self._length
-        parts = self._run.config.dpaf.generator.whitenings + 1
+        parts = self._gan.whitenings + 1
         part, into = divmod(step // self._length, -(-windows // parts))
         if part and not into:
             state = self._begin(state)
