@@ -12,11 +12,12 @@ Images of 64 x 64 want one more halving: --config.networks.layers=C2-C1-x.
 Give epsilon there: settings follow it. DPAF's one-shot table and a labeller
 (docs/algorithm.md), or the table alone where records and epsilon are too few for a labeller.
 
-Accuracy of a small CNN, two CPU cores shared with other work, 3 runs each, 2026-11-23, before
-the labeller's steps went by the number of records, which changes little at 60 000.
-Certified epsilon 10: MNIST 0.982 ± 0.001, Fashion-MNIST 0.863 ± 0.003. Epsilon 1:
-0.970 ± 0.001 and 0.847 ± 0.003. A run takes 10 to 17 minutes of one core, evaluation
-included. The first 10 000 faces of CelebA at 32 x 32, epsilon 10: by gender 0.831 ± 0.004, by
+Accuracy of a small CNN, two CPU cores shared with other work, 2026-11-23. Certified epsilon 1:
+MNIST 0.968 ± 0.002 (4 runs), Fashion-MNIST 0.852 ± 0.003 (2). Epsilon 10, 3 runs each, before
+steps of the labeller and smoothness went by the number of records, which changes little at
+60 000: 0.982 ± 0.001 and 0.863 ± 0.003. A run takes 9 to 17 minutes of one core, evaluation
+included. 5000 images of MNIST at epsilon 1: one run, 0.906. Older still:
+the first 10 000 faces of CelebA at 32 x 32, epsilon 10: by gender 0.831 ± 0.004, by
 hair colour 0.745 ± 0.021. CIFAR-10, one run each: 0.472 at epsilon 1, 0.514 at epsilon 10
 (docs/results.md).
 """
