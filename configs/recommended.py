@@ -13,7 +13,7 @@ Give epsilon there: settings follow it. DPAF's one-shot table and a labeller
 (docs/algorithm.md), or the table alone where records and epsilon are too few for a labeller.
 
 Accuracy of a small CNN, two CPU cores shared with other work, 2026-11-23. Certified epsilon 1:
-MNIST 0.968 ± 0.002 (4 runs), Fashion-MNIST 0.852 ± 0.003 (2). Epsilon 10, 3 runs each, before
+MNIST 0.968 ± 0.002 (4 runs), Fashion-MNIST 0.851 ± 0.004 (3). Epsilon 10, 3 runs each, before
 steps of the labeller and smoothness went by the number of records, which changes little at
 60 000: 0.982 ± 0.001 and 0.863 ± 0.003. A run takes 9 to 17 minutes of one core, evaluation
 included. 5000 images of MNIST at epsilon 1, one run: 0.915. Older still:
