@@ -310,6 +310,12 @@ class TablePhase(_DiscriminatorPhase):
         self._window_fn = pmapped(self._window, donate=(0,))
         self._conv2_fn = pmapped(self._update_conv2, donate=(0,))
         self._begin = pmapped(self._begin_part, donate=(0,))
+        if dpaf.generator.whitenings and not gan.whitenings:
+            logging.info(
+                "Not whitened: the table's noise, %.3f, is longer than whiten_below = %g",
+                gan.noise_length,
+                dpaf.generator.whiten_below,
+            )
         self._whitening = Whitening(run, gan)
         self._part = 0  # of training, whose metric it is; the first has none
         self._metric: Factors | None = None
