@@ -27,7 +27,7 @@ help:
 	@echo 'PYTHON=<command> chooses the Python (3.11 or newer) that makes the environment.'
 
 demo: install
-	$(RUN) -m dpaf_jax.main --config=configs/digits.py --workdir=$(DEMO)
+	$(RUN) -m dpaf_jax.main --config=configs/recommended.py:digits --workdir=$(DEMO)
 	@echo; for picture in $(DEMO)/release/*.png; do echo "Picture: $$picture"; done
 	@echo 'Report:  $(DEMO)/report.html'
 	@echo 'Release: $(DEMO)/release; its ε, and why it holds, in privacy.json there'

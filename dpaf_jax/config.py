@@ -26,9 +26,6 @@ from dpaf_jax.method_configs import (
     GsWganConfig,
 )
 
-# Records x epsilon below which nobody has seen a labeller know more than the generator
-# (docs/research.md, hypothesis 12).
-LABELLER_NEEDS = 5_000
 IMAGES = 'digits|(tfds|folder|npz|celeba|ffhq):.+'  # sources of them
 
 

@@ -1,6 +1,6 @@
 """Trains a generator under differential privacy and leaves a release.
 
-    python -m dpaf_jax.main --config=configs/digits.py --workdir=runs/digits
+    python -m dpaf_jax.main --config=configs/recommended.py:digits --workdir=runs/digits
 
 Any config field can be replaced: --config.privacy.epsilon=1. `--stage=plan` prints the
 mechanisms, their noise and epsilon without looking at an image. The same command again

@@ -207,11 +207,6 @@ def test_what_it_cannot_do_is_refused():
         methods.get('dpaf').plan(config, 40)
 
 
-def test_few_records_are_warned_about(caplog):
-    tiny.plan(tiny.config(**ON))
-    assert "worse than the generator's own" in caplog.text
-
-
 def test_it_learns():
     """Without noise, enough steps tell stripes from checks."""
     config = tiny.config(

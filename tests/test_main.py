@@ -44,7 +44,7 @@ def test_help_teaches(tmp_path):
     done = tiny_runs.run_python(*MAIN, '--help', cwd=tmp_path)
     assert done.returncode in (0, 1) and done.stderr == ''  # absl's choice is 1
     for word in (
-        'python -m dpaf_jax.main --config=configs/digits.py --workdir=runs/digits',
+        'python -m dpaf_jax.main --config=configs/recommended.py:digits --workdir=runs/digits',
         '--config.privacy.epsilon=1',
         '--stage=plan',
         'resumes an interrupted run, or says that it is done',

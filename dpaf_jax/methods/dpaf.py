@@ -1,11 +1,10 @@
 """DPAF: its privacy plan, and its two phases in order."""
 
-import logging
 import math
 from typing import Any
 
 from dpaf_jax.classifier import Classifier
-from dpaf_jax.config import LABELLER_NEEDS, Config
+from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
 from dpaf_jax.gan import Gan
 from dpaf_jax.labeller import Labeller, steps_and_rate
@@ -198,9 +197,7 @@ def _check(config: Config, num_examples: int) -> None:
             "is 'labeller' with settings that it does not know",
             "Set config.privacy.guarantee to 'certified' and unit to 'singleton'",
         )
-    if dpaf.classifier.private == LABELLER:
-        _warn_about_few(num_examples * config.privacy.epsilon)
-    elif trains_conv1:
+    if trains_conv1 and dpaf.classifier.private != LABELLER:
         for field in ('epochs', 'learning_rate'):
             if not getattr(dpaf.classifier, field):
                 raise UserError(
@@ -221,16 +218,6 @@ def _check(config: Config, num_examples: int) -> None:
             'config.privacy.guarantee',
             "is 'as_published' with batches that the paper does not have",
             "Set config.dpaf.batches to 'mixed' and batch_size above 0",
-        )
-
-
-def _warn_about_few(records_times_epsilon: float) -> None:
-    if records_times_epsilon < LABELLER_NEEDS:
-        logging.warning(
-            "config.dpaf.classifier.private is 'labeller', but N x epsilon is %.0f: below "
-            "%d its labels may be worse than the generator's own. Use 'none'.",
-            records_times_epsilon,
-            LABELLER_NEEDS,
         )
 
 
