@@ -8,13 +8,13 @@ its result in the workdir; one that is done is not done again.
 
 import dataclasses
 import hashlib
+import logging
 import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import logging
 from ml_collections import ConfigDict
 
 from dpaf_jax import (

@@ -268,8 +268,8 @@ class Progress:
         self._shown_at = self._clock()
         line = self._line()
         if self._tty:
-            # Blanks wipe out the end of a longer line before.
-            self._stream.write('\r' + line.ljust(self._width))
+            # Blanks wipe out the end of a longer line before; what is logged overwrites it.
+            self._stream.write(line.ljust(self._width) + '\r')
             self._stream.flush()
             self._width = len(line)
         else:

@@ -84,8 +84,8 @@ def test_terminal_line_is_rewritten_and_wiped():
     progress.update(100, {})
     progress.close()
     text = stream.getvalue()
-    assert text.count('\n') == 1 and text.endswith('\n')
-    shown = text.rstrip('\n').split('\r')[1:]
+    assert text.count('\n') == 1 and text.endswith('\r\n')
+    shown = text.removesuffix('\r\n').split('\r')
     assert len(shown) == 3
     assert len(shown[2]) >= len(shown[1].rstrip())  # covers what stood there
 

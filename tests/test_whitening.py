@@ -9,7 +9,6 @@ import tiny
 from dpaf_jax import parallel, whitening
 from dpaf_jax.gan import Gan
 from dpaf_jax.generator_update import FOLDS, _whitened_distance
-from dpaf_jax.methods.dpaf_phases import TablePhase
 from dpaf_jax.networks import make_networks
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.rows import make_row_layout
@@ -161,12 +160,3 @@ def test_where_the_noise_is_longer_than_the_limit_nothing_is_whitened():
         assert gan.whitenings == expected
         assert bool(tiny.state(gan).reference) == bool(expected)
         assert gan.updates_per_part == 4 // (1 + expected)
-
-
-@pytest.mark.parametrize('factor, said', [(1.01, False), (0.99, True)])
-def test_a_run_says_where_it_is_not_whitened(factor, said, caplog, tmp_path):
-    below = factor * make_gan().noise_length
-    gan = make_gan(dpaf__generator__whiten_below=below)
-    caplog.set_level('INFO', logger='absl')  # another test may have set its level
-    TablePhase(tiny.run(tmp_path, gan.config, 1), gan, None)
-    assert ('Not whitened' in caplog.text) == said

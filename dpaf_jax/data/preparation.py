@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import logging
 import math
 import os
 import pathlib
@@ -10,7 +11,6 @@ import tempfile
 from collections.abc import Iterator
 
 import numpy as np
-from absl import logging
 
 from dpaf_jax.config import DataConfig
 from dpaf_jax.data import manifest as manifests

@@ -5,6 +5,7 @@ unrolled on CPU. The host draws the coins; images stay on the device where they 
 """
 
 import functools
+import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +13,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import logging
 from PIL import Image
 
 from dpaf_jax import parallel
@@ -310,12 +310,6 @@ class TablePhase(_DiscriminatorPhase):
         self._window_fn = pmapped(self._window, donate=(0,))
         self._conv2_fn = pmapped(self._update_conv2, donate=(0,))
         self._begin = pmapped(self._begin_part, donate=(0,))
-        if dpaf.generator.whitenings and not gan.whitenings:
-            logging.info(
-                "Not whitened: the table's noise, %.3f, is longer than whiten_below = %g",
-                gan.noise_length,
-                dpaf.generator.whiten_below,
-            )
         self._whitening = Whitening(run, gan)
         self._part = 0  # of training, whose metric it is; the first has none
         self._metric: Factors | None = None
@@ -356,8 +350,15 @@ class TablePhase(_DiscriminatorPhase):
 
         A run that goes on makes its part's metric again, from the generator of then.
         """
+        gan, asked = self._gan, self._run.config.dpaf.generator
+        if not step and asked.whitenings and not gan.whitenings:
+            logging.info(
+                "Not whitened: the table's noise, %.3f, is longer than whiten_below = %g",
+                gan.noise_length,
+                asked.whiten_below,
+            )
         windows = self.total_steps // self._length
-        parts = self._gan.whitenings + 1
+        parts = gan.whitenings + 1
         part, into = divmod(step // self._length, -(-windows // parts))
         if part and not into:
             state = self._begin(state)
