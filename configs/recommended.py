@@ -12,13 +12,12 @@ Images of 64 x 64 want one more halving: --config.networks.layers=C2-C1-x.
 DPAF's one-shot table and a labeller (docs/algorithm.md). How long they learn goes by epsilon
 and the number of records.
 
-Accuracy of a small CNN, two CPU cores shared with other work, 2026-11-23. Certified epsilon 1:
-MNIST 0.968 ± 0.002 (4 runs), Fashion-MNIST 0.851 ± 0.004 (3). Epsilon 10, 3 runs each, before
-steps of the labeller and smoothness went by the number of records, which changes little at
-60 000: 0.982 ± 0.001 and 0.863 ± 0.003. A run takes 9 to 17 minutes of one core, evaluation
-included. 5000 images of MNIST at epsilon 1, one run: 0.915. Older still:
-the first 10 000 faces of CelebA at 32 x 32, epsilon 10: by gender 0.831 ± 0.004, by
-hair colour 0.745 ± 0.021. CIFAR-10, one run each: 0.472 at epsilon 1, 0.514 at epsilon 10
+Accuracy of a small CNN, two CPU cores shared with other work, 2026-11-23, by generators counted
+in brackets. Certified epsilon 1: MNIST 0.968 ± 0.002 (4), Fashion-MNIST 0.851 ± 0.004 (3).
+Epsilon 10: 0.981 ± 0.001 (4) and 0.865 ± 0.004 (4); the first 10 000 faces of CelebA at
+32 x 32, by gender 0.834 ± 0.005 (3), by hair colour 0.784 ± 0.003 (2). CIFAR-10: 0.472 at
+epsilon 1, 0.514 at epsilon 10 (1). Fewer images of MNIST at epsilon 1: 5000 0.915, 1500 0.708
+(1). A run takes 9 to 17 minutes of one core, evaluation included, CelebA 26 to 37
 (docs/results.md).
 """
 
