@@ -12,8 +12,8 @@ Images of 64 x 64 want one more halving: --config.networks.layers=C2-C1-x.
 DPAF's one-shot table and a labeller (docs/algorithm.md). How long they learn goes by epsilon
 and the number of records.
 
-Accuracy of a small CNN, two CPU cores shared with other work, 2026-11-23, by generators counted
-in brackets. Certified epsilon 1: MNIST 0.968 ± 0.002 (4), Fashion-MNIST 0.851 ± 0.004 (3).
+Accuracy of a small CNN, two CPU cores shared with other work, 2026-11-23; in brackets how many
+generators. Certified epsilon 1: MNIST 0.968 ± 0.002 (4), Fashion-MNIST 0.851 ± 0.004 (3).
 Epsilon 10: 0.981 ± 0.001 (4) and 0.865 ± 0.004 (4); the first 10 000 faces of CelebA at
 32 x 32, by gender 0.834 ± 0.005 (3), by hair colour 0.784 ± 0.003 (2). CIFAR-10: 0.472 at
 epsilon 1, 0.514 at epsilon 10 (1). Fewer images of MNIST at epsilon 1: 5000 0.915, 1500 0.708
