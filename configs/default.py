@@ -37,7 +37,7 @@ def get_config() -> ConfigDict:
     privacy.overflow_fraction = 0.01  # share of delta paid for batches that overflow
 
     config.networks = networks = ConfigDict()
-    networks.layers = 'C2-C1-x'  # conv1-conv2*-conv3*; each layer halves the side
+    networks.layers = 'C2-C1-x'  # conv1-conv2*-conv3*, each halves; '': by image_size
     networks.kernel_size = 4
     networks.width = 32  # maps of the first layer; doubles from layer to layer ...
     networks.max_width = 256  # ... up to this

@@ -7,8 +7,6 @@ python -m dpaf_jax.main --config=configs/recommended.py:folder:/path/to/images,3
         --workdir=runs/mine --config.data.num_classes=4 --config.data.num_examples=12000 \
         --config.data.image_size=32 --config.data.channels=3
 
-Images of 64 x 64 want one more halving: --config.networks.layers=C2-C1-x.
-
 DPAF's one-shot table and a labeller (docs/algorithm.md). How long they learn goes by epsilon
 and the number of records.
 
@@ -40,7 +38,7 @@ def get_config(argument: str = 'digits') -> ConfigDict:
         config = variants.one_shot(default.get_config())
         config.data.source = source
         config.data.image_size = 32
-        config.networks.layers = 'C1-C1-x'
+        config.networks.layers = ''  # by the size, which the command line may set
     config.privacy.epsilon = epsilon
     variants.labelled(config)
     if source == 'digits':

@@ -1,16 +1,18 @@
 """The layer notation: how many convolutions each part has, and what follows for sizes.
 
 'C2-C1-x' gives the number of convolutions of conv1, conv2* and conv3* (DPAF, preprint
-section 6.1). Each halves the side.
+section 6.1). Each halves the side. Nothing, '', lets the image's size decide.
 """
 
 import dataclasses
+import math
 import re
 
 from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
 
 SLOPE = 0.2  # of the leaky ReLU; the papers only say that it is leaky
+INNER_SIDE = 8  # to which layers halve an image that may decide their number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +44,8 @@ def make_layout(config: Config) -> Layout:
     Raises:
         UserError: malformed notation, no conv1 or conv2*, or a 1 x 1 map at DPAGG.
     """
-    where, notation = 'config.networks.layers', config.networks.layers
+    where, size = 'config.networks.layers', config.data.image_size
+    notation = config.networks.layers or _by_size(size)
     match = re.fullmatch(r'C(\d+)-C(\d+)-(?:C(\d+)|[x×])', notation)
     if not match:
         raise UserError(
@@ -51,17 +54,21 @@ def make_layout(config: Config) -> Layout:
     parts = (int(match[1]), int(match[2]), int(match[3] or 0))
     if parts[0] < 1 or parts[1] < 1:
         raise UserError(where, f'is {notation!r}', 'conv1 and conv2 need a layer each')
-    sides = [config.data.image_size]
+    sides = [size]
     for _ in range(sum(parts)):
         sides.append(-(-sides[-1] // 2))
     if sides[parts[0] + parts[1]] < 2 or (parts[2] and sides[-2] < 2):
         raise UserError(
             where,
-            f'is {notation!r}, which shrinks {config.data.image_size} x '
-            f'{config.data.image_size} images to one pixel: '
+            f'is {notation!r}, which shrinks {size} x {size} images to one pixel: '
             f'{" -> ".join(map(str, sides))}',
             'Use fewer layers or larger images; a map of one pixel carries nothing',
         )
     net = config.networks
     widths = [min(net.width * 2**i, net.max_width) for i in range(sum(parts))]
     return Layout(parts, tuple(sides), tuple(widths))
+
+
+def _by_size(image_size: int) -> str:
+    halvings = math.ceil(math.log2(image_size / INNER_SIDE))
+    return f'C{max(halvings - 1, 1)}-C1-x'

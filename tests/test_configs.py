@@ -253,3 +253,12 @@ def test_what_is_recommended_depends_on_public_numbers_alone(argument, source, e
     assert plan['labeller'].sampling_prob == pytest.approx(1 / 15)
     # The default for a name stays what it is there, but for the labeller.
     assert typed.dpaf.batches == 'class_pure'
+
+
+@pytest.mark.parametrize(('size', 'sides'), [
+    (32, (32, 16, 8)), (64, (64, 32, 16, 8)), (128, (128, 64, 32, 16, 8)),
+])  # fmt: skip
+def test_what_is_recommended_fits_any_image_size(size, sides):
+    config = tiny_runs.load_config('recommended', 'folder:/a')
+    config.data.image_size = size
+    assert make_layout(from_config_dict(config)).sides == sides

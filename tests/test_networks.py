@@ -132,13 +132,26 @@ def test_a_map_of_one_pixel_is_refused(layers, size):
     assert error.value.where == 'config.networks.layers'
 
 
+@pytest.mark.parametrize(('size', 'layers'), [
+    (8, 'C1-C1-x'), (28, 'C1-C1-x'), (32, 'C1-C1-x'), (33, 'C2-C1-x'), (64, 'C2-C1-x'),
+    (96, 'C3-C1-x'), (128, 'C3-C1-x'), (256, 'C4-C1-x'),
+])  # fmt: skip
+def test_without_a_notation_layers_halve_to_8_pixels(size, layers):
+    assert make_layout(make_config('', size)) == make_layout(make_config(layers, size))
+
+
+def test_a_size_too_small_for_any_layers_is_refused():
+    with pytest.raises(UserError, match='one pixel'):
+        make_layout(make_config('', 4))
+
+
 def test_a_conv3_may_end_at_one_pixel():
     # It reads the aggregate: no SIN behind it.
     assert make_layout(make_config('C1-C1-C1', 8)).sides == (8, 4, 2, 1)
 
 
 @pytest.mark.parametrize(
-    'layers', ['', 'C2', 'C2-C1', 'C2-C1-', 'c2-c1-x', 'C2-C1-x-', 'C2C1x', 'C-C1-x']
+    'layers', [' ', 'C2', 'C2-C1', 'C2-C1-', 'c2-c1-x', 'C2-C1-x-', 'C2C1x', 'C-C1-x']
 )
 def test_a_malformed_notation_is_refused(layers):
     with pytest.raises(UserError, match='Write it like') as error:
