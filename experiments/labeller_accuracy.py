@@ -50,7 +50,7 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
 
     from dpaf_jax import methods
     from dpaf_jax.labeller import Labeller
-    from dpaf_jax.methods.dpaf_phases import LabellerPhase
+    from dpaf_jax.methods.dpaf_classifier_phase import LabellerPhase
     from dpaf_jax.networks import to_float
     from dpaf_jax.privacy.keys import RunKeys
     from dpaf_jax.run import Run

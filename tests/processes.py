@@ -23,11 +23,15 @@ import tiny_runs  # noqa: E402
 
 from dpaf_jax import fingerprint, main, pipeline  # noqa: E402
 from dpaf_jax.errors import UserError  # noqa: E402
-from dpaf_jax.methods import dpaf, dpaf_phases  # noqa: E402
+from dpaf_jax.methods import (  # noqa: E402
+    dpaf,
+    dpaf_classifier_phase,
+    dpaf_table_phase,
+)
 from dpaf_jax.progress import Progress  # noqa: E402
 
 # Compiles sooner.
-dpaf.WINDOW = dpaf_phases.WINDOW = dpaf_phases.GENERATOR_WINDOW = 2
+dpaf.WINDOW = dpaf_classifier_phase.WINDOW = dpaf_table_phase.WINDOW = 2
 jax.config.update('jax_disable_most_optimizations', True)
 components, update = fingerprint.components, Progress.update
 

@@ -21,7 +21,8 @@ from dpaf_jax.auditing.mechanisms import MechanismAudit
 from dpaf_jax.classifier import Classifier
 from dpaf_jax.gan import Gan
 from dpaf_jax.methods import dpaf_audit
-from dpaf_jax.methods.dpaf_phases import GanPhase, _DiscriminatorPhase
+from dpaf_jax.methods.dpaf_gan_phase import GanPhase
+from dpaf_jax.methods.dpaf_phases import DiscriminatorPhase, draw_records
 from dpaf_jax.networks import label_planes
 from dpaf_jax.privacy import noise
 from dpaf_jax.privacy.keys import RunKeys
@@ -215,13 +216,13 @@ def test_one_noise_key_for_two_mechanisms():
 
 
 def test_one_noise_key_for_reals_and_fakes():
-    keys = _DiscriminatorPhase._keys
+    keys = DiscriminatorPhase._keys
 
     def wrong(self, step):
         made = keys(self, step)
         return made._replace(fake_noise=made.real_noise)
 
-    with mock.patch.object(_DiscriminatorPhase, '_keys', wrong):
+    with mock.patch.object(DiscriminatorPhase, '_keys', wrong):
         assert 'noise keys' in coin_failures()
 
 
@@ -243,10 +244,8 @@ def conv2_on_dpaggs_batch():
     def wrong(self, update):
         key = update * self._run.config.dpaf.asymmetry
         return self._feed.deal_one(
-            dpaf_phases_draw(self._run, self._run.plan['dpagg'], key)
+            draw_records(self._run, self._run.plan['dpagg'], key)
         )
-
-    from dpaf_jax.methods.dpaf_phases import _draw as dpaf_phases_draw
 
     with mock.patch.object(GanPhase, '_conv2_draw', wrong):
         yield

@@ -8,8 +8,8 @@ import tiny
 from tiny_phases import SGD, SIGMA, assert_close, equal, train
 
 from dpaf_jax.classifier import Classifier
-from dpaf_jax.methods import dpaf_phases
-from dpaf_jax.methods.dpaf_phases import ClassifierPhase
+from dpaf_jax.methods import dpaf_classifier_phase
+from dpaf_jax.methods.dpaf_classifier_phase import ClassifierPhase
 from dpaf_jax.networks import make_networks
 from dpaf_jax.run import Run
 
@@ -34,7 +34,7 @@ def trained_classifier(mode, devices=1, window=2, unrolls=True):
     start = tiny.state(classifier, scale=0.3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, 'unrolls', property(lambda self: unrolls))
-        patch.setattr(dpaf_phases, 'WINDOW', window)
+        patch.setattr(dpaf_classifier_phase, 'WINDOW', window)
         phase = ClassifierPhase(run, classifier)
         return start, train(run, phase, start, windows=2 / window), classifier
 

@@ -18,7 +18,7 @@ from dpaf_jax.auditing import canaries
 from dpaf_jax.errors import UserError
 from dpaf_jax.gan import Gan
 from dpaf_jax.labeller import FEATURE, Labeller, steps_and_rate
-from dpaf_jax.methods.dpaf_phases import LabellerPhase
+from dpaf_jax.methods.dpaf_classifier_phase import LabellerPhase
 from dpaf_jax.networks import make_networks, to_float
 from dpaf_jax.pipeline import Pipeline
 from dpaf_jax.privacy.aggregation import aggregate

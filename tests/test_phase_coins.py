@@ -13,7 +13,7 @@ from tiny_phases import MODES, gan_phase, train
 
 from dpaf_jax import parallel
 from dpaf_jax.methods import dpaf_phases
-from dpaf_jax.methods.dpaf_phases import GanPhase
+from dpaf_jax.methods.dpaf_gan_phase import GanPhase
 from dpaf_jax.privacy.sampling import poisson_draw
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')

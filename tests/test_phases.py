@@ -19,10 +19,11 @@ from tiny_phases import (
 from dpaf_jax import feed, parallel
 from dpaf_jax.conv2_update import conv2_step
 from dpaf_jax.feed import Feed, gather
+from dpaf_jax.gan import StepKeys
 from dpaf_jax.generator_update import generator_step
 from dpaf_jax.generators import Generator
-from dpaf_jax.methods import dpaf_phases
-from dpaf_jax.methods.dpaf_phases import TablePhase
+from dpaf_jax.methods import dpaf_table_phase
+from dpaf_jax.methods.dpaf_table_phase import TablePhase
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.sampling import poisson_draw
 
@@ -124,7 +125,7 @@ def by_hand(run, gan, state):
     state = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], state)
     turn = np.ones((1, 1), bool)
     for step in range(gan.releases):
-        now = dpaf_phases.StepKeys(
+        now = StepKeys(
             *(keys.noise(name, step)[None] for name in ('dpagg', 'fake')),
             keys.noise('conv2', step // dpaf.asymmetry)[None],
             keys.public('step', step)[None],
@@ -160,7 +161,7 @@ def test_a_window_equals_its_single_steps_and_only_the_head_reads_dpagg():
 
 
 def test_the_length_of_a_window_does_not_change_a_one_shot_run(monkeypatch):
-    monkeypatch.setattr(dpaf_phases, 'GENERATOR_WINDOW', 1)
+    monkeypatch.setattr(dpaf_table_phase, 'WINDOW', 1)
     run, _, phase, start = gan_phase(1, **MODES['one shot'])
     assert phase._length == 1
     assert_close(train(run, phase, start), trained('one shot')[1])

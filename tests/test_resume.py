@@ -21,14 +21,14 @@ from dpaf_jax.run import Interrupted, StopRequest
 DRIVER = """
 import json, os, signal, sys
 import tiny_runs
-from dpaf_jax.methods import dpaf, dpaf_phases
+from dpaf_jax.methods import dpaf, dpaf_classifier_phase
 from dpaf_jax.pipeline import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.progress import Progress
 from dpaf_jax.run import Interrupted, StopRequest
 
 kind, source, workdir, log, number, phase, step, seconds = sys.argv[1:]
-dpaf.WINDOW = dpaf_phases.WINDOW = 2  # compiles sooner
+dpaf.WINDOW = dpaf_classifier_phase.WINDOW = 2  # compiles sooner
 update, taken = Progress.update, RunKeys._digest
 
 def cut(self, at, metrics):

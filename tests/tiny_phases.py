@@ -11,7 +11,8 @@ import tiny
 
 from dpaf_jax import feed, parallel
 from dpaf_jax.gan import Gan
-from dpaf_jax.methods.dpaf_phases import GanPhase, TablePhase
+from dpaf_jax.methods.dpaf_gan_phase import GanPhase
+from dpaf_jax.methods.dpaf_table_phase import TablePhase
 from dpaf_jax.networks import make_networks
 from dpaf_jax.rows import make_row_layout
 from dpaf_jax.run import Run

@@ -8,13 +8,13 @@ from dpaf_jax.config import Config
 from dpaf_jax.errors import UserError
 from dpaf_jax.gan import Gan
 from dpaf_jax.labeller import Labeller, steps_and_rate
-from dpaf_jax.methods.dpaf_phases import (
+from dpaf_jax.methods.dpaf_classifier_phase import (
     WINDOW,
     ClassifierPhase,
-    GanPhase,
     LabellerPhase,
-    TablePhase,
 )
+from dpaf_jax.methods.dpaf_gan_phase import GanPhase
+from dpaf_jax.methods.dpaf_table_phase import TablePhase
 from dpaf_jax.networks import make_networks
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan

@@ -26,7 +26,9 @@ from dpaf_jax.config import Config
 from dpaf_jax.conv2_update import conv2_step
 from dpaf_jax.gan import Gan, StepKeys
 from dpaf_jax.labeller import Labeller
-from dpaf_jax.methods.dpaf_phases import ClassifierPhase, GanPhase, TablePhase
+from dpaf_jax.methods.dpaf_classifier_phase import ClassifierPhase
+from dpaf_jax.methods.dpaf_gan_phase import GanPhase
+from dpaf_jax.methods.dpaf_table_phase import TablePhase
 from dpaf_jax.networks import make_networks
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
