@@ -1,0 +1,77 @@
+"""Contracts of shrinkage: noisy counts are drawn to the public ones, if they are noise."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+
+from dpaf_jax.gan import Gan
+from dpaf_jax.networks import make_networks
+from dpaf_jax.rows import make_row_layout
+from dpaf_jax.shrinkage import shrunk
+
+
+def test_by_hand():
+    values = jnp.array([0.4, 1.0, 1.8])
+    spread = (0.36 + 0.0 + 0.64) / 3 - 0.1
+    expected = 1 + np.array([-0.6, 0.0, 0.8]) * spread / (spread + 0.1)
+    seen = shrunk(values, 1.0, jnp.float32(0.1))
+    np.testing.assert_allclose(seen, expected, rtol=1e-5)
+
+
+def test_without_noise_values_stay_and_with_nothing_else_they_go():
+    values = jnp.array([0.5, 1.0, 1.2])
+    np.testing.assert_allclose(shrunk(values, 1.0, jnp.float32(0)), values, rtol=1e-6)
+    np.testing.assert_allclose(shrunk(values, 1.0, jnp.float32(1)), 1.0, rtol=1e-6)
+    ones = jnp.ones(3)
+    np.testing.assert_array_equal(shrunk(ones, 1.0, jnp.float32(0)), ones)
+
+
+@pytest.mark.parametrize('spread', [0.03, 0.3, 1.0])
+def test_it_is_nearer_to_the_truth_than_what_was_released(spread):
+    coins, noise = np.random.default_rng(0), 0.3
+    before = after = 0.0
+    for _ in range(300):
+        truth = 1 + spread * coins.normal(size=(10, 1))
+        released = truth + noise * coins.normal(size=truth.shape)
+        seen = shrunk(jnp.asarray(released), 1.0, jnp.float32(noise**2))
+        before += np.square(released - truth).sum()
+        after += np.square(seen - truth).sum()
+    # The best linear estimate has spread^2 / (spread^2 + noise^2) of it.
+    least = spread**2 / (spread**2 + noise**2)
+    assert least - 0.05 < after / before < least + 0.2
+
+
+def make_gan(sigma):
+    config = tiny.config(**tiny.ONE_SHOT)
+    layout = make_row_layout(config)
+    return Gan(make_networks(config), layout, config, tiny.plan(config, sigma), 1)
+
+
+@pytest.mark.parametrize('releases', [1.0, 4.0])
+@pytest.mark.parametrize('sigma', [1e-6, 0.05])
+def test_targets_are_means_by_shrunk_counts(sigma, releases):
+    gan = make_gan(sigma)
+    state = tiny.state(gan)
+    scale = gan.rows.scale(gan.rows.blocks[0])
+    counts = np.float32([[0.7], [1.1], [1.3]])
+    table = np.array(state.latest)
+    table[:, :1] = counts * scale
+    state = state._replace(
+        pooled=releases * table, releases=np.full(3, releases, np.float32)
+    )
+    # Sums have noise of sigma x bound; 40 / 3 records are expected in each class.
+    noise = sigma * gan.rows.bound / (tiny.NUM_EXAMPLES / 3) / scale
+    variance = noise**2 / releases
+    spread = max(np.mean((counts - 1) ** 2) - variance, 0)
+    used = 1 + (counts - 1) * spread / (spread + variance)
+    seen, known = gan.targets(state)
+    assert known.all()
+    np.testing.assert_allclose(seen, table / used, rtol=1e-4)
+
+
+def test_mere_noise_in_the_counts_leaves_sums_as_they_are():
+    gan = make_gan(100.0)
+    state = tiny.state(gan)
+    state = state._replace(pooled=state.latest, releases=np.ones(3, np.float32))
+    np.testing.assert_allclose(gan.targets(state)[0], state.latest, rtol=1e-4)
