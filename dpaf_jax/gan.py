@@ -284,7 +284,8 @@ class Gan:
         if 'count' in self.rows:
             # The noisy count came with the same vector; reals are at least one.
             count = self.rows.part(table, 'count')
-            count = shrunk(count, 1.0, jnp.square(self._count_noise) / releases)
+            variance = jnp.square(self._count_noise) / releases
+            count = shrunk(count, 1.0, variance, known[:, None])
             table = table / jnp.maximum(count, 1 / self.expected_counts)
         return table, known
 

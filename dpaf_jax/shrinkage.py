@@ -9,7 +9,9 @@ import jax.numpy as jnp
 TINY = 1e-12  # where there is neither noise nor a difference
 
 
-def shrunk(values: jax.Array, expected: float, variance: jax.Array) -> jax.Array:
+def shrunk(
+    values: jax.Array, expected: float, variance: jax.Array, known: jax.Array
+) -> jax.Array:
     """Empirical Bayes for a few noisy values of one kind (Efron and Morris 1973).
 
     Their own spread around what was expected, less the noise's, says how far the true
@@ -20,10 +22,12 @@ def shrunk(values: jax.Array, expected: float, variance: jax.Array) -> jax.Array
         values: [A, ...] released, with independent noise.
         expected: the public guess that they are drawn to.
         variance: of each one's noise, broadcast against `values`.
+        known: bool, likewise: which are released yet. The others say nothing.
 
     Returns:
         [A, ...], each between its value and `expected`.
     """
-    spread = jnp.mean(jnp.square(values - expected) - variance)
-    spread = jnp.maximum(spread, 0.0) + TINY
+    excess = jnp.where(known, jnp.square(values - expected) - variance, 0.0)
+    number = jnp.sum(jnp.broadcast_to(known, excess.shape))
+    spread = jnp.maximum(jnp.sum(excess) / jnp.maximum(number, 1), 0.0) + TINY
     return expected + (values - expected) * spread / (spread + variance)
