@@ -26,9 +26,6 @@ from dpaf_jax.method_configs import (
     GsWganConfig,
 )
 
-# Of a release; another one where the same parameters mean something else. From 2 on a
-# labeller reads compressed wavelets.
-FORMAT = 2
 IMAGES = 'digits|(tfds|folder|npz|celeba|ffhq):.+'  # sources of them
 
 
@@ -243,13 +240,7 @@ def from_public_dict(fields: Mapping[str, Any]) -> Config:
         UserError: it does not fit this version of the package.
     """
     fields = dict(fields)
-    version, form = fields.pop('version', 'unknown'), fields.pop('format', 1)
-    if form != FORMAT:
-        raise UserError(
-            'format',
-            f'is {form}, of version {version}; this one reads {FORMAT}',
-            'Use the code that made the release',
-        )
+    version = fields.pop('version', 'unknown')
     try:
         return _typed(fields)
     except UserError as error:
@@ -287,7 +278,7 @@ def public_dict(config: Config) -> dict[str, Any]:
         fields['dpgen']['warm_start'] = public_source(config.dpgen.warm_start)
     others = {name for name in METHOD_SECTIONS if name != config.method}
     own = {name: value for name, value in fields.items() if name not in others}
-    return {'version': __version__, 'format': FORMAT, **own}
+    return {'version': __version__, **own}
 
 
 def public_source(source: str) -> str:

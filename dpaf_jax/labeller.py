@@ -1,4 +1,4 @@
-"""Phase 1 of DPAF as a labeller: a linear classifier on wavelets, by DP-SGD, and kept.
+"""Phase 1 of DPAF as a labeller: a linear classifier on wavelets, learnt by DP-SGD and kept.
 
 The published phase 1 trains a classifier, keeps its conv1 and throws the rest away. Here
 conv1 is fixed and public (wavelets.py), the rest is one linear layer, and that is what is
@@ -28,7 +28,7 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sums import settled
 from dpaf_jax.samplers import LABELLER, init_weights
 from dpaf_jax.units import Units
-from dpaf_jax.wavelets import labeller_features
+from dpaf_jax.wavelets import wavelet_features
 
 Params = dict[str, jax.Array]
 # Products take eight bits of a feature (`Grid.outer_sum`): so many does this keep.
@@ -98,7 +98,7 @@ class Labeller:
         Returns:
             [n, 1, F, 1] of type `FEATURE`: images of another kind, for a `Feed`.
         """
-        rows = labeller_features(to_float(images)).astype(FEATURE)
+        rows = wavelet_features(to_float(images)).astype(FEATURE)
         return rows[:, None, :, None]
 
     def query(self, params: Params, units: Units) -> ExactSum | jax.Array:

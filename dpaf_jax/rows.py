@@ -15,7 +15,7 @@ from dpaf_jax.fourier import reduced
 from dpaf_jax.instance_norm import simplified_instance_norm
 from dpaf_jax.layout import Layout, make_layout
 from dpaf_jax.networks import Networks, label_planes
-from dpaf_jax.wavelets import labeller_features, num_features, wavelet_features
+from dpaf_jax.wavelets import num_features, wavelet_features
 
 # Of norm at most 1 each.
 UNIT_TAPS = ('count', 'pixels', 'contrast', 'fourier', 'wavelet', 'labeller')
@@ -201,7 +201,7 @@ def features(
         waves = jnp.cos(small @ fourier['weights'] + fourier['phases'])
         taps['fourier'] = _unit(waves)
     if labeller := params.get('labeller'):
-        logits = labeller_features(images) @ labeller['weights']
+        logits = taps['wavelet'] @ labeller['weights']
         waves = jnp.cos(logits @ labeller['directions'] + labeller['phases'])
         taps['labeller'] = _unit(waves)
     return taps

@@ -19,7 +19,7 @@ from dpaf_jax.networks import to_uint8
 from dpaf_jax.pictures import sample_grid
 from dpaf_jax.score_sampler import score_sampler
 from dpaf_jax.warping import warped
-from dpaf_jax.wavelets import labeller_features, num_features
+from dpaf_jax.wavelets import num_features, wavelet_features
 
 Params = Any
 GENERATOR, LABELLER = 'generator', 'labeller'
@@ -114,7 +114,7 @@ class LabelledSampler:
 
     def label(self, params: Params, images: jax.Array) -> jax.Array:
         """See `Labels`."""
-        logits = labeller_features(images) @ params[LABELLER]['weights']
+        logits = wavelet_features(images) @ params[LABELLER]['weights']
         return jnp.argmax(logits, axis=1)
 
 

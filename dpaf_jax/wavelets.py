@@ -6,10 +6,6 @@ filtered once more. What remains is averaged over cells of 4 x 4 pixels, so it h
 when a stroke moves by a pixel or bends a little. A linear classifier by DP-SGD on such
 features beats deep networks trained privately end to end (Tramer and Boneh 2021).
 
-A classifier and a distance want them differently. Where a few strong edges are most of what
-is seen, what else tells classes apart counts for little, so the labeller's moduli are
-compressed. A generator that is matched to means of those makes images of strong edges.
-
 Images above 32 x 32 are averaged first. What that hides comes back as an order for each octave
 that was lost: moduli there, averaged over the same cells.
 
@@ -29,7 +25,6 @@ ORIENTATIONS = 8
 SIDE = 7  # of a kernel, in pixels
 SIGMA, FREQUENCY, SLANT = 0.8, 0.75 * math.pi, 0.5  # of the Morlet wavelets
 CELL = 4  # pixels along a cell's side
-BRIGHTNESS = 0.5  # the labeller's: its norm, where that of an order of moduli is 1
 MAPS = 1 + 2 * ORIENTATIONS + ORIENTATIONS**2  # features of a cell and channel
 
 
@@ -40,7 +35,7 @@ def num_features(image_size: int, channels: int) -> int:
 
 
 def wavelet_features(images: jax.Array) -> jax.Array:
-    """Features of every image, for a distance of their means: the tap `wavelet`.
+    """Features of every image.
 
     Args:
         images: [B, H, W, C] float32 in [-1, 1], H = W.
@@ -50,40 +45,17 @@ def wavelet_features(images: jax.Array) -> jax.Array:
         order, and above 32 x 32 the octaves of `_textures`, are each centred and scaled to
         equal norm; a blank image has zeros.
     """
-    return _joined([(_unit(maps), 1.0) for maps in _orders(images)])
-
-
-def labeller_features(images: jax.Array) -> jax.Array:
-    """The same for a linear classifier: moduli compressed, brightness of half the norm.
-
-    Args:
-        images: [B, H, W, C] float32 in [-1, 1], H = W.
-
-    Returns:
-        [B, num_features] float32, rows of norm at most 1; a blank image has zeros.
-    """
-    brightness, *moduli = _orders(images)
-    units = [(_unit(_compressed(maps)), 1.0) for maps in moduli]
-    return _joined([(_unit(brightness), BRIGHTNESS), *units])
-
-
-def _orders(images: jax.Array) -> list[jax.Array]:
-    """Brightness, then moduli: [B, cells, cells, maps] each."""
     whole = (images + 1) / 2
     light = _padded(reduced(whole), CELL)
     fine, coarse = _moduli(light), _moduli(_halved(light))
-    return [
+    orders = (
         _halved(_halved(light)),
         jnp.concatenate([_halved(fine), coarse], axis=-1),
         _moduli(fine),
         *_textures(whole),
-    ]
-
-
-def _joined(units: list[tuple[jax.Array, float]]) -> jax.Array:
-    """Rows of norm at most 1 from parts of norm at most 1, by their weights."""
-    length = math.sqrt(sum(weight**2 for _, weight in units))
-    return jnp.concatenate([unit * (w / length) for unit, w in units], axis=1)
+    )
+    units = [_unit(maps) for maps in orders]
+    return jnp.concatenate(units, axis=1) / math.sqrt(len(orders))
 
 
 def _cells(side: int) -> int:
@@ -127,12 +99,6 @@ def _unit(maps: jax.Array) -> jax.Array:
     flat = flat - jnp.mean(flat, axis=1, keepdims=True)
     square = jnp.sum(jnp.square(flat), axis=1, keepdims=True)
     return flat * jax.lax.rsqrt(square + 1e-3)
-
-
-def _compressed(maps: jax.Array) -> jax.Array:
-    """log(1 + modulus / r), r the root mean square of an image's moduli in these maps."""
-    square = jnp.mean(jnp.square(maps), axis=(1, 2, 3), keepdims=True)
-    return jnp.log1p(maps * jax.lax.rsqrt(square + 1e-6))
 
 
 def _moduli(maps: jax.Array) -> jax.Array:

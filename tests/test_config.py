@@ -9,7 +9,6 @@ import pytest
 
 from configs.default import get_config
 from dpaf_jax.config import (
-    FORMAT,
     METHOD_SECTIONS,
     Config,
     from_config_dict,
@@ -82,7 +81,7 @@ def test_the_default_config_has_exactly_the_typed_fields():
 
 def test_typed_objects_and_dicts_are_inverse():
     config = from_config_dict(get_config())
-    assert from_public_dict(to_dict(config) | {'format': FORMAT}) == config
+    assert from_public_dict(to_dict(config)) == config
 
 
 @pytest.mark.parametrize('name', list(LEAVES))

@@ -29,7 +29,7 @@ from dpaf_jax.release import load_release
 from dpaf_jax.rows import features, make_row_layout
 from dpaf_jax.run import Run
 from dpaf_jax.samplers import LABELLER, init_weights, make_sampler, unbent
-from dpaf_jax.wavelets import labeller_features
+from dpaf_jax.wavelets import wavelet_features
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -164,9 +164,9 @@ def test_all_that_is_clipped_was_settled(lost, monkeypatch):
 
 def test_features_that_are_too_long_are_shortened(monkeypatch):
     def too_long(images):
-        return 3 * labeller_features(images)
+        return 3 * wavelet_features(images)
 
-    monkeypatch.setattr('dpaf_jax.labeller.labeller_features', too_long)
+    monkeypatch.setattr('dpaf_jax.labeller.wavelet_features', too_long)
     query, states = case(1)
     units = sensitivity.make_units(grouped=False)
     sensitivity.check(query, 1, states, units, 0.02, power=0.7)
@@ -329,7 +329,7 @@ def test_its_tap_looks_with_what_phase_1_has_learnt():
     assert np.all(params[LABELLER]['weights'] == 1)
     images = np.random.default_rng(0).uniform(-1, 1, (5, 8, 8, 1)).astype(np.float32)
     taps = features(gan.networks, params, jnp.asarray(images), jnp.zeros(5, jnp.int32))
-    logits = np.asarray(labeller_features(images) @ params[LABELLER]['weights'])
+    logits = np.asarray(wavelet_features(images) @ params[LABELLER]['weights'])
     waves = np.cos(logits @ params[LABELLER]['directions'] + params[LABELLER]['phases'])
     waves /= np.linalg.norm(waves, axis=1, keepdims=True)
     np.testing.assert_allclose(taps[LABELLER], waves, atol=1e-4)

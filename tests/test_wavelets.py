@@ -8,9 +8,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from dpaf_jax.fourier import reduced
-from dpaf_jax.wavelets import labeller_features, num_features, wavelet_features
-
-BOTH = pytest.mark.parametrize('features', [wavelet_features, labeller_features])
+from dpaf_jax.wavelets import num_features, wavelet_features
 
 
 def images(number, side, channels, seed=0):
@@ -18,61 +16,27 @@ def images(number, side, channels, seed=0):
     return coins.uniform(-1, 1, (number, side, side, channels)).astype(np.float32)
 
 
-@BOTH
 @pytest.mark.parametrize('side', [8, 28, 30, 33, 64, 100, 128])
 @pytest.mark.parametrize('channels', [1, 3])
-def test_shape_and_norm(side, channels, features):
-    made = features(images(4, side, channels))
+def test_shape_and_norm(side, channels):
+    made = wavelet_features(images(4, side, channels))
     assert made.shape == (4, num_features(side, channels))
     norms = np.linalg.norm(np.float64(made), axis=1)
     assert (norms <= 1).all() and (norms > 0.5).all()
 
 
-@BOTH
 @pytest.mark.parametrize('grey', [-1.0, 0.0, 1.0])
-def test_a_grey_image_has_finite_features_and_gradient(grey, features):
+def test_a_grey_image_has_finite_features_and_gradient(grey):
     blank = jnp.full((1, 28, 28, 1), grey)
-    gradient = jax.grad(lambda x: jnp.sum(features(x) ** 2))(blank)
+    gradient = jax.grad(lambda x: jnp.sum(wavelet_features(x) ** 2))(blank)
     assert jnp.isfinite(gradient).all()
-    assert jnp.linalg.norm(features(blank)) <= 1
+    assert jnp.linalg.norm(wavelet_features(blank)) <= 1
 
 
-@BOTH
-def test_each_images_features_are_its_own(features):
+def test_each_images_features_are_its_own():
     batch = images(5, 16, 1)
-    one = features(batch[2:3])
-    np.testing.assert_allclose(features(batch)[2:3], one, atol=1e-5)
-
-
-def test_the_labeller_sees_faint_lines_beside_strong_ones():
-    strong = np.full((1, 28, 28, 1), -1, np.float32)
-    strong[:, 4:24, 6:9] = 1
-    both = strong.copy()
-    both[:, 18:20, 13:25] += 0.2
-
-    def gap(features):
-        return np.linalg.norm(features(both) - features(strong))
-
-    assert gap(labeller_features) > 1.5 * gap(wavelet_features)
-
-
-def test_the_labeller_sees_shapes_whatever_their_contrast():
-    strong = np.full((1, 28, 28, 1), -1, np.float32)
-    strong[:, 4:24, 6:9] = strong[:, 12:15, 6:20] = 1
-    weak = -1 + (strong + 1) / 4
-    gap = np.linalg.norm(labeller_features(strong) - labeller_features(weak))
-    assert gap < 0.1
-
-
-def test_moduli_weigh_twice_as_much_as_brightness_for_the_labeller():
-    made = np.asarray(labeller_features(images(1, 28, 1)))[0]
-    cells = num_features(28, 1) // 81
-    brightness, moduli = np.split(made, [cells])
-    first, second = np.split(moduli, [16 * cells])
-    for order in (first, second):
-        assert np.linalg.norm(order) == pytest.approx(
-            2 * np.linalg.norm(brightness), rel=0.02
-        )
+    one = wavelet_features(batch[2:3])
+    np.testing.assert_allclose(wavelet_features(batch)[2:3], one, atol=1e-5)
 
 
 @pytest.mark.parametrize(('side', 'width'), [(64, 1), (96, 1), (128, 1), (128, 2)])
@@ -109,6 +73,6 @@ def test_a_linear_classifier_learns_more_from_them_than_from_pixels():
         model.fit(rows[:60], digits.target[:60])
         return model.score(rows[60:], digits.target[60:])
 
-    waves = accuracy(np.asarray(labeller_features(pictures)))
+    waves = accuracy(np.asarray(wavelet_features(pictures)))
     pixels = accuracy(pictures.reshape(len(pictures), -1))
     assert waves > pixels + 0.02
