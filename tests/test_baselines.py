@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 import tiny
 import tiny_runs
+from absl import logging
 
 from dpaf_jax.auditing import generator, mechanisms, session
 from dpaf_jax.auditing.findings import run_checks
@@ -227,6 +228,20 @@ def test_the_audit_finds_no_violation(method):
     assert not made.violations
     kinds = {finding.kind for finding in made.findings}
     assert {'sensitivity', 'noise level', 'noise keys', 'inclusion'} <= kinds
+
+
+def test_the_trainings_of_an_audit_are_silent(caplog, capsys):
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.INFO)
+    try:
+        with generator._silence():
+            logging.info('one of dozens')
+            print('step 1/2')
+        logging.info('afterwards')
+    finally:
+        logging.set_verbosity(before)
+    assert [record.message for record in caplog.records] == ['afterwards']
+    assert not capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -12,11 +12,13 @@ import functools
 import io
 import pathlib
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 
 from dpaf_jax import methods
 from dpaf_jax.auditing import bounds, canaries
@@ -54,8 +56,7 @@ def _run(
         keys = RunKeys(entropy, bytes(32).hex())
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
-            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+            stack.enter_context(_silence())
             # The plan counts it in both worlds: where it is absent, it is an empty record.
             last = NUM_EXAMPLES if canary else NUM_EXAMPLES - 1
             data = canaries.dataset(small, images[:last], labels[:last])
@@ -71,6 +72,22 @@ def _run(
     assert plan.epsilon is not None
     detail = f'{runs} runs a side can show {most:.2f} at most'
     return bound <= plan.epsilon, bound, plan.epsilon, detail
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Without what a run says of itself: there are dozens of them.
+
+    Absl's handler keeps the standard error of its start, so the log has a way of its own.
+    """
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.WARNING)
+    nowhere = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(nowhere), contextlib.redirect_stdout(nowhere):
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def _score(
