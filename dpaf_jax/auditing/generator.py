@@ -54,9 +54,7 @@ def _run(
     def score(number: int, canary: bool) -> float:
         entropy = (2 * number + canary).to_bytes(8) + seed.to_bytes(24)
         keys = RunKeys(entropy, bytes(32).hex())
-        with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            stack.enter_context(_silence())
+        with tempfile.TemporaryDirectory() as folder, _silence():
             # The plan counts it in both worlds: where it is absent, it is an empty record.
             last = NUM_EXAMPLES if canary else NUM_EXAMPLES - 1
             data = canaries.dataset(small, images[:last], labels[:last])
@@ -78,7 +76,7 @@ def _run(
 def _silence() -> Iterator[None]:
     """Without what a run says of itself: there are dozens of them.
 
-    Absl's handler keeps the standard error of its start, so the log has a way of its own.
+    Absl's handler holds the stderr of its start, which a redirection does not reach.
     """
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)
