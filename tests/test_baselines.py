@@ -2,10 +2,12 @@
 
 import contextlib
 import functools
+import gc
 import json
 import math
 from unittest import mock
 
+import jax
 import pytest
 import tiny
 import tiny_runs
@@ -242,6 +244,19 @@ def test_the_trainings_of_an_audit_are_silent(caplog, capsys):
         logging.set_verbosity(before)
     assert [record.message for record in caplog.records] == ['afterwards']
     assert not capsys.readouterr().out
+
+
+def test_the_trainings_of_an_audit_leave_no_programs():
+    config = tiny.config(method='dp_merf')
+
+    def programs(runs):
+        with tiny_runs.accounting_grid():
+            check = generator.check(config, session.AUDITS['dp_merf'], runs, seed=11)
+            run_checks([check])
+        gc.collect()
+        return len(jax.local_devices()[0].client.live_executables())
+
+    assert programs(runs=1) == programs(runs=2)
 
 
 @pytest.mark.slow

@@ -60,7 +60,11 @@ def _run(
             data = canaries.dataset(small, images[:last], labels[:last])
             where, devices = pathlib.Path(folder), jax.local_devices()[:1]
             params = module.train(Run(where, small, plan, data, keys, devices))
-        return _score(small, params, images, labels)
+        made = _score(small, params, images, labels)
+        # Each training compiles programs of its own. Kept, those of dozens use up the
+        # memory maps that a process may have (Linux: 65 530), and it dies.
+        jax.clear_caches()
+        return made
 
     scores = [
         np.array([score(i, canary) for i in range(runs)]) for canary in (True, False)
