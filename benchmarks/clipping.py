@@ -23,12 +23,12 @@ from absl import app, flags
 
 from benchmarks.probe import native_convolution
 from benchmarks.timing import interleaved, print_result
-from dpaf_jax.command import prepare_jax
 from dpaf_jax.config import from_config_dict
-from dpaf_jax.config_flag import CONFIG, parse
-from dpaf_jax.networks import label_planes, make_networks
+from dpaf_jax.networks.discriminator import label_planes, make_networks
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
-from dpaf_jax.privacy.exact import Grid
+from dpaf_jax.privacy.grid import Grid
+from dpaf_jax.runtime.command import prepare_jax
+from dpaf_jax.runtime.config_flag import CONFIG, parse
 
 CLIP = 1.0
 

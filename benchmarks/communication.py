@@ -14,8 +14,8 @@ from typing import Any
 
 from absl import app, flags
 
-from dpaf_jax.command import prepare_jax
-from dpaf_jax.config_flag import CONFIG, parse
+from dpaf_jax.runtime.command import prepare_jax
+from dpaf_jax.runtime.config_flag import CONFIG, parse
 
 _DEVICES = flags.DEFINE_integer('devices', 8, 'Virtual CPU devices.', lower_bound=2)
 _ROUNDS = flags.DEFINE_integer('rounds', 7, 'Timed windows of each.', lower_bound=1)

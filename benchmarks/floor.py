@@ -23,10 +23,10 @@ from absl import app, flags
 from benchmarks import probe
 from benchmarks.rates import copy_rate, matrix_rate
 from benchmarks.timing import interleaved, peak_mib, print_result
-from dpaf_jax import parallel
-from dpaf_jax.command import prepare_jax
 from dpaf_jax.config import from_config_dict
-from dpaf_jax.config_flag import CONFIG, parse
+from dpaf_jax.runtime import parallel
+from dpaf_jax.runtime.command import prepare_jax
+from dpaf_jax.runtime.config_flag import CONFIG, parse
 
 HOST = 'host'
 _ROUNDS = flags.DEFINE_integer('rounds', 5, 'Timed windows.', lower_bound=1)

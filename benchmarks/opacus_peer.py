@@ -9,7 +9,7 @@ from opacus import GradSampleModule
 from torch import nn
 from torch.nn import functional
 
-from dpaf_jax.layout import SLOPE
+from dpaf_jax.networks.architecture import SLOPE
 
 
 class Convolutions(nn.Module):

@@ -16,15 +16,17 @@ from unittest import mock
 import jax
 import numpy as np
 
-from dpaf_jax import convolution, methods, parallel
+from dpaf_jax import methods
 from dpaf_jax.config import Config
-from dpaf_jax.convolution import NUMBERS
 from dpaf_jax.data import Dataset, Manifest
 from dpaf_jax.data.manifest import Settings
+from dpaf_jax.networks import layers
+from dpaf_jax.networks.layers import NUMBERS
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.run import Phase, Run
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training.run import Phase, Run
 
 BYTES = {'pred': 1, 's8': 1, 'u8': 1, 'bf16': 2, 'f16': 2}  # others: bits / 8
 ALL_REDUCE = re.compile(r'= (.*?) all-reduce(?:-start)?\(')
@@ -132,7 +134,7 @@ def native_convolution() -> Iterator[None]:
             maps, kernel, (stride, stride), 'SAME', dimension_numbers=NUMBERS
         )
 
-    with mock.patch.object(convolution, '_convolve', native):
+    with mock.patch.object(layers, '_convolve', native):
         yield
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from absl import app, flags
 
-from dpaf_jax.command import prepare_jax
-from dpaf_jax.config_flag import CONFIG, parse
+from dpaf_jax.runtime.command import prepare_jax
+from dpaf_jax.runtime.config_flag import CONFIG, parse
 
 _IMAGES = flags.DEFINE_integer('images', 0, 'N; default: of the config, or 60000.')
 DEVICES, STAND_IN = 8, 1024  # nothing counted here depends on how many images there are
@@ -52,7 +52,7 @@ def rows(config: Any, name: str, num_examples: int) -> list[dict[str, Any]]:
     import numpy as np
 
     from benchmarks import probe
-    from dpaf_jax.feed import CHUNK
+    from dpaf_jax.training.input_pipeline import CHUNK
 
     number = DEVICES if name.endswith('devices') else 1
     n = num_examples * (10 if name.startswith('N') else 1)

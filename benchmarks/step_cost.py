@@ -20,8 +20,8 @@ from unittest import mock
 
 from absl import app, flags
 
-from dpaf_jax.command import prepare_jax
-from dpaf_jax.config_flag import CONFIG, parse
+from dpaf_jax.runtime.command import prepare_jax
+from dpaf_jax.runtime.config_flag import CONFIG, parse
 
 _ROUNDS = flags.DEFINE_integer('rounds', 7, 'Timed windows of each.', lower_bound=1)
 _IMAGES = flags.DEFINE_integer(

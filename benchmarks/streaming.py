@@ -21,10 +21,11 @@ from absl import app, flags
 
 from benchmarks import probe
 from benchmarks.timing import print_result
-from dpaf_jax import feed, parallel
-from dpaf_jax.command import prepare_jax
 from dpaf_jax.config import from_config_dict
-from dpaf_jax.config_flag import CONFIG, parse
+from dpaf_jax.runtime import parallel
+from dpaf_jax.runtime.command import prepare_jax
+from dpaf_jax.runtime.config_flag import CONFIG, parse
+from dpaf_jax.training import input_pipeline
 
 _IMAGES = flags.DEFINE_integer('images', 60000, 'N.', lower_bound=1)
 _WINDOWS = flags.DEFINE_integer('windows', 8, 'In a row, timed.', lower_bound=2)
@@ -57,8 +58,8 @@ def main(argv: Sequence[str]) -> None:
         np.save(path, data.images)
         data = dataclasses.replace(data, images=np.load(path, mmap_mode='r'))
         ways = {}
-        for name, share in (('resident', feed.SHARE), ('streamed', 0.0)):
-            with mock.patch.object(feed, 'SHARE', share):
+        for name, share in (('resident', input_pipeline.SHARE), ('streamed', 0.0)):
+            with mock.patch.object(input_pipeline, 'SHARE', share):
                 ways[name] = probe.windows(config, data, plan, jax.local_devices())[-1]
                 ways[name]()
         seen: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}

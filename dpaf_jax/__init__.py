@@ -8,20 +8,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpaf_jax.errors import UserError
-    from dpaf_jax.pipeline import Pipeline, Result, synthesize
-    from dpaf_jax.release import Release, load_release
+    from dpaf_jax.pipeline.stages import Pipeline, Result, synthesize
+    from dpaf_jax.release.bundle import Release, load_release
+    from dpaf_jax.runtime.errors import UserError
 
 __version__ = '0.1.0'
 __all__ = ['Pipeline', 'Release', 'Result', 'UserError', 'load_release', 'synthesize']
 
 _HOMES = {
-    'Pipeline': 'pipeline',
-    'Result': 'pipeline',
-    'synthesize': 'pipeline',
-    'Release': 'release',
-    'load_release': 'release',
-    'UserError': 'errors',
+    'Pipeline': 'pipeline.stages',
+    'Result': 'pipeline.stages',
+    'synthesize': 'pipeline.stages',
+    'Release': 'release.bundle',
+    'load_release': 'release.bundle',
+    'UserError': 'runtime.errors',
 }
 
 

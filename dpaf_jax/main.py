@@ -16,9 +16,9 @@ from typing import Any
 
 from absl import app, flags
 
-from dpaf_jax.command import EXIT_BAD_INPUT, fail, prepare_jax
-from dpaf_jax.config_flag import CONFIG, parse
-from dpaf_jax.errors import UserError
+from dpaf_jax.runtime.command import EXIT_BAD_INPUT, fail, prepare_jax
+from dpaf_jax.runtime.config_flag import CONFIG, parse
+from dpaf_jax.runtime.errors import UserError
 
 _WORKDIR = flags.DEFINE_string(
     'workdir', None, 'Folder of the run; made if absent.', allow_override=True
@@ -51,48 +51,48 @@ def main(argv: Sequence[str]) -> None:
         os.environ['JAX_PLATFORMS'] = 'cpu'
     prepare_jax()
     # Imported late, so that --help and a mistyped flag answer at once.
-    from dpaf_jax import hosts
-    from dpaf_jax.run import Interrupted, StopRequest
+    from dpaf_jax.runtime import processes
+    from dpaf_jax.training.run import Interrupted, StopRequest
 
     stop = StopRequest()
     stop.listen()
     try:
         if _CLUSTER.value and _STAGE.value == 'plan':
-            hosts.parse(_CLUSTER.value)  # one process plans
+            processes.parse(_CLUSTER.value)  # one process plans
         else:
-            hosts.join(_CLUSTER.value)
+            processes.join(_CLUSTER.value)
         _run_stages(workdir, stop)
-        hosts.leave()
+        processes.leave()
     except (UserError, FloatingPointError) as error:
-        hosts.end(EXIT_BAD_INPUT, f'error: {error}')
+        processes.end(EXIT_BAD_INPUT, f'error: {error}')
     except OSError as error:
         # What was there before is whole: files appear under their names when complete.
         text = f'{error.filename or workdir}: {error.strerror or error}'
-        hosts.end(EXIT_BAD_INPUT, f'error: {text}')
+        processes.end(EXIT_BAD_INPUT, f'error: {text}')
     except Interrupted as notice:
-        hosts.end(EXIT_INTERRUPTED, str(notice))
+        processes.end(EXIT_INTERRUPTED, str(notice))
     except Exception as error:
-        hosts.end_where_another_is_gone(error, EXIT_INTERRUPTED)
-        if hosts.count() == 1:
+        processes.end_where_another_is_gone(error, EXIT_INTERRUPTED)
+        if processes.count() == 1:
             raise
         traceback.print_exc()
-        hosts.end(EXIT_BUG, f'error: {type(error).__name__}: {error}')
+        processes.end(EXIT_BUG, f'error: {type(error).__name__}: {error}')
 
 
 def _run_stages(workdir: str, stop: Any) -> None:
-    from dpaf_jax import hosts
-    from dpaf_jax.pipeline import Pipeline
+    from dpaf_jax.pipeline.stages import Pipeline
     from dpaf_jax.privacy.plan import describe
+    from dpaf_jax.runtime import processes
 
     pipeline = Pipeline(CONFIG.value, workdir, stop=stop)
     whole = _STAGE.value == 'all'
-    if whole and hosts.from_first(pipeline.is_done):
-        if hosts.is_first():
+    if whole and processes.from_first(pipeline.is_done):
+        if processes.is_first():
             print(f'{workdir}: done already; see {pipeline.workdir.release}')
         return
     for stage in pipeline.stages() if whole else (_STAGE.value,):
         result = pipeline.run(stage)
-        if stage == 'plan' and hosts.is_first():
+        if stage == 'plan' and processes.is_first():
             print(describe(result))
 
 

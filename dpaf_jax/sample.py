@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 from absl import app, flags
 
-from dpaf_jax.command import fail, parse
-from dpaf_jax.errors import UserError
-from dpaf_jax.export import write_csv, write_folder, write_npz
-from dpaf_jax.release import Release, balanced_labels, load_release
+from dpaf_jax.release.bundle import Release, balanced_labels, load_release
+from dpaf_jax.release.export import write_csv, write_folder, write_npz
+from dpaf_jax.runtime.command import fail, parse
+from dpaf_jax.runtime.errors import UserError
 
 _RELEASE = flags.DEFINE_string(
     'release', None, 'Folder of the release.', allow_override=True

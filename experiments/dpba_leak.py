@@ -29,15 +29,15 @@ from absl import app, flags
 from jax.flatten_util import ravel_pytree
 
 from configs import default
-from dpaf_jax import parallel
-from dpaf_jax.auditing import canaries
-from dpaf_jax.auditing.rehearsal import wild_state
-from dpaf_jax.command import fail, parse, prepare_jax
+from dpaf_jax.audit import canaries
+from dpaf_jax.audit.harness import wild_state
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.methods import dpba_wgan
-from dpaf_jax.methods.dpba_wgan import DpbaWgan
+from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.units import Units
+from dpaf_jax.runtime import parallel
+from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.training.batch import Units
 from experiments.published_leak import CONFIDENCE, EXIT_CAUGHT, attack, table
 
 GUARANTEES = ('as_published', 'certified')
@@ -211,7 +211,7 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1 or _OUT.value is None:
         fail('give --out=<folder>; see python -m experiments.dpba_leak --help')
     prepare_jax()
-    from dpaf_jax.workdir import write_json
+    from dpaf_jax.training.workdir import write_json
 
     alpha = (1 - CONFIDENCE) / len(GUARANTEES)
     outcomes = [

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-from dpaf_jax.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax
 
 EPSILONS = (0.2, 1.0, 5.0, 10.0, 20.0)  # of the paper's tables
 SHOWN = 10
@@ -80,8 +80,8 @@ def sanitised(images: np.ndarray, labels: np.ndarray, epsilon: float, seed: int)
     """The paper's set D with the default config's levels, k and beta."""
     from configs import dpgen
     from dpaf_jax.config import from_config_dict
-    from dpaf_jax.randomised_response import sanitise
-    from dpaf_jax.score_network import noise_levels
+    from dpaf_jax.methods.dpgen.randomised_response import sanitise
+    from dpaf_jax.networks.score import noise_levels
 
     config = from_config_dict(dpgen.get_config())
     k, beta = config.dpgen.candidates, config.dpgen.threshold
@@ -99,7 +99,7 @@ def play(images: np.ndarray, labels: np.ndarray, epsilon: float, trials: int) ->
         epsilon: claimed.
         trials: on either side.
     """
-    from dpaf_jax.auditing.bounds import epsilon_lower_bound
+    from dpaf_jax.audit.bounds import epsilon_lower_bound
 
     scores = [
         np.array([
@@ -115,7 +115,7 @@ def play(images: np.ndarray, labels: np.ndarray, epsilon: float, trials: int) ->
 
 def picture(images: np.ndarray, made: Any) -> Any:
     """Three rows: private images, noisy ones as released, recovered ones."""
-    from dpaf_jax.pictures import sample_grid
+    from dpaf_jax.release.pictures import sample_grid
 
     noisy = np.clip(np.round((made.noisy + 1) * 127.5), 0, 255).astype(np.uint8)
     order = np.argsort(-made.sigma, kind='stable')
@@ -144,8 +144,8 @@ def main(argv: Sequence[str]) -> None:
         fail('give --out=<folder>; see python -m experiments.dpgen_leak --help')
     prepare_jax()
     # Imported late, so that --help answers at once.
-    from dpaf_jax.pictures import save_png
-    from dpaf_jax.workdir import write_json
+    from dpaf_jax.release.pictures import save_png
+    from dpaf_jax.training.workdir import write_json
 
     out = pathlib.Path(_OUT.value)
     images, labels = digits()

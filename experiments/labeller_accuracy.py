@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-from dpaf_jax.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax
 
 _SOURCE = flags.DEFINE_string(
     'source', None, 'As config.data.source.', allow_override=True
@@ -49,12 +49,12 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
     import jax.numpy as jnp
 
     from dpaf_jax import methods
-    from dpaf_jax.labeller import Labeller
-    from dpaf_jax.methods.dpaf_classifier_phase import LabellerPhase
-    from dpaf_jax.networks import to_float
+    from dpaf_jax.methods.dpaf.classifier_phase import LabellerPhase
+    from dpaf_jax.methods.dpaf.labeller import Labeller
+    from dpaf_jax.networks.discriminator import to_float
     from dpaf_jax.privacy.keys import RunKeys
-    from dpaf_jax.run import Run
-    from dpaf_jax.samplers import LABELLER, Labels, make_sampler
+    from dpaf_jax.release.samplers.latent import LABELLER, Labels, make_sampler
+    from dpaf_jax.training.run import Run
 
     number = config.data.num_examples
     plan = methods.get('dpaf').plan(config, number)

@@ -28,14 +28,14 @@ from jax.flatten_util import ravel_pytree
 from ml_collections import ConfigDict
 
 from configs import default
-from dpaf_jax import parallel
-from dpaf_jax.classifier import Classifier
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.methods import dpaf
-from dpaf_jax.networks import make_networks
+from dpaf_jax.methods.dpaf.classifier import Classifier
+from dpaf_jax.networks.discriminator import make_networks
 from dpaf_jax.privacy import accounting, published
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.units import Units
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training.batch import Units
 
 GUARANTEES = ('as_published', 'certified')
 SIDE, CLASSES = 8, 2

@@ -17,13 +17,13 @@ import jax
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from dpaf_jax import parallel
-from dpaf_jax.classifier import Classifier
 from dpaf_jax.data import Dataset
-from dpaf_jax.privacy.exact import ExactSum
+from dpaf_jax.methods.dpaf.classifier import Classifier
+from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
-from dpaf_jax.units import Units
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training.batch import Units
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-from dpaf_jax.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax
 
 EXIT_CAUGHT = 1
 CONFIDENCE = 0.999
@@ -76,7 +76,7 @@ def attack(game: Any, trials: int, alpha: float, seed: int = 0) -> Outcome:
         alpha: chance that the bound is wrong.
         seed: of all coins.
     """
-    from dpaf_jax.auditing.bounds import epsilon_lower_bound, largest_bound
+    from dpaf_jax.audit.bounds import epsilon_lower_bound, largest_bound
 
     plan, m = game.plan, game.mechanism
     played = [
@@ -118,11 +118,11 @@ def table(outcomes: Sequence[Outcome]) -> str:
 def measure(steps: int) -> dict[str, Any]:
     """Leave-one-out ratios on the embedded digits, canonical config, in both modes."""
     from configs import digits
-    from dpaf_jax.classifier import Classifier
     from dpaf_jax.config import from_config_dict
     from dpaf_jax.data import load, prepare
     from dpaf_jax.methods import dpaf
-    from dpaf_jax.networks import make_networks
+    from dpaf_jax.methods.dpaf.classifier import Classifier
+    from dpaf_jax.networks.discriminator import make_networks
     from dpaf_jax.privacy.keys import RunKeys
     from experiments.leave_one_out import leave_one_out
 
@@ -163,7 +163,7 @@ def describe(made: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 def plot(made: dict[str, Any]) -> Any:
     """Ratio by step, on a logarithmic axis."""
-    from dpaf_jax.plots import BLUE, GREY, RED, Axis, Curve, line_plot
+    from dpaf_jax.attack.plots import BLUE, GREY, RED, Axis, Curve, line_plot
 
     steps = made['certified'].ratio.shape[1]
     at = np.arange(1, steps + 1)
@@ -193,8 +193,8 @@ def main(argv: Sequence[str]) -> None:
         fail('give --out=<folder>; see python -m experiments.published_leak --help')
     prepare_jax()
     # Imported late, so that --help answers at once.
-    from dpaf_jax.pictures import save_png
-    from dpaf_jax.workdir import write_json
+    from dpaf_jax.release.pictures import save_png
+    from dpaf_jax.training.workdir import write_json
     from experiments.leak_games import GAMES, GUARANTEES
 
     start, out = time.monotonic(), pathlib.Path(_OUT.value)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import app, flags
 
-from dpaf_jax.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax
 
 _TABLE = flags.DEFINE_enum(
     'table', 'breast_cancer', ['breast_cancer', 'made'], 'Which.'
@@ -116,8 +116,8 @@ def config_of(table: Table, path: pathlib.Path, epsilon: float) -> Any:
 
 def measure(table: Table, epsilon: float) -> dict[str, Any]:
     """One run: AUROC by classifier, of synthetic and of real training rows."""
-    from dpaf_jax.pipeline import synthesize
-    from dpaf_jax.workdir import read_json
+    from dpaf_jax.pipeline.stages import synthesize
+    from dpaf_jax.training.workdir import read_json
 
     start = time.process_time()
     with tempfile.TemporaryDirectory() as scratch:

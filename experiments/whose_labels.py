@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-from dpaf_jax.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax
 
 _RELEASE = flags.DEFINE_string(
     'release', None, 'Folder of a release with a labeller.', allow_override=True
@@ -38,9 +38,9 @@ def draw(release: Any, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     """Images [n, H, W, C] uint8, labels meant [n], labels given [n]."""
     import jax
 
-    from dpaf_jax.networks import to_float, to_uint8
-    from dpaf_jax.release import BATCH, balanced_labels
-    from dpaf_jax.samplers import Labels, make_sampler
+    from dpaf_jax.networks.discriminator import to_float, to_uint8
+    from dpaf_jax.release.bundle import BATCH, balanced_labels
+    from dpaf_jax.release.samplers.latent import Labels, make_sampler
 
     sampler = make_sampler(release.config)
     assert isinstance(sampler, Labels)
@@ -66,10 +66,10 @@ def main(argv: Sequence[str]) -> None:
     import jax.numpy as jnp
 
     from dpaf_jax.data import load, prepare
-    from dpaf_jax.evaluate import evaluate
-    from dpaf_jax.networks import to_float
-    from dpaf_jax.release import load_release
-    from dpaf_jax.samplers import Labels, make_sampler
+    from dpaf_jax.evaluation.utility import evaluate
+    from dpaf_jax.networks.discriminator import to_float
+    from dpaf_jax.release.bundle import load_release
+    from dpaf_jax.release.samplers.latent import Labels, make_sampler
 
     release = load_release(pathlib.Path(_RELEASE.value))
     config = release.config

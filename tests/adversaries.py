@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import tiny
 
-from dpaf_jax import adversarial_phase, parallel
-from dpaf_jax.adversarial_phase import AdversarialPhase
-from dpaf_jax.auditing import canaries
-from dpaf_jax.auditing.rehearsal import wild_state
-from dpaf_jax.run import Run
+from dpaf_jax.audit import canaries
+from dpaf_jax.audit.harness import wild_state
+from dpaf_jax.methods.adversarial import phase as adversarial_phase
+from dpaf_jax.methods.adversarial.phase import AdversarialPhase
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training.run import Run
 
 
 def states_of(method, number=4):

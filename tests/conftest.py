@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpaf_jax.allocation import keep_freed_memory
+from dpaf_jax.runtime.memory import keep_freed_memory
 
 NUM_DEVICES = 8
 CACHE = Path(__file__).parent.parent / '.pytest_cache' / 'jax'

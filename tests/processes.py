@@ -21,17 +21,15 @@ os.environ['XLA_FLAGS'] = (
 import jax  # noqa: E402
 import tiny_runs  # noqa: E402
 
-from dpaf_jax import fingerprint, main, pipeline  # noqa: E402
-from dpaf_jax.errors import UserError  # noqa: E402
-from dpaf_jax.methods import (  # noqa: E402
-    dpaf,
-    dpaf_classifier_phase,
-    dpaf_table_phase,
-)
-from dpaf_jax.progress import Progress  # noqa: E402
+from dpaf_jax import main  # noqa: E402
+from dpaf_jax.methods.dpaf import classifier_phase, table_phase  # noqa: E402
+from dpaf_jax.pipeline import stages  # noqa: E402
+from dpaf_jax.runtime.errors import UserError  # noqa: E402
+from dpaf_jax.training import fingerprint  # noqa: E402
+from dpaf_jax.training.progress import Progress  # noqa: E402
 
 # Compiles sooner.
-dpaf.WINDOW = dpaf_classifier_phase.WINDOW = dpaf_table_phase.WINDOW = 2
+classifier_phase.WINDOW = table_phase.WINDOW = 2
 jax.config.update('jax_disable_most_optimizations', True)
 components, update = fingerprint.components, Progress.update
 
@@ -57,7 +55,7 @@ if not settings['machine']:
     fingerprint.components = anywhere
 if settings['does']:
     Progress.update = cut
-pipeline.Pipeline.stages = lambda self: pipeline.STAGES[:4]
-pipeline.Pipeline = functools.partial(pipeline.Pipeline, entropy=tiny_runs.ENTROPY)
+stages.Pipeline.stages = lambda self: stages.STAGES[:4]
+stages.Pipeline = functools.partial(stages.Pipeline, entropy=tiny_runs.ENTROPY)
 with tiny_runs.accounting_grid():
     main.run()

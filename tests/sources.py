@@ -11,7 +11,7 @@ from PIL import Image
 from configs.default import get_config
 from dpaf_jax import data
 from dpaf_jax.config import DataConfig
-from dpaf_jax.errors import UserError
+from dpaf_jax.runtime.errors import UserError
 
 
 def make_config(**changes: Any) -> DataConfig:

@@ -12,20 +12,21 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from configs import default
-from dpaf_jax import methods, parallel
-from dpaf_jax.auditing import mechanisms
-from dpaf_jax.auditing.findings import run_checks
-from dpaf_jax.auditing.target import AuditTarget
+from dpaf_jax import methods
+from dpaf_jax.audit import white_box as mechanisms
+from dpaf_jax.audit.findings import run_checks
+from dpaf_jax.audit.target import AuditTarget
 from dpaf_jax.config import Config, from_config_dict
 from dpaf_jax.data import Dataset, Manifest
 from dpaf_jax.data.manifest import Settings
-from dpaf_jax.gan import Gan
+from dpaf_jax.methods.dpaf.gan import Gan
 from dpaf_jax.privacy import accounting, published
-from dpaf_jax.privacy.exact import ExactSum
+from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.run import Run
-from dpaf_jax.units import Units
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.run import Run
 
 NUM_EXAMPLES = 40
 ENTROPY = bytes(range(32))

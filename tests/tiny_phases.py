@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import tiny
 
-from dpaf_jax import feed, parallel
-from dpaf_jax.gan import Gan
-from dpaf_jax.methods.dpaf_gan_phase import GanPhase
-from dpaf_jax.methods.dpaf_table_phase import TablePhase
-from dpaf_jax.networks import make_networks
-from dpaf_jax.rows import make_row_layout
-from dpaf_jax.run import Run
+from dpaf_jax.methods.dpaf.batch_phase import GanPhase
+from dpaf_jax.methods.dpaf.gan import Gan
+from dpaf_jax.methods.dpaf.table_phase import TablePhase
+from dpaf_jax.methods.dpaf.taps import make_row_layout
+from dpaf_jax.networks.discriminator import make_networks
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training import input_pipeline
+from dpaf_jax.training.run import Run
 
 # Plain SGD everywhere: Adam divides rounding by rounding where a gradient is 0.
 SGD = {
@@ -92,7 +93,7 @@ def trained(mode, devices=1, unrolls=True):
     run, gan, phase, start = gan_phase(devices, **MODES[mode])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, 'unrolls', property(lambda self: unrolls))
-        patch.setattr(feed, 'CHUNK', 2)
+        patch.setattr(input_pipeline, 'CHUNK', 2)
         return start, train(run, phase, start), gan
 
 

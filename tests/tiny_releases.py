@@ -10,12 +10,12 @@ import jax
 import tiny
 import tiny_runs
 
-from dpaf_jax import verify as command
 from dpaf_jax.methods import dpaf
-from dpaf_jax.pipeline import FIXED_ENTROPY
-from dpaf_jax.release import write_release
-from dpaf_jax.samplers import make_sampler
-from dpaf_jax.verification import verify
+from dpaf_jax.pipeline.stages import FIXED_ENTROPY
+from dpaf_jax.release.bundle import write_release
+from dpaf_jax.release.samplers.latent import make_sampler
+from dpaf_jax.verify import __main__ as command
+from dpaf_jax.verify.verification import verify
 
 SETTINGS = {
     'mixed': {'privacy__epsilon': 0.1, 'privacy__budgets': '30%,rest,30%'},

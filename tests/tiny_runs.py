@@ -274,7 +274,7 @@ def _folder() -> pathlib.Path:
 @functools.cache
 def finished(kind: str) -> Finished:
     """A whole run of `one_shot` or `canonical`, made once a process: change nothing."""
-    from dpaf_jax.pipeline import Pipeline
+    from dpaf_jax.pipeline.stages import Pipeline
 
     folder = _folder()
     config = {'one_shot': one_shot, 'canonical': canonical}[kind](
@@ -299,8 +299,8 @@ def mode(path: pathlib.Path) -> int:
 
 @functools.cache
 def _begun() -> tuple[pathlib.Path, ConfigDict]:
-    from dpaf_jax.pipeline import Pipeline
-    from dpaf_jax.run import Interrupted, StopRequest
+    from dpaf_jax.pipeline.stages import Pipeline
+    from dpaf_jax.training.run import Interrupted, StopRequest
 
     folder = _folder()
     config = one_shot(write_npz(folder / 'images.npz'), dpaf__generator_steps=4)
@@ -332,7 +332,7 @@ def contents(folder: pathlib.Path) -> dict[pathlib.Path, bytes]:
 @contextlib.contextmanager
 def stop_at(stop: Any, phase: str, step: int) -> Iterator[None]:
     """A SIGTERM when `phase` has done `step` steps, as far as the loop can tell."""
-    from dpaf_jax.progress import Progress
+    from dpaf_jax.training.progress import Progress
 
     update = Progress.update
 

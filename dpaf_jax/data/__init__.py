@@ -2,6 +2,6 @@
 
 from dpaf_jax.data.dataset import Dataset, load
 from dpaf_jax.data.manifest import Manifest, read_manifest
-from dpaf_jax.data.preparation import prepare
+from dpaf_jax.data.prepare import prepare
 
 __all__ = ['Dataset', 'Manifest', 'load', 'prepare', 'read_manifest']

@@ -7,9 +7,9 @@ import numpy as np
 
 from dpaf_jax.config import DataConfig
 from dpaf_jax.data.manifest import check_num_examples
-from dpaf_jax.data.source import Source
+from dpaf_jax.data.sources.base import Source
 from dpaf_jax.data.split import hash_split
-from dpaf_jax.errors import UserError
+from dpaf_jax.runtime.errors import UserError
 
 
 def check_config(config: DataConfig) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from dpaf_jax.config import DataConfig
 from dpaf_jax.data.manifest import Manifest, check_settings, damaged, read_manifest
-from dpaf_jax.errors import UserError
+from dpaf_jax.runtime.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pathlib
 from typing import Any
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.errors import UserError
+from dpaf_jax.runtime.errors import UserError
 
 FILE_NAME = 'manifest.json'
 # Raise when the same source and settings would decode to other pixels or splits.

@@ -2,8 +2,8 @@
 
 from types import ModuleType
 
-from dpaf_jax.errors import UserError
 from dpaf_jax.methods import dp_gan, dp_merf, dpaf, dpba_wgan, dpgen, g_pate, gs_wgan
+from dpaf_jax.runtime.errors import UserError
 
 METHODS: dict[str, ModuleType] = {
     'dpaf': dpaf,

@@ -22,19 +22,24 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dpaf_jax.adversarial import AdversarialState, Adversaries, Metrics, widths
-from dpaf_jax.adversarial_phase import AdversarialPhase
 from dpaf_jax.config import Config
-from dpaf_jax.errors import UserError
-from dpaf_jax.networks import Discriminator, to_float
+from dpaf_jax.methods.adversarial.networks import (
+    AdversarialState,
+    Adversaries,
+    Metrics,
+    widths,
+)
+from dpaf_jax.methods.adversarial.phase import AdversarialPhase
+from dpaf_jax.networks.discriminator import Discriminator, to_float
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.keys import RunKeys, public_key
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
-from dpaf_jax.run import Run
-from dpaf_jax.units import Units
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.run import Run
 
 DISCRIMINATOR = 'discriminator'
 

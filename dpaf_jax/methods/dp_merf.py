@@ -24,23 +24,24 @@ import numpy as np
 import optax
 from PIL import Image
 
-from dpaf_jax import losses, parallel
 from dpaf_jax.config import Config
-from dpaf_jax.errors import UserError
-from dpaf_jax.fakes import share_of_fakes
-from dpaf_jax.feed import every_record
-from dpaf_jax.fourier import frequencies, waves
-from dpaf_jax.networks import to_float
-from dpaf_jax.optimizers import make_optimizer, moving_average
+from dpaf_jax.networks.discriminator import to_float
+from dpaf_jax.networks.fourier import frequencies, waves
 from dpaf_jax.privacy.aggregation import aggregate, dpagg
 from dpaf_jax.privacy.budgets import make_plan
-from dpaf_jax.privacy.exact import ExactSum
+from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import REPLACE_ONE, Mechanism, PrivacyPlan
-from dpaf_jax.run import Run
-from dpaf_jax.samplers import latent_sampler, preview
-from dpaf_jax.units import Units
-from dpaf_jax.windows import repeat
+from dpaf_jax.release.samplers.latent import latent_sampler, preview
+from dpaf_jax.runtime import parallel
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training import losses
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.fakes import share_of_fakes
+from dpaf_jax.training.input_pipeline import every_record
+from dpaf_jax.training.optimizers import make_optimizer, moving_average
+from dpaf_jax.training.run import Run
+from dpaf_jax.training.windows import repeat
 
 EMBEDDING = 'embedding'
 WINDOW = 10  # at most so many generator steps in one compiled call

@@ -27,27 +27,32 @@ import numpy as np
 import optax
 from PIL import Image
 
-from dpaf_jax import parallel
-from dpaf_jax.adversarial import Adversaries, Metrics
 from dpaf_jax.config import Config
-from dpaf_jax.errors import UserError
-from dpaf_jax.fakes import prior_labels
-from dpaf_jax.feed import Feed, gather
-from dpaf_jax.method_configs import GsWganConfig
-from dpaf_jax.networks import to_float
+from dpaf_jax.config.methods import GsWganConfig
+from dpaf_jax.methods.adversarial.networks import Adversaries, Metrics
+from dpaf_jax.methods.adversarial.wgan import (
+    Trio,
+    distance,
+    gradient_penalty,
+    make_critic,
+)
+from dpaf_jax.networks.discriminator import to_float
 from dpaf_jax.privacy.accounting import capacity_for
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.clipping import clip_vector
-from dpaf_jax.privacy.exact import ExactSum
+from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw
-from dpaf_jax.privacy.sums import settled
-from dpaf_jax.run import Run
-from dpaf_jax.samplers import preview
-from dpaf_jax.units import Units
-from dpaf_jax.wgan import Trio, distance, gradient_penalty, make_critic
+from dpaf_jax.privacy.summation import settled
+from dpaf_jax.release.samplers.latent import preview
+from dpaf_jax.runtime import parallel
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.fakes import prior_labels
+from dpaf_jax.training.input_pipeline import Feed, gather
+from dpaf_jax.training.run import Run
 
 GRADIENT = 'gradient'
 CUT = 1e-9  # chance that some critic has more records than slots; what is cut is unused

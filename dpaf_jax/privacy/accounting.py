@@ -15,8 +15,8 @@ import dp_accounting
 from dp_accounting import pld, rdp
 from scipy import optimize, stats
 
-from dpaf_jax.errors import UserError
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.runtime.errors import UserError
 
 NEIGHBORING = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
 PLD_GRID = 1e-4  # 1e-3 is useless near epsilon 0.1, 1e-5 changes nothing we report

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.privacy.clipping import clip_vector
-from dpaf_jax.privacy.exact import ExactSum, Grid
+from dpaf_jax.privacy.grid import ExactSum, Grid
 from dpaf_jax.privacy.noise import noisy_total
-from dpaf_jax.privacy.sums import settled
+from dpaf_jax.privacy.summation import settled
 
 
 def aggregate(

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import dp_accounting
 
 from dpaf_jax.config import PrivacyConfig
-from dpaf_jax.errors import UserError
 from dpaf_jax.privacy import accounting, published
 from dpaf_jax.privacy.plan import CERTIFIED, Mechanism, PrivacyPlan
+from dpaf_jax.runtime.errors import UserError
 
 FIELD = 'config.privacy.budgets'
 NO_NOISE = 'none (epsilon is infinite: no noise, no clipping)'

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.privacy.exact import Grid
-from dpaf_jax.privacy.sums import settled, sum_of
+from dpaf_jax.privacy.grid import Grid
+from dpaf_jax.privacy.summation import settled, sum_of
 
 # Room for float32 rounding: the clipped norm stays below the bound in exact arithmetic.
 MARGIN = 1 - 1e-5

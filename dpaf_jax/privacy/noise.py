@@ -11,7 +11,7 @@ What floating point does to noise, and what is done about it:
 - *The tail.* jax.random.normal in float32 inverts a 23-bit uniform: its values end at -5.420
   and 5.221 and are up to 0.3 apart there. Here a draw inverts 31 bits and a sign: its values
   end at +-6.338 and their sum at 12.6, beyond which a normal has a mass below 1e-35. The law
-  of the sum is computed from all 2^31 magnitudes in tests/test_noise_law.py: its density
+  of the sum is computed from all 2^31 magnitudes in tests/privacy/test_noise_law.py: its density
   differs from a normal's by 5e-8 of itself within 3 standard deviations, 5e-5 within 6.
 - *The rest* of the difference, all in the tails, is paid for by `EXCESS`: with it
   delta(epsilon) of the noise lies below that of the Gaussian mechanism (same tests, for
@@ -26,8 +26,8 @@ import jax.numpy as jnp
 from jax.extend.random import threefry_2x32
 from jax.flatten_util import ravel_pytree
 
-from dpaf_jax import parallel
-from dpaf_jax.privacy.exact import ExactSum
+from dpaf_jax.privacy.grid import ExactSum
+from dpaf_jax.runtime import parallel
 
 DRAWS = 4
 EXCESS = (

@@ -11,7 +11,7 @@ from typing import Any
 
 import dp_accounting
 
-from dpaf_jax.privacy.exact import Grid
+from dpaf_jax.privacy.grid import Grid
 
 NEIGHBORS = (
     'zero-out: one image with its label against an empty record, N fixed and public '

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy import special
 
-from dpaf_jax.errors import UserError
 from dpaf_jax.privacy.plan import Mechanism
+from dpaf_jax.runtime.errors import UserError
 
 ORDERS = range(2, 257)
 

@@ -24,9 +24,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dpaf_jax import parallel
-from dpaf_jax.privacy.exact import ExactSum, Grid
+from dpaf_jax.privacy.grid import ExactSum, Grid
 from dpaf_jax.privacy.noise import add_gaussian, noisy_total
+from dpaf_jax.runtime import parallel
 
 
 class Ballot(NamedTuple):

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.data.source import Source, reading
 from dpaf_jax.data.sources import celeba, digits, ffhq, folder, npz, table, tfds
-from dpaf_jax.errors import UserError
+from dpaf_jax.data.sources.base import Source, reading
+from dpaf_jax.runtime.errors import UserError
 
 # Each takes what stands behind the colon and the config, and lists the records.
 SOURCES: dict[str, Callable[[str, DataConfig], Source]] = {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.errors import UserError
+from dpaf_jax.runtime.errors import UserError
 
 CLASS_NAMES = {
     'gender': ('female', 'male'),

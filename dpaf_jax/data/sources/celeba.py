@@ -8,10 +8,10 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 import numpy as np
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.data.source import Source, existing
 from dpaf_jax.data.sources import attributes
+from dpaf_jax.data.sources.base import Source, existing
 from dpaf_jax.data.sources.listing import read_pictures
-from dpaf_jax.errors import UserError
+from dpaf_jax.runtime.errors import UserError
 
 _IMAGES = 'img_align_celeba'
 _ATTRIBUTES = 'list_attr_celeba.txt'

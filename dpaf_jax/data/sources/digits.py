@@ -3,8 +3,8 @@
 import numpy as np
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.data.source import Source, counting_names
 from dpaf_jax.data.sources.attributes import check_attribute
+from dpaf_jax.data.sources.base import Source, counting_names
 
 _WHITE = 16  # the data set's own scale is 0 .. 16
 

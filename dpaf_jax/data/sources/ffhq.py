@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.data.source import Source, existing
 from dpaf_jax.data.sources.attributes import CLASS_NAMES, check_attribute
+from dpaf_jax.data.sources.base import Source, existing
 from dpaf_jax.data.sources.listing import list_pictures, read_pictures
-from dpaf_jax.errors import UserError
+from dpaf_jax.runtime.errors import UserError
 
 _ANNOTATIONS = 'config.data.annotations'
 _REMEDY = 'Use the FFHQ features data set as it is distributed'

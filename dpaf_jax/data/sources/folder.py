@@ -7,10 +7,10 @@ import posixpath
 import numpy as np
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.data.source import Source, counting_names, existing
 from dpaf_jax.data.sources.attributes import check_attribute
+from dpaf_jax.data.sources.base import Source, counting_names, existing
 from dpaf_jax.data.sources.listing import list_folders, list_pictures, read_pictures
-from dpaf_jax.errors import UserError
+from dpaf_jax.runtime.errors import UserError
 
 _LAYOUT = 'Give a folder with one sub-folder a class, or with pictures and a labels.csv'
 

@@ -11,9 +11,9 @@ from typing import IO
 import numpy as np
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.data.source import Source, counting_names, existing
 from dpaf_jax.data.sources.attributes import check_attribute
-from dpaf_jax.errors import UserError
+from dpaf_jax.data.sources.base import Source, counting_names, existing
+from dpaf_jax.runtime.errors import UserError
 
 # (images, labels) of the training split and of the test split.
 _LAYOUTS = (

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dpaf_jax.config import Column, DataConfig
-from dpaf_jax.data.source import Source, counting_names, existing
 from dpaf_jax.data.sources.attributes import check_attribute
-from dpaf_jax.errors import UserError
+from dpaf_jax.data.sources.base import Source, counting_names, existing
+from dpaf_jax.runtime.errors import UserError
 
 _DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError)
 

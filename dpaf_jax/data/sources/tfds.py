@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.data.source import Source, counting_names
 from dpaf_jax.data.sources import attributes
-from dpaf_jax.errors import UserError
+from dpaf_jax.data.sources.base import Source, counting_names
+from dpaf_jax.runtime.errors import UserError
 
 
 def open_source(path: str, config: DataConfig) -> Source:

@@ -1,0 +1,71 @@
+"""Attacks a finished run's release, with its real images as the yardstick.
+
+    python -m dpaf_jax.attack --attack=membership --workdir=runs/digits
+
+Writes into <workdir>/nonprivate/attacks/, which shows real images: never publish it.
+membership: which training images, or rows of a table, were used? memorisation: are any of
+them copied?
+gradient_inversion: are images recovered from a classifier's gradients under the noise
+strategies of DPBA-WGAN? It looks at the run's images, not at its release.
+"""
+
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.errors import UserError
+
+_ATTACK = flags.DEFINE_string(
+    'attack', None, 'membership, memorisation or gradient_inversion.'
+)
+_WORKDIR = flags.DEFINE_string(
+    'workdir', None, 'Folder of a finished run.', allow_override=True
+)
+_DATA = flags.DEFINE_string(
+    'data', None, "Folder of the prepared data; default: the workdir's private/data."
+)
+_ITERATIONS = flags.DEFINE_integer(
+    'iterations',
+    500,
+    'gradient_inversion: training steps, all attacked.',
+    lower_bound=1,
+)
+_ATTEMPTS = flags.DEFINE_integer(
+    'attempts', 300, 'gradient_inversion: steps of each attack.', lower_bound=1
+)
+
+
+def main(argv: Sequence[str]) -> None:
+    """The command."""
+    if len(argv) > 1:
+        fail(f'unknown argument {argv[1]!r}: flags start with --')
+    if _ATTACK.value is None or _WORKDIR.value is None:
+        fail('--attack and --workdir are needed; see python -m dpaf_jax.attack --help')
+    prepare_jax()
+    # Imported late, so that --help and a mistyped flag answer at once.
+    from dpaf_jax.attack.registry import ATTACKS
+    from dpaf_jax.attack.target import WARNING, open_target
+
+    if _ATTACK.value not in ATTACKS:
+        fail(f'--attack: is {_ATTACK.value!r}. Choose {" or ".join(ATTACKS)}')
+    attack = ATTACKS[_ATTACK.value]
+    counts = {}
+    if _ATTACK.value == 'gradient_inversion':
+        counts = {'iterations': _ITERATIONS.value, 'attempts': _ATTEMPTS.value}
+    try:
+        target = open_target(_WORKDIR.value, _DATA.value)
+        found = attack.run(target, **counts)
+    except (UserError, OSError) as error:
+        fail(str(error))
+    print(attack.table(found))
+    print(f'in {target.folder}: {WARNING}')
+
+
+def run() -> None:
+    """Entry point."""
+    app.run(main, flags_parser=parse)
+
+
+if __name__ == '__main__':
+    run()

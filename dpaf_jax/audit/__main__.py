@@ -1,0 +1,81 @@
+"""Attacks a config's mechanisms with canaries, to refute its epsilon: no data needed.
+
+    python -m dpaf_jax.audit --config=configs/digits.py --out=audits/digits
+
+Writes audit.json and audit.png. Exit status: 0 if no violation was found, 1 if one was,
+2 for bad input. A violation is called in an honest program with a chance below 0.1 %.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from dpaf_jax.runtime.command import fail, prepare_jax
+from dpaf_jax.runtime.config_flag import CONFIG, parse
+from dpaf_jax.runtime.errors import UserError
+
+_OUT = flags.DEFINE_string(
+    'out', None, 'Folder for audit.json and audit.png.', allow_override=True
+)
+_DEVICES = flags.DEFINE_list(
+    'devices', ['1', '8'], 'Numbers of devices on which mechanisms are checked.'
+)
+_REPETITIONS = flags.DEFINE_integer(
+    'repetitions', 2000, 'Of each attack, on either side.', lower_bound=10
+)
+_RUNS = flags.DEFINE_integer(
+    'runs',
+    40,
+    'Tiny trainings on either side, for the black-box audit of the generator; 0: none.',
+    lower_bound=0,
+)
+EXIT_VIOLATION = 1
+
+
+def main(argv: Sequence[str]) -> None:
+    """The command."""
+    if len(argv) > 1:
+        fail(f'unknown argument {argv[1]!r}: flags start with --')
+    config = CONFIG.value
+    if config is None or _OUT.value is None:
+        fail('--config and --out are needed; see python -m dpaf_jax.audit --help')
+    try:
+        numbers = [int(number) for number in _DEVICES.value]
+    except ValueError:
+        fail(f'--devices: is {",".join(_DEVICES.value)}. Give numbers like 1,8.')
+    # Only the CPU obeys: it then pretends to be as many devices.
+    os.environ['XLA_FLAGS'] = (
+        os.environ.get('XLA_FLAGS', '')
+        + f' --xla_force_host_platform_device_count={max(numbers)}'
+    )
+    prepare_jax()
+    # Imported late, so that --help and a mistyped flag answer at once.
+    from dpaf_jax.audit import report, session
+    from dpaf_jax.config import from_config_dict
+
+    try:
+        made = session.audit(
+            from_config_dict(config),
+            devices=numbers,
+            repetitions=_REPETITIONS.value,
+            runs=_RUNS.value,
+            on_check=lambda check: print(
+                f'{check.mechanism}: {check.kind}, {check.case}', file=sys.stderr
+            ),
+        )
+        report.write_audit(made, _OUT.value)
+    except (UserError, OSError) as error:
+        fail(str(error))
+    print(report.table(made))
+    sys.exit(EXIT_VIOLATION if made.violations else 0)
+
+
+def run() -> None:
+    """Entry point."""
+    app.run(main, flags_parser=parse)
+
+
+if __name__ == '__main__':
+    run()

@@ -1,0 +1,106 @@
+"""Black-box audit: whole trainings at tiny size, seen through the released generator.
+
+A canary unlike all other images, in one class, is in the data or absent; the attack looks
+at the generator's mean image of that class. A run gives one guess, so some dozens of
+runs can refute only the grossest failure: the finding says how large a bound they could
+have shown at all. The config's kind of run, epsilon and budgets stay; images, networks,
+data and steps shrink, and the plan is made for the shrunk config.
+"""
+
+import contextlib
+import functools
+import io
+import pathlib
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import logging
+
+from dpaf_jax import methods
+from dpaf_jax.audit import bounds, canaries
+from dpaf_jax.audit.findings import Check
+from dpaf_jax.audit.target import MethodAudit
+from dpaf_jax.audit.white_box import Outcome
+from dpaf_jax.config import Config
+from dpaf_jax.networks.discriminator import to_float
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.release.samplers.latent import make_sampler, unbent
+from dpaf_jax.training.run import Run
+
+NUM_EXAMPLES = 64
+SEEN = 200  # images of the generator that the attack averages
+
+
+def check(config: Config, method: MethodAudit, runs: int, seed: int) -> Check:
+    """The check of the release; see the module."""
+    run = functools.partial(_run, config, method, runs, seed)
+    return Check('release', 'epsilon', f'{runs} tiny trainings a side', run)
+
+
+def _run(
+    config: Config, method: MethodAudit, runs: int, seed: int, alpha: float
+) -> Outcome:
+    small = method.shrink(config, NUM_EXAMPLES)
+    module = methods.get(small.method)
+    plan = module.plan(small, NUM_EXAMPLES)
+    images = canaries.noise_images(small.data, NUM_EXAMPLES, seed=3)
+    labels = np.arange(NUM_EXAMPLES, dtype=np.int32) % small.data.num_classes
+    images[-1] = canaries.extremes(small.data, 1)[0]
+
+    def score(number: int, canary: bool) -> float:
+        entropy = (2 * number + canary).to_bytes(8) + seed.to_bytes(24)
+        keys = RunKeys(entropy, bytes(32).hex())
+        with tempfile.TemporaryDirectory() as folder, _silence():
+            # The plan counts it in both worlds: where it is absent, it is an empty record.
+            last = NUM_EXAMPLES if canary else NUM_EXAMPLES - 1
+            data = canaries.dataset(small, images[:last], labels[:last])
+            where, devices = pathlib.Path(folder), jax.local_devices()[:1]
+            params = module.train(Run(where, small, plan, data, keys, devices))
+        made = _score(small, params, images, labels)
+        # Each training compiles programs of its own. Kept, those of dozens use up the
+        # memory maps that a process may have (Linux: 65 530), and it dies.
+        jax.clear_caches()
+        return made
+
+    scores = [
+        np.array([score(i, canary) for i in range(runs)]) for canary in (True, False)
+    ]
+    bound = bounds.epsilon_lower_bound(scores[0], scores[1], alpha, plan.delta)
+    most = bounds.largest_bound(runs, alpha, plan.delta)
+    assert plan.epsilon is not None
+    detail = f'{runs} runs a side can show {most:.2f} at most'
+    return bound <= plan.epsilon, bound, plan.epsilon, detail
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Without what a run says of itself: there are dozens of them.
+
+    Absl's handler holds the stderr of its start, which a redirection does not reach.
+    """
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.WARNING)
+    nowhere = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(nowhere), contextlib.redirect_stdout(nowhere):
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+def _score(
+    config: Config, params: Any, images: np.ndarray, labels: np.ndarray
+) -> float:
+    """How much the generator's mean image of the canary's class leans to the canary."""
+    wanted = jnp.full(SEEN, labels[-1], jnp.int32)
+    made = make_sampler(unbent(config)).sample(params, jax.random.key(5), wanted)
+    real = np.asarray(to_float(jnp.asarray(images)))
+    others = real[:-1].mean(axis=0)
+    canary = real[-1] - others
+    return float(
+        np.vdot(np.mean(made, axis=0) - others, canary) / np.vdot(canary, canary)
+    )

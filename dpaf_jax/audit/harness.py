@@ -1,0 +1,89 @@
+"""A method's own steps, made ready for an audit: what the methods' audit modules share."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from dpaf_jax.audit.target import Draws, Release
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training.batch import Units
+
+SILENT = 2.0**-24  # a noise multiplier
+
+# (state, one device's units, noise key [2] uint32) -> what everybody sees of the release
+Step = Callable[[Any, Units, jax.Array], jax.Array]
+
+
+def quiet(plan: PrivacyPlan) -> PrivacyPlan:
+    """The same plan with noise so small that it rounds to nothing.
+
+    With none at all the code would take the way of runs without privacy.
+    """
+    silent = [dataclasses.replace(m, noise_multiplier=SILENT) for m in plan.mechanisms]
+    return dataclasses.replace(plan, mechanisms=tuple(silent))
+
+
+def wild_state(shapes: Any, wild: Sequence[str], seed: int) -> Any:
+    """A state of normal values in some fields and zeros in all others.
+
+    Seed 0 has the scale of initial weights. Others scale every leaf by a factor of its
+    own, up to 30 either way: somewhere gradients are steep and no output saturates.
+
+    Args:
+        shapes: a NamedTuple of trees with shape and dtype.
+        wild: its fields that are drawn.
+        seed: of the draw.
+    """
+    coins = np.random.default_rng(seed)
+
+    def normal(leaf: Any) -> np.ndarray:
+        scale = 10 ** coins.uniform(-1.5, 1.5) if seed else 0.3
+        return (scale * coins.normal(size=leaf.shape)).astype(np.float32)
+
+    made = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    drawn = {name: jax.tree.map(normal, getattr(shapes, name)) for name in wild}
+    return made._replace(**drawn)
+
+
+def releaser(step: Step, number: int) -> Release:
+    """Runs a step on `number` devices for many keys at once."""
+    devices = jax.local_devices()[:number]
+    fn = parallel.pmapped(jax.vmap(step, in_axes=(None, None, 0)), devices)
+
+    def release(state: Any, units: Units, keys: np.ndarray) -> np.ndarray:
+        fills = (0, 0, True)
+        dealt = [
+            parallel.deal(x, number, 0, f) for x, f in zip(units, fills, strict=True)
+        ]
+        same = parallel.replicate((state, keys), devices)
+        released = parallel.unreplicate(fn(same[0], Units(*dealt), same[1]))
+        return released.reshape(len(keys), -1).astype(np.float64)
+
+    return release
+
+
+class Notes:
+    """What went to the devices."""
+
+    def __init__(self, plan: PrivacyPlan):
+        self._plan = plan
+        self.draws: dict[str, Draws] = {}
+        self.keys: dict[str, list[np.ndarray]] = {}
+
+    def key(self, purpose: str, *keys: np.ndarray) -> None:
+        self.keys.setdefault(purpose, []).extend(np.asarray(k) for k in keys)
+
+    def draw(self, name: str, eligible: Any, index: Any, absent: Any) -> None:
+        """One step's [U, M] indices and padding."""
+        m = self._plan[name]
+        empty = Draws(m.sampling_prob, [], [], [], m.num_groups)
+        noted = self.draws.setdefault(name, empty)
+        everyone = np.arange(self._plan.num_examples)
+        noted.eligible.append(everyone if eligible is None else eligible)
+        noted.chosen.append(index[~absent])
+        group = np.broadcast_to(np.arange(len(index))[:, None], index.shape)
+        noted.groups.append(group[~absent])

@@ -1,0 +1,145 @@
+"""Adversarial methods for the audit: their discriminator's steps and coins, as they run.
+
+A step's release is read off Adam: its first moment after one step from zero is half of the
+gradient. An optimiser is post-processing, so what it hides protects nothing.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+
+from dpaf_jax.audit import canaries
+from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
+from dpaf_jax.audit.target import AuditTarget, Scene, Trace
+from dpaf_jax.config import Config
+from dpaf_jax.methods.adversarial.phase import AdversarialPhase, Method
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.run import Run
+
+UNITS, CROWD, STATES = 8, 96, 8
+WINDOWS, SOME = 24, 4  # the trace runs so many; each mechanism has so many steps in it
+BETA1 = 0.5  # of Adam
+Make = Callable[[Config, PrivacyPlan, int], Method]  # the last: devices
+
+
+def audit_targets(
+    make: Make, config: Config, plan: PrivacyPlan, devices: Sequence[int]
+) -> list[AuditTarget]:
+    """The discriminator's step, by each mechanism of the plan.
+
+    Args:
+        make: the method's static part.
+        config: of the audit.
+        plan: of the config.
+        devices: numbers of devices.
+    """
+    shapes = jax.eval_shape(make(config, plan, 1).adversaries.init, jax.random.key(0))
+    wild = ['discriminator', 'generator']
+    states = [wild_state(shapes, wild, i) for i in range(STATES)]
+    extremes = canaries.extremes(config.data, UNITS)
+    units = canaries.units(extremes, config.data, (UNITS, 1))
+    many = canaries.noise_images(config.data, CROWD, seed=2)
+    crowd = canaries.units(many, config.data, (CROWD, 1))
+
+    def at(plan: PrivacyPlan, index: int) -> Any:
+        steps = {d: _step(make(config, plan, d), plan, index) for d in devices}
+        return {d: releaser(step, d) for d, step in steps.items()}
+
+    return [
+        AuditTarget(
+            mechanism=mechanism,
+            release=at(plan, i),
+            exact=at(quiet(plan), i),
+            scenes=[Scene(state, units) for state in states],
+            crowd=Scene(states[0], crowd),
+        )
+        for i, mechanism in enumerate(plan.mechanisms)
+    ]
+
+
+def _step(method: Method, plan: PrivacyPlan, index: int) -> Step:
+    mechanism = plan.mechanisms[index]
+
+    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
+        public, std = jnp.zeros(4, jnp.uint32), jnp.float32(mechanism.noise_std)
+        stepped, _ = method.discriminator_step(state, units, key, public, std)
+        moment = optax.tree_utils.tree_get(stepped.discriminator_optimizer, 'mu')
+        return ravel_pytree(moment)[0] / (1 - BETA1) * mechanism.expected_batch_size
+
+    return step
+
+
+def trace(make: Make, config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
+    """The coins of `WINDOWS` windows, or of more until every mechanism had some steps.
+
+    Of a shorter run all there are.
+    """
+    n, k = plan.num_examples, config.data.num_classes
+    blank = np.zeros((n, 1, 1, 1), np.uint8)
+    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
+    nowhere: Any = None  # windows write no file
+    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    notes = Notes(plan)
+    phase = _TracedPhase(run, make(config, plan, 1), notes)
+    step, least = 0, WINDOWS * phase.window_steps
+    while step < phase.total_steps:
+        if step >= least and _all_have(notes, plan, SOME):
+            break
+        _, step, _ = phase.window(None, step)
+    key = {name: np.array(value) for name, value in notes.keys.items()}
+    return Trace(n, notes.draws, {}, key, {})
+
+
+def _all_have(notes: Notes, plan: PrivacyPlan, steps: int) -> bool:
+    wanted = {m.name: min(steps, m.steps) for m in plan.mechanisms}
+    return all(len(notes.keys.get(name, ())) >= n for name, n in wanted.items())
+
+
+class _TracedPhase(AdversarialPhase):
+    def __init__(self, run: Run, method: Method, notes: Notes):
+        super().__init__(run, method)
+        self._notes = notes
+        self._discriminator_fn = lambda state, *_: (state, {})
+        self._generator_fn = lambda state, _: (state, {})
+
+    @property
+    def window_steps(self) -> int:
+        return self._window_steps
+
+    def _coins(self, steps: range) -> tuple[Any, ...]:
+        coins = super()._coins(steps)
+        draws, noise_keys, *_ = coins
+        for i, t in enumerate(steps):
+            name = self._method.mechanism_at(t).name
+            self._notes.key(name, noise_keys[0, i])
+            padding = draws['is_padding_example'][0, i]
+            there = self._method.eligible(self._run.data.labels, t)
+            self._notes.draw(name, there, draws['indices'][0, i], padding)
+        return coins
+
+
+def shrink(config: Config, num_examples: int) -> Config:
+    """The same kind of run on 8 x 8 images, with thin networks and a few steps."""
+    settings = dataclasses.replace(
+        getattr(config, config.method),
+        batch_size=num_examples // 4,
+        discriminator_steps=2,
+        generator_steps=10,
+        width=4,
+        fc_width=8,
+        generator_batch_size=20,
+    )
+    networks = dataclasses.replace(
+        config.networks, layers='C1-C1-x', generator_width=4, z_dim=8
+    )
+    data = dataclasses.replace(config.data, image_size=8)
+    parts: dict[str, Any] = {config.method: settings}
+    return dataclasses.replace(config, data=data, networks=networks, **parts)

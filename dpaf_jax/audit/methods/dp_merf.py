@@ -1,0 +1,109 @@
+"""DP-MERF for the audit: its one release and its coins, as its own code runs them."""
+
+import dataclasses
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+
+from dpaf_jax.audit import canaries
+from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
+from dpaf_jax.audit.target import AuditTarget, Scene, Trace
+from dpaf_jax.config import Config
+from dpaf_jax.methods.dp_merf import EMBEDDING, Merf, MerfPhase
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.run import Run
+
+UNITS, CROWD, STATES = 8, 96, 4
+
+
+def audit_targets(
+    config: Config, plan: PrivacyPlan, devices: Sequence[int]
+) -> list[AuditTarget]:
+    """The embedding; `devices`: numbers of devices."""
+    shapes = jax.eval_shape(Merf(config, plan, 1).init, jax.random.key(0))
+    states = [wild_state(shapes, ['weights'], i) for i in range(STATES)]
+    extremes = canaries.extremes(config.data, UNITS)
+    units = canaries.units(extremes, config.data, (UNITS, 1))
+    many = canaries.noise_images(config.data, CROWD, seed=2)
+    crowd = canaries.units(many, config.data, (CROWD, 1))
+
+    def at(plan: PrivacyPlan) -> Any:
+        return {d: releaser(_step(Merf(config, plan, d)), d) for d in devices}
+
+    target = AuditTarget(
+        mechanism=plan[EMBEDDING],
+        release=at(plan),
+        exact=at(quiet(plan)),
+        scenes=[Scene(state, units) for state in states],
+        crowd=Scene(states[0], crowd),
+    )
+    return [target]
+
+
+def _step(merf: Merf) -> Step:
+    # Computed here once more: a divisor that depends on data must not cancel.
+    prior = np.array(merf.config.data.prior, np.float32)
+    divisor = merf.plan.num_examples * prior[:, None]
+
+    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
+        sums = merf.query(state.weights, units)
+        return merf.release(state, sums, key).embedding * divisor
+
+    return step
+
+
+def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
+    """The coins of a run: who is in the one sum, and the one noise key."""
+    n, k = plan.num_examples, config.data.num_classes
+    blank = np.zeros((n, 1, 1, 1), np.uint8)
+    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
+    nowhere: Any = None  # the release writes no file
+    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    notes = Notes(plan)
+    _TracedPhase(run, Merf(config, plan, 1), notes).go()
+    key = {name: np.array(value) for name, value in notes.keys.items()}
+    return Trace(n, notes.draws, {}, key, {})
+
+
+class _TracedPhase(MerfPhase):
+    def __init__(self, run: Run, merf: Merf, notes: Notes):
+        super().__init__(run, merf)
+        self._notes, self._absent = notes, list[np.ndarray]()
+        self._accumulate, self._release_fn = self._note_chunk, self._note_release
+
+    def go(self) -> None:
+        embedding = np.zeros((1, 1, 1), np.float32)
+        self._release(SimpleNamespace(embedding=embedding, weights=None))
+        absent = np.concatenate(self._absent)
+        index = np.arange(len(absent))[:, None]
+        self._notes.draw(EMBEDDING, None, index, absent)
+
+    def _note_chunk(self, sums: Any, _: Any, units: Units) -> Any:
+        self._absent.append(np.asarray(units.is_padding_example[0]))
+        return sums
+
+    def _note_release(self, state: Any, _: Any, key: np.ndarray) -> Any:
+        self._notes.key(EMBEDDING, key[0])
+        return state
+
+
+def shrink(config: Config, num_examples: int) -> Config:
+    """The same kind of run on 8 x 8 images, with a thin generator and a few steps."""
+    return dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, image_size=8),
+        networks=dataclasses.replace(
+            config.networks, layers='C1-C1-x', width=4, generator_width=4, z_dim=8
+        ),
+        dp_merf=dataclasses.replace(
+            config.dp_merf,
+            features=64,
+            generator_steps=20,
+            batch_size=max(20, 2 * config.data.num_classes),
+        ),
+    )

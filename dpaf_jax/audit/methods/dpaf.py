@@ -1,0 +1,349 @@
+"""DPAF for the audit: its mechanisms and its coins, as its own code runs them.
+
+Releases go through `Classifier.step`, `conv2_step` and `Gan.query` with `Gan.release`. The
+optimisers of the two gradients are set to 'momentum', whose first trace is the gradient
+itself: an optimiser is post-processing, so what it hides protects nothing. The coins come
+from the phases' own windows, whose compiled part is replaced by one that takes notes.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+
+from dpaf_jax.audit import canaries
+from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
+from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
+from dpaf_jax.config import Config
+from dpaf_jax.methods.dpaf.batch_phase import GanPhase
+from dpaf_jax.methods.dpaf.classifier import Classifier
+from dpaf_jax.methods.dpaf.classifier_phase import ClassifierPhase
+from dpaf_jax.methods.dpaf.conv2_update import conv2_step
+from dpaf_jax.methods.dpaf.gan import Gan, StepKeys
+from dpaf_jax.methods.dpaf.labeller import Labeller
+from dpaf_jax.methods.dpaf.table_phase import TablePhase
+from dpaf_jax.methods.dpaf.taps import make_row_layout
+from dpaf_jax.networks.discriminator import make_networks
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.release.samplers.latent import LABELLER
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.run import Run
+
+UNITS, MEMBERS = 8, 2
+CROWD = 96
+STATES, GROUP_STATES = 8, 16  # more for groups: some turn a group's gradient round
+WINDOWS = 24  # that the trace runs
+
+NO_KEY = np.zeros(2, np.uint32)
+
+
+def audit_targets(
+    config: Config, plan: PrivacyPlan, devices: Sequence[int]
+) -> list[AuditTarget]:
+    """A target for each mechanism of the plan; `devices`: numbers of devices."""
+    readable = _readable(config)
+    return [
+        _target(readable, plan, mechanism, devices) for mechanism in plan.mechanisms
+    ]
+
+
+def _readable(config: Config) -> Config:
+    dpaf = config.dpaf
+    dpaf = dataclasses.replace(
+        dpaf,
+        classifier=dataclasses.replace(dpaf.classifier, optimizer='momentum'),
+        conv2=dataclasses.replace(dpaf.conv2, optimizer='momentum'),
+    )
+    return dataclasses.replace(config, dpaf=dpaf)
+
+
+def _target(
+    config: Config, plan: PrivacyPlan, mechanism: Mechanism, devices: Sequence[int]
+) -> AuditTarget:
+    name, grouped = mechanism.name, mechanism.num_groups > 1
+    part = _part(config, plan, name, 1)
+    members = MEMBERS if grouped else 1
+    extremes = canaries.extremes(config.data, UNITS * members)
+    units = canaries.units(extremes, config.data, (UNITS, members))
+    if grouped:
+        # Groups of one, of two alike, and of two that differ: joining doubles some.
+        units.images[1::2, 1] = units.images[1::2, 0]
+        units.is_padding_example[0, 1:] = True
+    states = [_state(part, i) for i in range(GROUP_STATES if grouped else STATES)]
+    many = canaries.noise_images(config.data, CROWD, seed=2)
+    crowd = Scene(states[0], canaries.units(many, config.data, (CROWD, 1)))
+    return AuditTarget(
+        mechanism=mechanism,
+        release={d: _release(config, plan, name, d) for d in devices},
+        exact={d: _release(config, quiet(plan), name, d) for d in devices},
+        scenes=[Scene(state, units) for state in states],
+        crowd=crowd,
+    )
+
+
+def _part(config: Config, plan: PrivacyPlan, name: str, number: int) -> Any:
+    """The static object whose step the mechanism is."""
+    networks = make_networks(config)
+    if name == 'conv1':
+        return Classifier(networks, config, plan)
+    if name == LABELLER:
+        return Labeller(config, plan)
+    return Gan(networks, make_row_layout(config), config, plan, number)
+
+
+def _state(part: Any, seed: int) -> Any:
+    """Normal parameters and aggregates; everything else as it begins."""
+    more = (None,) if isinstance(part, Gan) else ()
+    shapes = jax.eval_shape(lambda key: part.init(key, *more), jax.random.key(0))
+    wild = ('params', 'latest') if more else ('params',)
+    return wild_state(shapes, wild, seed)
+
+
+def _release(config: Config, plan: PrivacyPlan, name: str, number: int) -> Release:
+    part = _part(config, plan, name, number)
+    step = _STEPS[name](part, plan[name], plan)
+    return releaser(step, number)
+
+
+def _phase1_step(
+    classifier: Classifier | Labeller, m: Mechanism, _: PrivacyPlan
+) -> Step:
+    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
+        stepped, _ = classifier.step(state, units, key)
+        return _divisor(m) * _first_trace(stepped.optimizer)
+
+    return step
+
+
+def _conv2_step(gan: Gan, m: Mechanism, _: PrivacyPlan) -> Step:
+    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
+        public = np.zeros(4, np.uint32)
+        stepped = conv2_step(gan, state, units, StepKeys(NO_KEY, NO_KEY, key, public))
+        return _divisor(m) * _first_trace(stepped.conv2_optimizer)
+
+    return step
+
+
+def _dpagg_step(gan: Gan, m: Mechanism, plan: PrivacyPlan) -> Step:
+    shares = gan.config.data.prior if gan.class_pure else (1.0,)
+    # Computed here once more: a divisor that depends on data must not cancel.
+    divisor = m.sampling_prob * plan.num_examples * np.array(shares, np.float32)
+
+    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
+        sums = gan.query(state.params, units)
+        everyone = jnp.ones(gan.num_aggregates, bool)
+        return gan.release(state, sums, everyone, key).latest * divisor[:, None]
+
+    return step
+
+
+_STEPS: dict[str, Callable[[Any, Mechanism, PrivacyPlan], Step]] = {
+    'conv1': _phase1_step,
+    LABELLER: _phase1_step,
+    'conv2': _conv2_step,
+    'dpagg': _dpagg_step,
+}
+
+
+def _divisor(m: Mechanism) -> float:
+    return m.num_groups if m.num_groups > 1 else m.expected_batch_size
+
+
+def _first_trace(optimizer_state: Any) -> jax.Array:
+    """Momentum's trace after one step from zero: the gradient, as one vector."""
+    trace = optax.tree_utils.tree_get(optimizer_state, 'trace')
+    return ravel_pytree(trace)[0]
+
+
+# --- coins ------------------------------------------------------------------------------
+
+
+def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
+    """The coins of `WINDOWS` windows of each phase."""
+    n, k = plan.num_examples, config.data.num_classes
+    blank = np.zeros((n, 1, 1, 1), np.uint8)
+    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
+    nowhere: Any = None  # the phases' windows write no file
+    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    notes = Notes(plan)
+    networks = make_networks(config)
+    for name in ('conv1', LABELLER):
+        if name in plan:
+            _TracedClassifier(run, _part(config, plan, name, 1), notes).go()
+    gan = Gan(networks, make_row_layout(config), config, plan, 1)
+    traced = _TracedTable if plan['dpagg'].sampling_prob == 1 else _TracedGan
+    traced(run, gan, notes).go()
+    noise = {'fake': _fake_noise(config, plan)} if gan.trains_head else {}
+    if not gan.trains_head:
+        notes.keys.pop('fake', None)
+    return Trace(
+        num_examples=n,
+        draws=notes.draws,
+        steps_per_draw={('dpagg', 'conv2'): config.dpaf.asymmetry},
+        keys={name: np.array(value) for name, value in notes.keys.items()},
+        noise=noise,
+    )
+
+
+class _TracedClassifier(ClassifierPhase):
+    def __init__(self, run: Run, classifier: Classifier | Labeller, notes: Notes):
+        super().__init__(run, classifier)
+        self._notes, self._compiled = notes, self._note
+
+    def go(self) -> None:
+        step = 0
+        for _ in range(WINDOWS):
+            _, step, _ = self.window(None, step)
+
+    def _note(self, state: Any, _: Any, draws: Any, keys: np.ndarray) -> Any:
+        for t, key in enumerate(keys[0]):
+            self._notes.key(self._mechanism.name, key)
+            padding = draws['is_padding_example'][0, t]
+            self._notes.draw(
+                self._mechanism.name, None, draws['indices'][0, t], padding
+            )
+        return state, {}
+
+
+class _TracedGan(GanPhase):
+    def __init__(self, run: Run, gan: Gan, notes: Notes):
+        super().__init__(run, gan, None)
+        self._notes = notes
+
+    def go(self) -> None:
+        for window in range(WINDOWS):
+            self._first = window * self._mu
+            self.window(None, self._first)
+
+    def _fn(self, updates: Any) -> Callable:
+        return self._note
+
+    def _note(
+        self, state: Any, _: Any, draw: Any, xs: Any, conv2_draw: Any, *more: Any
+    ) -> Any:
+        keys, own = xs['keys'], draw['owner'][0]
+        for t in range(self._mu):
+            self._notes.key('dpagg', keys.real_noise[0, t])
+            self._notes.key('fake', keys.fake_noise[0, t])
+            eligible = self._eligible[(self._first + t) % self._turns]
+            padding = draw['is_padding_example'][0] | (own != t)[:, None]
+            self._notes.draw('dpagg', eligible, draw['indices'][0], padding)
+        if conv2_draw:
+            self._notes.key('conv2', keys.conv2_noise[0, -1])
+            padding = conv2_draw['is_padding_example'][0]
+            self._notes.draw('conv2', None, conv2_draw['indices'][0], padding)
+        return state, {}
+
+
+class _TracedTable(TablePhase):
+    def __init__(self, run: Run, gan: Gan, notes: Notes):
+        super().__init__(run, gan, None)
+        self._notes = notes
+        self._accumulate, self._release_fn = self._note_chunk, self._note_release
+
+    def go(self) -> None:
+        table = np.zeros((1, self._gan.num_aggregates, self._gan.rows.size), np.float32)
+        state = SimpleNamespace(latest=table, params=None)
+        for release in range(2 * self._turns):
+            self._absent: list[np.ndarray] = []
+            self._release(state, release)
+            absent = np.concatenate(self._absent)
+            index = np.arange(len(absent))[:, None]
+            eligible = self._eligible[release % self._turns]
+            self._notes.draw('dpagg', eligible, index, absent)
+        for step in range(WINDOWS):
+            self._notes.key('fake', self._tick_keys(step).fake_noise)
+        if 'conv2' in self._run.plan:
+            mu = self._run.config.dpaf.asymmetry
+            for update in range(WINDOWS):
+                draw = self._conv2_draw(update)
+                padding = draw['is_padding_example'][0]
+                self._notes.draw('conv2', None, draw['indices'][0], padding)
+                self._notes.key('conv2', self._keys((update + 1) * mu - 1).conv2_noise)
+
+    def _note_chunk(self, sums: Any, _: Any, units: Units) -> Any:
+        self._absent.append(np.asarray(units.is_padding_example[0]))
+        return sums
+
+    def _note_release(self, state: Any, _: Any, turn: Any, key: np.ndarray) -> Any:
+        self._notes.key('dpagg', key[0])
+        return state
+
+
+def _fake_noise(
+    config: Config, plan: PrivacyPlan
+) -> Callable[[np.ndarray], np.ndarray]:
+    """The noise on fake aggregates, in units of its standard deviation."""
+    shares = config.data.prior if config.dpaf.batches == 'class_pure' else (1.0,)
+    m = plan['dpagg']
+    divisor = m.sampling_prob * plan.num_examples * np.array(shares)[:, None]
+
+    def tables(plan: PrivacyPlan) -> Callable[[np.ndarray], np.ndarray]:
+        gan = _part(config, plan, 'dpagg', 1)
+        state = _state(gan, 0)
+
+        def made(key: jax.Array) -> jax.Array:
+            keys = StepKeys(NO_KEY, key, NO_KEY, np.zeros(4, np.uint32))
+            return gan.fake_aggregate(state, state.generator, keys)
+
+        fn = parallel.pmapped(jax.vmap(made), jax.local_devices()[:1])
+        return lambda keys: np.asarray(fn(keys[None])[0], np.float64)
+
+    noisy, exact = tables(plan), tables(quiet(plan))
+    std = m.noise_multiplier * m.l2_sensitivity
+
+    def noise(keys: np.ndarray) -> np.ndarray:
+        only = (noisy(keys) - exact(keys[:1])) * divisor / std
+        return only.reshape(len(keys), -1)
+
+    return noise
+
+
+# --- whole trainings ----------------------------------------------------------------------
+
+
+def shrink(config: Config, num_examples: int) -> Config:
+    """The same kind of run on 8 x 8 images, with thin networks and a few steps."""
+    dpaf, k = config.dpaf, config.data.num_classes
+    aggregates = k if dpaf.batches == 'class_pure' else 1
+    size = min(dpaf.batch_size, num_examples // 4 // aggregates or 1)
+    if not dpaf.batch_size:
+        size = 0
+    quarter = num_examples // 4
+    epochs = 16 * size * aggregates / num_examples  # 16 DPAGG steps of all classes
+    return dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, image_size=8),
+        networks=dataclasses.replace(
+            config.networks,
+            layers='C1-C1-x',
+            width=4,
+            fc_width=8,
+            generator_width=4,
+            z_dim=8,
+        ),
+        dpaf=dataclasses.replace(
+            dpaf,
+            batch_size=size,
+            epochs=epochs if size else dpaf.epochs,
+            # Compiling takes most of the time: short windows, one pattern.
+            asymmetry=2,
+            n_critic=1,
+            generator_steps=1 if size else 25,
+            classifier=dataclasses.replace(
+                dpaf.classifier, batch_size=quarter, epochs=2.0
+            ),
+            conv2=dataclasses.replace(dpaf.conv2, batch_size=quarter),
+            generator=dataclasses.replace(
+                dpaf.generator, batch_size=max(20, 2 * aggregates)
+            ),
+        ),
+    )

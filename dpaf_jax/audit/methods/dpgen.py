@@ -1,0 +1,126 @@
+"""DPGEN for the audit: its mechanism and its coins, as its own code runs them.
+
+A release goes through `ScoreMatching.shots`, `query` and `update`, with momentum as the
+optimiser: its first trace is the gradient itself. The coins come from the phase's own
+window, whose compiled part is replaced by one that takes notes.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+
+from dpaf_jax.audit import canaries
+from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
+from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
+from dpaf_jax.config import Config
+from dpaf_jax.methods.dpgen.phase import ScorePhase
+from dpaf_jax.methods.dpgen.score_matching import ScoreMatching, make_score_matching
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.run import Run
+
+UNITS, CROWD, STATES = 8, 96, 8
+STEPS = 64  # that the trace runs
+COINS = np.arange(4, dtype=np.uint32)  # of levels and noises: any, but the same for all
+
+
+def audit_targets(
+    config: Config, plan: PrivacyPlan, devices: Sequence[int]
+) -> list[AuditTarget]:
+    """The one target; `devices`: numbers of devices."""
+    dpgen = dataclasses.replace(
+        config.dpgen, optimizer='momentum', schedule='constant', learning_rate=1.0
+    )
+    config = dataclasses.replace(config, dpgen=dpgen)
+    images = canaries.extremes(config.data, UNITS)
+    units = canaries.units(images, config.data, (UNITS, 1))
+    init = make_score_matching(config, plan).init
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    states = [wild_state(shapes, ['params'], seed) for seed in range(STATES)]
+    many = canaries.noise_images(config.data, CROWD, seed=2)
+
+    def at(plan: PrivacyPlan) -> dict[int, Release]:
+        step = _step(make_score_matching(config, plan))
+        return {number: releaser(step, number) for number in devices}
+
+    target = AuditTarget(
+        mechanism=plan['score'],
+        release=at(plan),
+        exact=at(quiet(plan)),
+        scenes=[Scene(state, units) for state in states],
+        crowd=Scene(states[0], canaries.units(many, config.data, (CROWD, 1))),
+    )
+    return [target]
+
+
+def _step(matching: ScoreMatching) -> Step:
+    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
+        sums = matching.query(state.params, matching.shots(units, jnp.asarray(COINS)))
+        stepped, _ = matching.update(state, sums, key)
+        released = optax.tree_utils.tree_get(stepped.optimizer, 'trace')
+        return ravel_pytree(released)[0] * matching.mechanism.expected_batch_size
+
+    return step
+
+
+# --- coins ------------------------------------------------------------------------------
+
+
+def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
+    """The coins of the first `STEPS` steps."""
+    n, k = plan.num_examples, config.data.num_classes
+    blank = np.zeros((n, 1, 1, 1), np.uint8)
+    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
+    nowhere: Any = None  # the phase's windows write no file
+    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    notes = Notes(plan)
+    phase = _TracedPhase(run, make_score_matching(config, plan), notes)
+    for step in range(min(STEPS, phase.total_steps)):
+        phase.window(None, step)
+    noted = {name: np.array(value) for name, value in notes.keys.items()}
+    return Trace(n, notes.draws, {}, noted, {})
+
+
+class _TracedPhase(ScorePhase):
+    def __init__(self, run: Run, matching: ScoreMatching, notes: Notes):
+        super().__init__(run, matching)
+        self._notes, self._compiled = notes, self._note
+
+    def _note(self, state: Any, _: Any, draw: Any, coins: Any, key: np.ndarray) -> Any:
+        index, padding = draw['indices'][0], draw['is_padding_example'][0]
+        flat = (-1, index.shape[-1])
+        self._notes.draw('score', None, index.reshape(flat), padding.reshape(flat))
+        self._notes.key('score', key[0])
+        return state, {}
+
+
+# --- whole trainings ----------------------------------------------------------------------
+
+
+def shrink(config: Config, num_examples: int) -> Config:
+    """The same kind of run on 8 x 8 images, with a thin network and a few steps."""
+    dpgen = config.dpgen
+    return dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, image_size=8),
+        dpgen=dataclasses.replace(
+            dpgen,
+            width=4,
+            max_width=4,
+            scales=2,
+            patch=2,
+            num_levels=min(dpgen.num_levels, 6),
+            batch_size=min(dpgen.batch_size, num_examples // 4),
+            multiplicity=2,
+            steps=16,
+            candidates=2,
+            warm_start='',  # it reads no private image
+        ),
+    )

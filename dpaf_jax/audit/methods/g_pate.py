@@ -1,0 +1,249 @@
+"""G-PATE for the audit: one step's queries as one Gaussian release, and its coins.
+
+And the class histogram, where there is one, as a Laplace release of its own.
+
+The neighbours of a scene lack one record of one teacher, so the audit moves that teacher's
+training, its gradients and its votes, by the method's own code. The height of the highest
+bin is divided by the noise ratio: then all coordinates carry the same noise.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpaf_jax.audit import canaries
+from dpaf_jax.audit.harness import Notes, quiet
+from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
+from dpaf_jax.config import Config
+from dpaf_jax.methods.g_pate import class_histogram
+from dpaf_jax.methods.g_pate.class_histogram import CLASSES
+from dpaf_jax.methods.g_pate.student import VOTES, GPate, GPatePhase, noise_ratio
+from dpaf_jax.privacy.keys import RunKeys, public_key
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.release.samplers.latent import PRIOR
+from dpaf_jax.runtime import parallel
+from dpaf_jax.runtime.parallel import Split
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.run import Run
+
+MEMBERS, STATES = 4, 4
+CROWD = 96  # records of the histogram's draw of many
+STEPS = 64  # that the trace runs
+COINS = np.arange(4, dtype=np.uint32)  # of fakes and projections: the same for all
+
+
+def audit_targets(
+    config: Config, plan: PrivacyPlan, devices: Sequence[int]
+) -> list[AuditTarget]:
+    """One step's votes, and the class histogram; `devices`: numbers of devices."""
+    every = math.lcm(*devices)
+    teachers = every * -(-min(config.g_pate.teachers, 16) // every)
+    g_pate = dataclasses.replace(config.g_pate, teachers=teachers, batch_size=MEMBERS)
+    config = dataclasses.replace(config, g_pate=g_pate)
+    number = teachers * MEMBERS
+    extremes = canaries.extremes(config.data, number)
+    units = canaries.units(extremes, config.data, (teachers, MEMBERS))
+    many = canaries.noise_images(config.data, teachers, seed=2)
+    crowd = canaries.units(many, config.data, (teachers, 1))
+    start = jax.device_get(GPate(config, plan).init(jax.random.key(0)))
+    if config.g_pate.noisy_prior:
+        prior = {'classes': np.array(config.data.prior, np.float32)}
+        start = start._replace(generator={**start.generator, PRIOR: prior})
+    states = [_wild(start, seed) for seed in range(STATES)]
+
+    def at(plan: PrivacyPlan) -> Any:
+        return {number: _releaser(GPate(config, plan), number) for number in devices}
+
+    target = AuditTarget(
+        mechanism=_step_of(plan[VOTES], g_pate.fakes * g_pate.projections),
+        release=at(plan),
+        exact=at(quiet(plan)),
+        scenes=[Scene(state, units) for state in states],
+        crowd=Scene(states[0], crowd),
+        in_place=True,
+    )
+    return [*_histogram(config, plan), target]
+
+
+def _histogram(config: Config, plan: PrivacyPlan) -> list[AuditTarget]:
+    """The target of the class histogram, if the plan has one; it runs on the host."""
+    if not config.g_pate.noisy_prior:
+        return []
+    shape = math.lcm(config.data.num_classes, 2), 1
+    units, crowd = (
+        canaries.units(np.zeros((number, 1, 1, 1), np.uint8), config.data, (number, 1))
+        for number in (shape[0], CROWD)
+    )
+
+    def at(plan: PrivacyPlan) -> Any:
+        def release(_: Any, units: Units, keys: np.ndarray) -> np.ndarray:
+            labels = units.labels[~units.is_padding_example]
+            runs = (_labels_alone(config, plan, labels, _coins_of(key)) for key in keys)
+            return np.array([class_histogram.noisy_counts(run) for run in runs])
+
+        return {1: release}
+
+    target = AuditTarget(
+        mechanism=plan[CLASSES],
+        release=at(plan),
+        exact=at(quiet(plan)),
+        scenes=[Scene(None, units)],
+        crowd=Scene(None, crowd),
+    )
+    return [target]
+
+
+def _labels_alone(
+    config: Config, plan: PrivacyPlan, labels: np.ndarray, coins: Callable[..., Any]
+) -> Any:
+    """As much of a run as the histogram looks at."""
+    keys, data = SimpleNamespace(coins=coins), SimpleNamespace(labels=labels)
+    return SimpleNamespace(config=config, plan=plan, keys=keys, data=data)
+
+
+def _coins_of(key: np.ndarray) -> Callable[..., np.random.Generator]:
+    """A run's `keys.coins` for one key, [2] uint32."""
+    philox = np.random.Philox(
+        key=np.append(key, [0, 0]).astype(np.uint32).view(np.uint64)
+    )
+    return lambda *_: np.random.Generator(philox)
+
+
+def _step_of(votes: Mechanism, queries: int) -> Mechanism:
+    """All queries of a step as one: the same noise on each coordinate."""
+    root = math.sqrt(queries)
+    return dataclasses.replace(
+        votes,
+        steps=votes.steps // queries,
+        l2_sensitivity=votes.l2_sensitivity * root,
+        noise_multiplier=votes.noise_multiplier / root,
+    )
+
+
+def _wild(state: Any, seed: int) -> Any:
+    """Other students, so other fakes; teachers of another scale: some agree, some not."""
+    if not seed:
+        return state
+    coins = np.random.default_rng(seed)
+
+    def other(leaf: np.ndarray) -> np.ndarray:
+        return (leaf * 10 ** coins.uniform(-1, 1)).astype(leaf.dtype)
+
+    params, optimizer = state.teachers.tree
+    teachers = jax.tree.map(other, params), optimizer
+    generator = jax.tree.map(other, state.generator)
+    return state._replace(teachers=Split(teachers), generator=generator)
+
+
+def _releaser(gan: GPate, number: int) -> Release:
+    """Ballots of one step on `number` devices for many keys at once."""
+    devices = jax.local_devices()[:number]
+    ratio = noise_ratio(gan.config)
+
+    def ballots(state: Any, units: Units, keys: jax.Array) -> jax.Array:
+        fakes = gan.fakes(state.generator, public_key(jnp.asarray(COINS)))
+        _, votes = gan.query(state.teachers.tree, units, fakes)
+
+        def released(key: jax.Array) -> jax.Array:
+            ballot = gan.release(votes, key)
+            if ballot.highest is None:
+                return ballot.histogram.ravel()
+            parts = ballot.histogram.ravel(), ballot.highest.ravel() / ratio
+            return jnp.concatenate(parts)
+
+        return jax.vmap(released)(keys)
+
+    fn = parallel.pmapped(ballots, devices)
+
+    def release(state: Any, units: Units, keys: np.ndarray) -> np.ndarray:
+        state, keys = parallel.replicate((state, keys), devices)
+        dealt = Units(*(parallel.deal(x, number, 0, 0) for x in units))
+        made = parallel.unreplicate(fn(state, dealt, keys))
+        return np.asarray(made, np.float64)
+
+    return release
+
+
+def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
+    """The coins of the first `STEPS` steps: noise keys; every record is in every turn."""
+    g_pate = dataclasses.replace(config.g_pate, agreement=False)  # it writes files
+    config = dataclasses.replace(config, g_pate=g_pate)
+    n, k = plan.num_examples, config.data.num_classes
+    blank = np.zeros((n, 1, 1, 1), np.uint8)
+    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
+    nowhere: Any = None  # windows write no file
+    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    notes = Notes(plan)
+    phase = _TracedPhase(run, GPate(config, plan), notes)
+    if config.g_pate.noisy_prior:
+        _note_histogram(run, notes)
+    step = 0
+    while step < min(STEPS, phase.total_steps):
+        _, step, _ = phase.window(None, step)
+    noted = {name: np.array(value) for name, value in notes.keys.items()}
+    return Trace(n, notes.draws, {}, noted, {})
+
+
+def _note_histogram(run: Run, notes: Notes) -> None:
+    """The key of the host's coins from which the histogram's noise comes."""
+
+    def coins(purpose: str, step: int) -> np.random.Generator:
+        made = run.keys.coins(purpose, step)
+        state: Any = made.bit_generator.state
+        notes.key(CLASSES, state['state']['key'])
+        return made
+
+    alone = _labels_alone(run.config, run.plan, run.data.labels, coins)
+    class_histogram.noisy_counts(alone)
+
+
+class _TracedPhase(GPatePhase):
+    def __init__(self, run: Run, gan: GPate, notes: Notes):
+        super().__init__(run, gan)
+        self._notes, self._window_fn, self._step = notes, self._note, 0
+
+    def _note(self, state: Any, _: Any, draws: Any, keys: Any, __: Any) -> Any:
+        for t, key in enumerate(keys[0]):
+            self._notes.key(VOTES, key)
+            index, absent = draws['indices'][0, t], draws['is_padding_example'][0, t]
+            self._notes.draw(VOTES, self._in_turn(index.shape), index, absent)
+            self._step += 1
+        return state, {}
+
+    def _in_turn(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Records whose turn it is by their index and the step alone."""
+        teachers, size = shape
+        index = self._run.data.index
+        width = -(-len(index) // teachers)
+        turn = (self._step * size + np.arange(size)) % width
+        return np.flatnonzero(np.isin(index // teachers, turn))
+
+
+def shrink(config: Config, num_examples: int) -> Config:
+    """The same kind of run on 8 x 8 images, or rows, with small networks and a few steps."""
+    g_pate = config.g_pate
+    return dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, image_size=8),
+        networks=dataclasses.replace(
+            config.networks, layers='C1-C1-x', generator_width=4, z_dim=8
+        ),
+        g_pate=dataclasses.replace(
+            g_pate,
+            teachers=num_examples // 4,
+            batch_size=4,
+            width=8,
+            fc_width=4,
+            steps=10,
+            fakes=10,
+            cell=1,
+            agreement=False,
+            projections=min(g_pate.projections, 4),
+        ),
+    )

@@ -1,0 +1,99 @@
+"""GS-WGAN for the audit: a critic's turn, and whose records and keys each turn has."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpaf_jax.audit import canaries
+from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
+from dpaf_jax.audit.methods import adversarial
+from dpaf_jax.audit.target import AuditTarget, Scene, Trace
+from dpaf_jax.config import Config
+from dpaf_jax.methods.gs_wgan import GRADIENT, GsWgan, GsWganPhase
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.privacy.sampling import Draw
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.run import Run
+
+UNITS, CROWD, STATES = 8, 96, 4
+
+
+def audit_targets(
+    config: Config, plan: PrivacyPlan, devices: Sequence[int]
+) -> list[AuditTarget]:
+    """A turn; `devices`: numbers of devices."""
+    shapes = jax.eval_shape(GsWgan(config, plan, 1).init, jax.random.key(0))
+    states = [wild_state(shapes, ['critics', 'generator'], i) for i in range(STATES)]
+    states = [_without_moments(state, shapes) for state in states]
+    extremes = canaries.extremes(config.data, UNITS)
+    units = canaries.units(extremes, config.data, (UNITS, 1))
+    many = canaries.noise_images(config.data, CROWD, seed=2)
+    crowd = canaries.units(many, config.data, (CROWD, 1))
+
+    def at(plan: PrivacyPlan) -> Any:
+        return {d: releaser(_step(GsWgan(config, plan, d)), d) for d in devices}
+
+    target = AuditTarget(
+        mechanism=plan[GRADIENT],
+        release=at(plan),
+        exact=at(quiet(plan)),
+        scenes=[Scene(state, units) for state in states],
+        crowd=Scene(states[0], crowd),
+    )
+    return [target]
+
+
+def _without_moments(state: Any, shapes: Any) -> Any:
+    """Wild critics, but Adam's state as at the start: a variance below 0 is no state."""
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes.critics.optimizer)
+    return state._replace(critics=state.critics._replace(optimizer=zeros))
+
+
+def _step(method: GsWgan) -> Step:
+    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
+        public = jnp.zeros(4, jnp.uint32)
+        _, noisy = method.turn(state, units, key, public, jnp.int32(0))
+        return noisy
+
+    return step
+
+
+def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
+    """The coins of three turns of every critic; all of its own records are in each."""
+    n, k = plan.num_examples, config.data.num_classes
+    blank = np.zeros((n, 1, 1, 1), np.uint8)
+    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
+    nowhere: Any = None  # windows write no file
+    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    notes = Notes(plan)
+    method = GsWgan(config, plan, 1)
+    phase = _TracedPhase(run, method, notes)
+    for step in range(3 * method.critics):
+        phase.window(None, step)
+    key = {name: np.array(value) for name, value in notes.keys.items()}
+    return Trace(n, notes.draws, {}, key, {})
+
+
+class _TracedPhase(GsWganPhase):
+    def __init__(self, run: Run, method: GsWgan, notes: Notes):
+        super().__init__(run, method)
+        self._notes, self._turn_fn = notes, self._note
+
+    def _records(self, k: int) -> Draw:
+        draw = super()._records(k)
+        own = np.flatnonzero(self._owner == k)
+        self._notes.draw(GRADIENT, own, draw.indices, draw.is_padding_example)
+        return draw
+
+    def _note(self, state: Any, _: Any, __: Any, keys: Any, *___: Any) -> Any:
+        self._notes.key(GRADIENT, keys[0])
+        return state, {}
+
+
+def shrink(config: Config, num_examples: int) -> Config:
+    """The same kind of run on 8 x 8 images, with thin networks and a few steps."""
+    return adversarial.shrink(config, num_examples)

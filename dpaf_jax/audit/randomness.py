@@ -1,0 +1,151 @@
+"""Audits of a run's coins: who is drawn, and from which keys noise is made.
+
+Every test here is exact: under the claim its statistic is binomial, because it counts
+each coin once.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from scipy import stats
+
+from dpaf_jax.audit.findings import Check
+from dpaf_jax.audit.target import Draws, Trace
+from dpaf_jax.audit.white_box import Outcome, uncorrelated
+
+NOISE_STEPS = 32  # whose noise is compared
+NOISE_VALUES = 50_000  # of each
+
+
+def checks(
+    trace: Trace, noise: Mapping[str, Callable[[np.ndarray], np.ndarray]]
+) -> list[Check]:
+    """Checks of a trace.
+
+    Args:
+        trace: of the run.
+        noise: as `Trace.noise`, for the plan's mechanisms.
+    """
+    noise = {**noise, **trace.noise}
+    made = [Check('plan', 'noise keys', 'all purposes', lambda _: _keys(trace))]
+    for name, draws in trace.draws.items():
+        made.append(_check(name, 'inclusion', 'rate', _rate, draws))
+        if draws.sampling_prob < 1:
+            made.append(_check(name, 'inclusion', 'two steps', _two_steps, draws))
+        if draws.num_groups > 1:
+            made.append(_check(name, 'inclusion', 'two in a group', _groups, draws))
+    random = [n for n, draws in trace.draws.items() if draws.sampling_prob < 1]
+    for one, other in itertools.combinations(random, 2):
+        pair, both = f'{one} and {other}', (trace.draws[one], trace.draws[other])
+        made.append(_check(pair, 'inclusion', 'same step', _overlap, *both, 1))
+    for (one, other), steps in trace.steps_per_draw.items():
+        if one in random and other in random:
+            both = (trace.draws[one], trace.draws[other])
+            pair = f'{one} and {other}'
+            made.append(
+                _check(pair, 'inclusion', 'same window', _overlap, *both, steps)
+            )
+    values = _Noise(trace, noise)
+    for name in noise:
+        if len(trace.keys[name]) > 1:
+            made.append(
+                _check(name, 'noise independence', 'two steps', values.steps, name)
+            )
+    for one, other in itertools.combinations(noise, 2):
+        both_noisy = functools.partial(values.both, one, other)
+        pair = f'{one} and {other}'
+        made.append(Check(pair, 'noise independence', 'same step', both_noisy))
+    return made
+
+
+def _check(name: str, kind: str, case: str, run: Callable, *args: object) -> Check:
+    return Check(name, kind, case, functools.partial(run, *args))
+
+
+def _keys(trace: Trace) -> Outcome:
+    every = [key.tobytes() for keys in trace.keys.values() for key in keys]
+    repeated = len(every) - len(set(every))
+    # 64 bits: that any two of a few thousand meet has a chance below 1e-12.
+    return repeated == 0, repeated, 0.0, f'repeated of {len(every)} keys'
+
+
+def _binomial(count: int, trials: int, prob: float, what: str, alpha: float) -> Outcome:
+    p = float(stats.binomtest(count, trials, min(prob, 1.0)).pvalue)
+    return p >= alpha, p, alpha, f'p; {what}: {count}, expected {trials * prob:.1f}'
+
+
+def _rate(draws: Draws, alpha: float) -> Outcome:
+    chosen = sum(len(np.unique(c)) for c in draws.chosen)
+    trials = sum(len(e) for e in draws.eligible)
+    return _binomial(chosen, trials, draws.sampling_prob, 'drawn', alpha)
+
+
+def _two_steps(draws: Draws, alpha: float) -> Outcome:
+    """Who is in a step and in the one after; every step counts once."""
+    period = 1
+    while len(np.intersect1d(draws.eligible[0], draws.eligible[period])) == 0:
+        period += 1
+    both = trials = 0
+    for start in range(0, len(draws.chosen) - period, 2 * period):
+        for t in range(start, min(start + period, len(draws.chosen) - period)):
+            both += len(np.intersect1d(draws.chosen[t], draws.chosen[t + period]))
+            trials += len(draws.eligible[t])
+    return _binomial(both, trials, draws.sampling_prob**2, 'in two steps', alpha)
+
+
+def _groups(draws: Draws, alpha: float) -> Outcome:
+    """Pairs of records of a draw that share a group; every record counts once."""
+    same = pairs = 0
+    for chosen, groups in zip(draws.chosen, draws.groups, strict=True):
+        by_record = groups[np.argsort(chosen)]
+        number = len(by_record) // 2
+        same += int(
+            np.sum(by_record[: 2 * number : 2] == by_record[1 : 2 * number : 2])
+        )
+        pairs += number
+    return _binomial(same, pairs, 1 / draws.num_groups, 'pairs in one group', alpha)
+
+
+def _overlap(one: Draws, other: Draws, steps: int, alpha: float) -> Outcome:
+    """Who is in a draw of `other` and in any of the `steps` draws of `one` beside it."""
+    both, expected, trials = 0, 0.0, 0
+    for i, chosen in enumerate(other.chosen):
+        mine = range(i * steps, min((i + 1) * steps, len(one.chosen)))
+        if not mine:
+            break
+        union = functools.reduce(np.union1d, [one.chosen[t] for t in mine])
+        both += len(np.intersect1d(union, chosen))
+        # Turns that a record has among these steps: the same for all of a class.
+        turns = np.bincount(
+            np.concatenate([one.eligible[t] for t in mine]),
+            minlength=len(other.eligible[i]),
+        )
+        at_all = 1 - (1 - one.sampling_prob) ** turns[other.eligible[i]]
+        expected += float(np.sum(at_all)) * other.sampling_prob
+        trials += len(other.eligible[i])
+    # Of all sums of independent coins with this mean the binomial spreads most.
+    return _binomial(both, trials, expected / trials, 'in both', alpha)
+
+
+class _Noise:
+    """The noise that the first keys of each purpose make, in units of its std."""
+
+    def __init__(
+        self, trace: Trace, noise: Mapping[str, Callable[[np.ndarray], np.ndarray]]
+    ):
+        self._trace, self._noise = trace, noise
+
+    @functools.cache  # noqa: B019 (an audit lives as long as the command)
+    def _values(self, name: str) -> np.ndarray:
+        return self._noise[name](self._trace.keys[name][:NOISE_STEPS])[:, :NOISE_VALUES]
+
+    def steps(self, name: str, alpha: float) -> Outcome:
+        values = self._values(name)
+        return uncorrelated(values[1:], values[:-1], alpha)
+
+    def both(self, one: str, other: str, alpha: float) -> Outcome:
+        a, b = self._values(one), self._values(other)
+        rows, columns = min(len(a), len(b)), min(a.shape[1], b.shape[1])
+        return uncorrelated(a[:rows, :columns], b[:rows, :columns], alpha)

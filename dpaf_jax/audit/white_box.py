@@ -1,0 +1,269 @@
+"""White-box audits of one mechanism: the adversary knows all but one record and the coins.
+
+She knows the parameters (she may choose them), the other records of the draw, and that
+her canary is drawn if it is there at all; she sees the noisy sum. What the plan claims
+then is one Gaussian (or Laplace) mechanism of its noise multiplier, without amplification:
+that sampling is honest is checked apart, by its coins (coins.py).
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from scipy import stats
+
+from dpaf_jax.audit import bounds
+from dpaf_jax.audit.findings import Check
+from dpaf_jax.audit.noise_laws import LAWS
+from dpaf_jax.audit.target import AuditTarget, Scene
+from dpaf_jax.privacy import accounting
+
+SAMPLES = 600_000  # of the noise: a standard deviation off by 1 % is 11 sigma away
+BATCH_VALUES = 3_000_000  # coordinates that one call releases, at most
+BATCH_KEYS = 512
+# Guesses about many canaries say nothing at a delta near 1 / their number: this much less.
+ONE_RUN_DELTA = 1e-3
+ROUNDING = 1e-4, 2e-6  # relative to the sensitivity; to the norm of the sum
+Outcome = tuple[bool, float, float, str]
+ONE_KEY = np.zeros((1, 2), np.uint32)
+
+
+class Canary(NamedTuple):
+    """The record that moves the sum most.
+
+    Attributes:
+        scene: with it.
+        without: its neighbour.
+        move: [F] difference of the exact sums.
+        excess: norm of `move` (in l1 under Laplace noise) over the claimed sensitivity,
+            less rounding.
+    """
+
+    scene: Scene
+    without: Scene
+    move: np.ndarray
+    excess: float
+
+
+class MechanismAudit:
+    """All checks of one mechanism.
+
+    Args:
+        target: the mechanism.
+        delta: at which epsilon is claimed.
+        repetitions: of the attack, with and without the canary each.
+        seed: of the audit's own coins: noise keys and which canaries are in.
+    """
+
+    def __init__(self, target: AuditTarget, delta: float, repetitions: int, seed: int):
+        self._target, self._m = target, target.mechanism
+        self._law_of = LAWS[target.mechanism.law]
+        self._delta, self._repetitions = delta, repetitions
+        self._seed = seed
+        self._scale = self._m.noise_multiplier * self._m.l2_sensitivity
+        self._one = min(target.release)
+
+    def claimed_epsilon(self, delta: float) -> float:
+        """Of one draw that contains the canary."""
+        event = self._law_of.event(self._m.noise_multiplier)
+        return accounting.epsilon_pld(event, delta)
+
+    def checks(self) -> list[Check]:
+        """In the order in which they are best read."""
+        case = self._case(self._one)
+        made = [self._check('epsilon', case, self._epsilon)]
+        if self._m.law == 'gaussian':
+            made.append(self._check('epsilon (Gaussian)', case, self._gaussian))
+        made.append(self._check('epsilon (one run)', case, self._one_run))
+        for number in self._target.release:
+            case = self._case(number)
+            sensitivity = functools.partial(self._sensitivity, number)
+            made.append(self._check('sensitivity', case, sensitivity))
+            for draw in ('empty draw', 'full draw'):
+                level = functools.partial(self._level, number, draw)
+                made.append(self._check('noise level', f'{case}, {draw}', level))
+        law, lag = self._law, self._coordinates
+        made.append(self._check('noise law', self._case(self._one), law))
+        made.append(self._check('noise independence', 'coordinates', lag))
+        return made
+
+    def _check(self, kind: str, case: str, run: object) -> Check:
+        return Check(self._m.name, kind, case, run)  # type: ignore[arg-type]
+
+    @staticmethod
+    def _case(number: int) -> str:
+        return f'{number} device' + ('s' if number > 1 else '')
+
+    # --- releases ----------------------------------------------------------------------
+
+    def _exact(self, number: int, scene: Scene) -> np.ndarray:
+        return self._target.exact[number](scene.state, scene.units, ONE_KEY)[0]
+
+    def _noisy(
+        self, number: int, scene: Scene, purpose: str, least: int
+    ) -> Iterator[np.ndarray]:
+        """[R, F] releases in chunks until there are `least`, each with a key of its own."""
+        size = len(self._exact(number, scene))
+        batch = max(1, min(BATCH_KEYS, BATCH_VALUES // size, least))
+        digits = [ord(c) for c in f'{self._m.name}/{number}/{purpose}']
+        coins = np.random.default_rng([self._seed, *digits])
+        for start in range(0, least, batch):
+            keys = coins.integers(2**32, size=(batch, 2), dtype=np.uint32)
+            made = self._target.release[number](scene.state, scene.units, keys)
+            yield made[: least - start]
+
+    @functools.cache  # noqa: B019 (an audit lives as long as the command)
+    def _noise(self, number: int, draw: str) -> np.ndarray:
+        """[R, F] noise over its claimed scale, `SAMPLES` values or more."""
+        scene = self._target.scenes[0]
+        if draw == 'empty draw':
+            scene = scene.empty()
+        exact = self._exact(number, scene)
+        releases = -(-SAMPLES // len(exact))
+        chunks = self._noisy(number, scene, draw, releases)
+        return np.concatenate([chunk - exact for chunk in chunks]) / self._scale
+
+    def noise_of(self, keys: np.ndarray) -> np.ndarray:
+        """Noise keys [R, 2] to their noise [R, F], over its claimed scale."""
+        scene = self._target.scenes[0].empty()
+        noisy = self._target.release[self._one](scene.state, scene.units, keys)
+        return (noisy - self._exact(self._one, scene)) / self._scale
+
+    # --- sensitivity -------------------------------------------------------------------
+
+    @functools.cache  # noqa: B019 (an audit lives as long as the command)
+    def _canary(self, number: int) -> Canary:
+        best: Canary | None = None
+        for scene in self._target.scenes:
+            sums = [self._exact(number, s) for s in (scene, scene.empty())]
+            for place in scene.places:
+                alone, without = scene.alone(place), scene.without(place)
+                for found in (
+                    self._moved(scene, without, sums[0], self._exact(number, without)),
+                    self._moved(
+                        alone, scene.empty(), self._exact(number, alone), sums[1]
+                    ),
+                ):
+                    if best is None or found.excess > best.excess:
+                        best = found
+        assert best is not None
+        return best
+
+    def _moved(
+        self, scene: Scene, without: Scene, whole: np.ndarray, rest: np.ndarray
+    ) -> Canary:
+        norm = self._law_of.norm
+        rounding = ROUNDING[1] * float(np.linalg.norm(whole, norm))
+        far = float(np.linalg.norm(whole - rest, norm)) - rounding
+        # What is not finite cannot have passed a clip.
+        excess = far / self._m.l2_sensitivity if np.isfinite(far) else np.inf
+        return Canary(scene, without, whole - rest, excess)
+
+    def _sensitivity(self, number: int, _: float) -> Outcome:
+        excess = self._canary(number).excess
+        tried = sum(2 * len(scene.places) for scene in self._target.scenes)
+        detail = f'largest of {tried} neighbours, over the claimed sensitivity'
+        return excess <= 1 + ROUNDING[0], excess, 1.0, detail
+
+    # --- epsilon -----------------------------------------------------------------------
+
+    @functools.cached_property
+    def _scores(self) -> tuple[np.ndarray, np.ndarray]:
+        """[R] scores with the canary and without: along its move, in units of noise."""
+        canary = self._canary(self._one)
+        length = max(float(np.linalg.norm(canary.move)), 1e-30)
+        direction = canary.move / length
+        centre = self._exact(self._one, canary.without)
+        made = []
+        for purpose, scene in (('in', canary.scene), ('out', canary.without)):
+            chunks = self._noisy(self._one, scene, purpose, self._repetitions)
+            scores = [(chunk - centre) @ direction for chunk in chunks]
+            made.append(np.concatenate(scores) / self._scale)
+        return made[0], made[1]
+
+    def _epsilon(self, alpha: float) -> Outcome:
+        bound = bounds.epsilon_lower_bound(*self._scores, alpha, self._delta)
+        most = bounds.largest_bound(self._repetitions, alpha, self._delta)
+        claimed = self.claimed_epsilon(self._delta)
+        detail = f'{self._repetitions} repetitions a side can show {most:.2f} at most'
+        return bound <= claimed, bound, claimed, detail
+
+    def _gaussian(self, alpha: float) -> Outcome:
+        mu = bounds.mu_lower_bound(*self._scores, alpha)
+        claimed = 1 / self._m.noise_multiplier
+        detail = f'mu {mu:.4g} of {claimed:.4g} claimed'
+        bound = bounds.gaussian_epsilon(mu, self._delta)
+        return mu <= claimed, bound, self.claimed_epsilon(self._delta), detail
+
+    def _one_run(self, alpha: float) -> Outcome:
+        crowd, delta = self._target.crowd, self._delta * ONE_RUN_DELTA
+        number = len(crowd.places)
+        coins = np.random.default_rng([self._seed, 1])
+        is_in = coins.random(number) < 0.5
+        there = np.zeros_like(crowd.units.is_padding_example)
+        there[is_in] = True
+        (release,) = self._noisy(self._one, crowd.only(there), 'one run', 1)
+        score = self._membership_scores(release[0])
+        guesses = number // 2  # the surest quarter of each side
+        order = np.argsort(score)
+        correct = int(np.sum(is_in[order[-(guesses // 2) :]]))
+        correct += int(np.sum(~is_in[order[: guesses // 2]]))
+        bound, most = (
+            bounds.one_run_lower_bound(number, guesses, right, alpha, delta)
+            for right in (correct, guesses)
+        )
+        claimed = self.claimed_epsilon(delta)
+        detail = (
+            f'{correct} of {guesses} guesses right; all would show {most:.2f}; '
+            f'at delta {delta:.0e}'
+        )
+        return bound <= claimed, bound, claimed, detail
+
+    def _membership_scores(self, release: np.ndarray) -> np.ndarray:
+        """[m]: each canary's coefficient in the release by least squares, standardised."""
+        crowd = self._target.crowd
+        alone = [self._by_itself(place) for place in crowd.places]
+        centre = self._exact(self._one, alone[0].empty())
+        moves = np.array([self._exact(self._one, scene) for scene in alone]) - centre
+        inverse = np.linalg.pinv(moves, rcond=1e-6)
+        spread = np.maximum(self._scale * np.linalg.norm(inverse, axis=0), 1e-30)
+        scores: np.ndarray = ((release - centre) @ inverse - 0.5) / spread
+        return scores
+
+    def _by_itself(self, place: tuple[int, ...]) -> Scene:
+        """One record of the crowd: without room for the others, where that is as good."""
+        crowd, i = self._target.crowd, place[0]
+        if self._target.in_place:
+            return crowd.alone(place)
+        return crowd._replace(units=jax.tree.map(lambda x: x[i : i + 1], crowd.units))
+
+    # --- noise -------------------------------------------------------------------------
+
+    def _level(self, number: int, draw: str, alpha: float) -> Outcome:
+        noise = self._noise(number, draw)
+        low, ratio, high = self._law_of.scale(noise, alpha)
+        detail = f'over the plan: in [{low:.4f}, {high:.4f}], {noise.size} values'
+        return low <= 1 <= high, ratio, 1.0, detail
+
+    def _law(self, alpha: float) -> Outcome:
+        values = self._noise(self._one, 'empty draw').ravel()[:200_000]
+        p = float(stats.kstest(values, self._law_of.distribution).pvalue)
+        against = f'p of Kolmogorov-Smirnov against the {self._law_of.distribution} law'
+        return p >= alpha, p, alpha, against
+
+    def _coordinates(self, alpha: float) -> Outcome:
+        noise = self._noise(self._one, 'empty draw') / self._law_of.std
+        return uncorrelated(noise[:, 1:], noise[:, :-1], alpha)
+
+
+def uncorrelated(one: np.ndarray, other: np.ndarray, alpha: float) -> Outcome:
+    """Whether two arrays of the same shape, of mean 0 and variance 1, look independent.
+
+    The mean of their products is normal for many values alone.
+    """
+    a, b = one.ravel(), other.ravel()
+    correlation = float(np.mean(a * b))
+    p = float(2 * stats.norm.sf(abs(correlation) * np.sqrt(a.size)))
+    return p >= alpha, p, alpha, f'p; correlation {correlation:+.4f}, {a.size} values'

@@ -1,0 +1,31 @@
+"""The config as typed, frozen objects: read once at the door, checked, then trusted."""
+
+from dpaf_jax.config.schema import (
+    METHOD_SECTIONS,
+    Column,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    NetworksConfig,
+    PrivacyConfig,
+    from_config_dict,
+    from_public_dict,
+    public_dict,
+    public_source,
+    to_dict,
+)
+
+__all__ = [
+    'METHOD_SECTIONS',
+    'Column',
+    'Config',
+    'DataConfig',
+    'EvaluationConfig',
+    'NetworksConfig',
+    'PrivacyConfig',
+    'from_config_dict',
+    'from_public_dict',
+    'public_dict',
+    'public_source',
+    'to_dict',
+]

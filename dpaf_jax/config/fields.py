@@ -1,0 +1,94 @@
+"""Fields of frozen dataclasses with their permitted ranges, and how they are read."""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from dpaf_jax.runtime.errors import UserError
+
+T = TypeVar('T')
+ABSENT: Any = None  # the default of a field that may lack
+
+
+def one_of(*choices: str) -> Any:
+    """A field that takes one of a few words."""
+    return dataclasses.field(metadata={'choices': choices})
+
+
+def at_least(low: float) -> Any:
+    """A number that is finite and not below `low`."""
+    return dataclasses.field(metadata={'low': low})
+
+
+def above(low: float) -> Any:
+    """A number that is finite and strictly above `low`."""
+    return dataclasses.field(metadata={'above': low})
+
+
+def between(low: float, high: float) -> Any:
+    """A number in the closed interval [low, high]."""
+    return dataclasses.field(metadata={'low': low, 'high': high})
+
+
+def read(cls: type[T], values: Mapping[str, Any], path: str) -> T:
+    """Makes a frozen dataclass of nested mappings, checked.
+
+    Args:
+        cls: its fields have types and perhaps limits.
+        values: exactly its fields; those with the default ABSENT may lack.
+        path: of `values` in the whole, for messages: 'config.data'.
+
+    Raises:
+        UserError: an unknown or missing field, a wrong type, a value out of range.
+    """
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for name in values:
+        if name not in fields:
+            raise UserError(
+                f'{path}.{name}', 'no such field', f'Fields here: {", ".join(fields)}'
+            )
+    made: dict[str, Any] = {}
+    for name, field in fields.items():
+        where = f'{path}.{name}'
+        if name not in values and field.default is ABSENT:
+            continue
+        if name not in values:
+            raise UserError(where, 'is missing', 'Start from configs/default.py')
+        hint, value = hints[name], values[name]
+        if dataclasses.is_dataclass(hint):
+            if not isinstance(value, Mapping):
+                raise UserError(
+                    where, f'is {value!r}, not a group of fields', 'Set its fields'
+                )
+            made[name] = read(typing.cast(type, hint), value, where)
+        else:
+            made[name] = _leaf(hint, value, field.metadata, where)
+    return cls(**made)
+
+
+def _leaf(hint: Any, value: Any, limits: Mapping[str, Any], where: str) -> Any:
+    if hint == tuple[float, ...]:
+        try:
+            return tuple(float(v) for v in value)
+        except (TypeError, ValueError):
+            raise UserError(where, f'is {value!r}', 'Give a tuple of numbers') from None
+    if hint is float and (type(value) is int or value == 'inf'):
+        value = float(value)
+    if type(value) is not hint:
+        raise UserError(where, f'is {value!r}', f'It must be of type {hint.__name__}')
+    if 'choices' in limits and value not in limits['choices']:
+        words = ', '.join(repr(c) for c in limits['choices'])
+        raise UserError(where, f'is {value!r}', f'Choose one of {words}')
+    if isinstance(value, int | float) and not isinstance(value, bool) and limits:
+        low, high = limits.get('low', -math.inf), limits.get('high', math.inf)
+        too_small = value < low or value <= limits.get('above', -math.inf)
+        if too_small or value > high or not math.isfinite(value):
+            bound = (
+                f'above {limits["above"]}' if 'above' in limits else f'at least {low}'
+            )
+            top = f' and at most {high}' if 'high' in limits else ''
+            raise UserError(where, f'is {value}', f'It must be {bound}{top}')
+    return value

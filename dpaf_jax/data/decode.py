@@ -1,0 +1,120 @@
+"""All images of a source as pixels, in order, several at a time."""
+
+import collections
+import concurrent.futures
+import functools
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import numpy as np
+from absl import logging
+
+from dpaf_jax.config import DataConfig
+from dpaf_jax.data.pixels import BadPictureError, to_pixels
+from dpaf_jax.data.sources.base import Content, Source, reading
+from dpaf_jax.runtime.errors import UserError
+
+T = TypeVar('T')
+
+_LOOK_AHEAD = 64  # pictures in memory at once: bounds RAM, keeps the threads busy
+_MOST_NAMED = 10  # bad pictures in one message
+
+
+def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
+    """Yields the image of every record that has one, in their order.
+
+    Args:
+        source: whose contents are read once, from first to last.
+        config: gives the size and the number of channels.
+
+    Yields:
+        [image_size, image_size, channels] uint8.
+
+    Raises:
+        UserError: naming the record that cannot be read, or whose size differs where
+            the source says that sizes must agree; or, once all have been read, up to
+            ten that cannot be decoded, so that they can be mended in one go.
+    """
+    decode = functools.partial(
+        _attempt, image_size=config.image_size, channels=config.channels
+    )
+    results = _in_threads(decode, _read(source))
+    first, first_size = -1, None
+    bad: list[str] = []
+    for i in np.flatnonzero(source.is_present).tolist():
+        result = next(results)
+        if isinstance(result, BadPictureError):
+            bad.append(f'{source.record_id(i)} {result}')
+            if len(bad) == _MOST_NAMED:
+                break
+            continue
+        pixels, size = result
+        if first_size is None:
+            first, first_size = i, size
+        if source.same_size and size != first_size:
+            raise _mixed_sizes(source, i, size, first, first_size)
+        if i and i % 1000 == 0:
+            # A share, not a count: counts after filtering are private.
+            share = 100 * i // len(source.labels)
+            logging.log_every_n_seconds(logging.INFO, 'Decoded %d %%', 30, share)
+        yield pixels
+    if bad:
+        raise _bad_pictures(source, bad)
+
+
+def _attempt(
+    content: Content, image_size: int, channels: int
+) -> tuple[np.ndarray, tuple[int, int]] | BadPictureError:
+    # Returned, for a generator that raises has ended: the rest could not be looked at.
+    try:
+        return to_pixels(content, image_size, channels)
+    except BadPictureError as error:
+        return error
+
+
+def _read(source: Source) -> Iterator[Content]:
+    contents = source.contents()
+    while True:
+        with reading(source.where):
+            try:
+                content = next(contents)
+            except StopIteration:
+                return
+        yield content
+
+
+def _in_threads(fn: Callable[[Content], T], contents: Iterator[Content]) -> Iterator[T]:
+    # Pillow decodes without the interpreter lock; arrays are not worth a thread.
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        pending: collections.deque[Callable[[], T]] = collections.deque()
+        for content in contents:
+            if isinstance(content, bytes):
+                pending.append(pool.submit(fn, content).result)
+            else:
+                pending.append(functools.partial(fn, content))
+            if len(pending) == _LOOK_AHEAD:
+                yield pending.popleft()()
+        while pending:
+            yield pending.popleft()()
+
+
+def _bad_pictures(source: Source, bad: list[str]) -> UserError:
+    others = ['perhaps others'] if len(bad) == _MOST_NAMED else []
+    it = 'it' if len(bad) == 1 else 'each'
+    remedy = f'Replace {it} with a whole 8-bit picture, or remove it'
+    return UserError(source.where, '; '.join(bad + others), remedy)
+
+
+def _mixed_sizes(
+    source: Source,
+    i: int,
+    size: tuple[int, int],
+    first: int,
+    first_size: tuple[int, int],
+) -> UserError:
+    return UserError(
+        source.where,
+        f'{source.record_id(i)} is {size[0]} x {size[1]} (height x width), but '
+        f'{source.record_id(first)} is {first_size[0]} x {first_size[1]}',
+        'Bring all pictures to one size first',
+    )

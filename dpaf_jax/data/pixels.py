@@ -1,0 +1,85 @@
+"""From an encoded picture or a pixel array to [S, S, C] uint8."""
+
+import io
+import struct
+
+import numpy as np
+from PIL import Image
+
+from dpaf_jax.data.sources.base import Content
+
+_MODES = {1: 'L', 3: 'RGB'}
+_DAMAGE = (
+    OSError,
+    SyntaxError,  # Pillow's word for a broken PNG
+    ValueError,
+    EOFError,
+    struct.error,
+    Image.DecompressionBombError,
+)
+
+
+class BadPictureError(Exception):
+    """Says what is wrong with one picture; the caller knows which one it is."""
+
+
+def to_pixels(
+    content: Content, image_size: int, channels: int
+) -> tuple[np.ndarray, tuple[int, int]]:
+    """Decodes one picture, crops the centred square and resizes it.
+
+    Lanczos, because sources are enlarged as well as reduced: reducing, it is
+    antialiased like an area average but sharper at ratios that are not whole
+    numbers; enlarging, an area average would leave blocks. An image of the right
+    size is not resampled: its pixels are kept to the bit.
+
+    Args:
+        content: an encoded picture, or [H, W] or [H, W, C] uint8 with C in {1, 3}.
+        image_size: S.
+        channels: 1 (grey: ITU-R 601 luma) or 3 (RGB; transparency is dropped).
+
+    Returns:
+        pixels: [S, S, channels] uint8.
+        size: (height, width) before the crop.
+
+    Raises:
+        BadPictureError: truncated, damaged, or with more than 8 bits a channel.
+    """
+    if isinstance(content, np.ndarray) and content.ndim == 2:
+        content = content[:, :, None]
+    shape = (image_size, image_size, channels)
+    if isinstance(content, np.ndarray) and content.shape == shape:
+        return content, (image_size, image_size)
+    try:
+        picture = _open(content)
+        size = (picture.height, picture.width)
+        picture = _crop(_convert(picture, channels))
+        if picture.width != image_size:
+            picture = picture.resize((image_size,) * 2, Image.Resampling.LANCZOS)
+    except Image.UnidentifiedImageError as error:
+        raise BadPictureError('is not a picture, or is damaged') from error
+    except _DAMAGE as error:
+        raise BadPictureError(f'is truncated or damaged ({error})') from error
+    return np.asarray(picture).reshape(shape), size
+
+
+def _open(content: Content) -> Image.Image:
+    if isinstance(content, np.ndarray):
+        return Image.fromarray(content[:, :, 0] if content.shape[2] == 1 else content)
+    picture = Image.open(io.BytesIO(content))
+    picture.load()  # open() reads only the header
+    return picture
+
+
+def _convert(picture: Image.Image, channels: int) -> Image.Image:
+    if picture.mode.startswith(('I', 'F')):
+        # Pillow would clip these at 255 without a word.
+        raise BadPictureError('has more than 8 bits a channel')
+    return picture.convert(_MODES[channels])
+
+
+def _crop(picture: Image.Image) -> Image.Image:
+    width, height = picture.size
+    side = min(width, height)
+    left, top = (width - side) // 2, (height - side) // 2
+    return picture.crop((left, top, left + side, top + side))

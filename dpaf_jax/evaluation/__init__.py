@@ -1,0 +1,1 @@
+"""What synthetic images are worth to whoever trains on them."""

@@ -1,0 +1,1 @@
+"""What methods with a discriminator that learns by DP-SGD share."""

@@ -1,0 +1,231 @@
+"""A discriminator and a generator in turn: what the adversarial methods share.
+
+A method brings its discriminator's private step and its losses; networks, optimisers,
+paired fakes and the generator's update are here. Everything in this file is
+post-processing, or prepares public coins.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+
+from dpaf_jax.config import Config
+from dpaf_jax.config.methods import AdversarialConfig
+from dpaf_jax.networks.architecture import make_layout
+from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training.fakes import prior_labels, share_of_fakes
+from dpaf_jax.training.optimizers import make_optimizer, moving_average
+
+Metrics = dict[str, jax.Array]
+State = TypeVar('State', bound=Any)
+# Networks, and the label that they are of (None: of all), to themselves a step later.
+Turn = Callable[['AdversarialState', Any], tuple['AdversarialState', Metrics]]
+# A discriminator's answers [B] to what is told of each; 'loss_generator' is minimised.
+Told = Callable[[jax.Array], Mapping[str, jax.Array]]
+
+
+class AdversarialState(NamedTuple):
+    """Everything that persists between steps; all of it is released or public.
+
+    Attributes:
+        discriminator: parameters; a function of noisy sums.
+        generator, average: parameters and their moving average.
+        discriminator_optimizer, generator_optimizer: Adam's.
+        generator_steps: int32 scalar.
+    """
+
+    discriminator: Any
+    generator: Any
+    average: Any
+    discriminator_optimizer: optax.OptState
+    generator_optimizer: optax.OptState
+    generator_steps: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Adversaries:
+    """Both networks and their optimisers; the methods are pure functions of arrays.
+
+    Attributes:
+        config: of the run.
+        settings: the method's own fields.
+        discriminator: of images [B, H, W, C] and labels [B] to answers [B].
+        num_devices: D.
+    """
+
+    config: Config
+    settings: AdversarialConfig
+    discriminator: nn.Module
+    num_devices: int
+
+    @property
+    def sampler(self) -> LatentSampler:
+        """The generator."""
+        return latent_sampler(self.config)
+
+    def optimizer(self, part: str) -> optax.GradientTransformation:
+        """Adam with beta1 = 0.5, of the 'discriminator' or of the 'generator'."""
+        return make_optimizer('adam', getattr(self.settings, f'{part}_learning_rate'))
+
+    def init(self, key: jax.Array) -> AdversarialState:
+        """Random parameters: public coins."""
+        data = self.config.data
+        key_discriminator, key_generator = jax.random.split(key)
+        image = jnp.zeros((1, data.image_size, data.image_size, data.channels))
+        label = jnp.zeros(1, jnp.int32)
+        discriminator = self.discriminator.init(key_discriminator, image, label)
+        generator = self.sampler.init(key_generator)
+        return AdversarialState(
+            discriminator=discriminator,
+            generator=generator,
+            average=generator,
+            discriminator_optimizer=self.optimizer('discriminator').init(discriminator),
+            generator_optimizer=self.optimizer('generator').init(generator),
+            generator_steps=jnp.int32(0),
+        )
+
+    def own(self, state: AdversarialState) -> AdversarialState:
+        """The networks whose turn it is: here there are no others."""
+        return state
+
+    def in_turn(
+        self, state: AdversarialState, step: Turn
+    ) -> tuple[AdversarialState, Metrics]:
+        """Takes a step of the networks whose turn it is, which have all labels here."""
+        return step(state, None)
+
+    def coins(self, draw: Callable[..., jax.Array], key: jax.Array, *shape: int) -> Any:
+        """This device's share of public coins: [U, ...] for each of its U units.
+
+        Args:
+            draw: jax.random.normal or the like: (key, shape) -> array.
+            key: equal on all devices.
+            shape: (U, ...), of one device's share.
+        """
+        everywhere = draw(key, (shape[0] * self.num_devices, *shape[1:]))
+        return parallel.my_share(everywhere, self.num_devices)[0]
+
+    def paired_fakes(
+        self, generator: Any, labels: jax.Array, key: jax.Array
+    ) -> jax.Array:
+        """[U, H, W, C] fakes, one for each of this device's units, of its label."""
+        z = self.coins(jax.random.normal, key, len(labels), self.sampler.z_dim)
+        fakes: jax.Array = self.sampler.generator.apply(generator, z, labels)
+        return fakes
+
+    def update_discriminator(
+        self, state: AdversarialState, gradient: Any
+    ) -> tuple[AdversarialState, Metrics]:
+        """Adam's step by a gradient that is noisy already."""
+        updates, optimizer = self.optimizer('discriminator').update(
+            gradient, state.discriminator_optimizer, state.discriminator
+        )
+        state = state._replace(
+            discriminator=optax.apply_updates(state.discriminator, updates),
+            discriminator_optimizer=optimizer,
+        )
+        return state, {'noisy_gradient_norm': optax.tree.norm(gradient)}
+
+    def update_generator(
+        self,
+        state: AdversarialState,
+        key_data: jax.Array,
+        told: Told,
+        label: jax.Array | None = None,
+    ) -> tuple[AdversarialState, Metrics]:
+        """One update by fakes: post-processing.
+
+        Args:
+            state: before.
+            key_data: [4] uint32 of public coins.
+            told: the loss, and what else is told of a fake.
+            label: of all fakes; None draws each one's from the public prior.
+        """
+        key_z, key_label = jax.random.split(public_key(key_data))
+        number = self.settings.generator_batch_size
+        if label is None:
+            labels = prior_labels(self.config.data.prior, key_label, number)
+        else:
+            labels = jnp.full(number, label)
+
+        def loss(generator: Any) -> tuple[jax.Array, Metrics]:
+            fakes, mine, is_padding = share_of_fakes(
+                self.sampler, generator, key_z, labels, self.num_devices
+            )
+            answers = self.discriminator.apply(state.discriminator, fakes, mine)
+            sums = {
+                name: jnp.sum(jnp.where(is_padding, 0.0, each))
+                for name, each in told(answers).items()
+            }
+            means = {name: parallel.total(s) / number for name, s in sums.items()}
+            return means['loss_generator'], means
+
+        gradient, metrics = jax.grad(loss, has_aux=True)(state.generator)
+        # The transpose of a sum over devices is a sum over devices: hence the mean.
+        gradient = parallel.mean(gradient)
+        return self.apply_generator_gradient(state, gradient), metrics
+
+    def apply_generator_gradient(self, state: State, gradient: Any) -> State:
+        """Adam's step, and the moving average's, which is what is released.
+
+        Args:
+            state: an `AdversarialState`, or another with its fields of the generator.
+            gradient: by the generator's parameters.
+        """
+        updates, optimizer = self.optimizer('generator').update(
+            gradient, state.generator_optimizer, state.generator
+        )
+        generator = optax.apply_updates(state.generator, updates)
+        steps, decay = state.generator_steps + 1, self.settings.ema_decay
+        made: State = state._replace(
+            generator=generator,
+            average=moving_average(state.average, generator, steps, decay),
+            generator_optimizer=optimizer,
+            generator_steps=steps,
+        )
+        return made
+
+
+class AdversariesPerLabel(Adversaries):
+    """A pair of networks for each label, which take turns: a public round-robin.
+
+    All leaves of the state have a leading axis [K]. A turn ends with its generator's step,
+    so the state itself knows whose turn it is.
+    """
+
+    def init(self, key: jax.Array) -> AdversarialState:
+        """Random parameters of each pair: public coins."""
+        keys = jax.random.split(key, self.config.data.num_classes)
+        made: AdversarialState = jax.lax.map(super().init, keys)
+        return made
+
+    def own(self, state: AdversarialState) -> AdversarialState:
+        """The pair whose turn it is."""
+        label = self._label(state)
+        return jax.tree.map(lambda leaf: leaf[label], state)
+
+    def in_turn(
+        self, state: AdversarialState, step: Turn
+    ) -> tuple[AdversarialState, Metrics]:
+        """Takes a step of the pair whose turn it is; the others stay as they are."""
+        label = self._label(state)
+        stepped, metrics = step(self.own(state), label)
+        state = jax.tree.map(
+            lambda every, own: every.at[label].set(own), state, stepped
+        )
+        return state, metrics
+
+    def _label(self, state: AdversarialState) -> jax.Array:
+        return jnp.sum(state.generator_steps) % self.config.data.num_classes
+
+
+def widths(config: Config, first: int) -> tuple[int, ...]:
+    """Maps of a discriminator's layers: `first`, doubling with each halving of the side."""
+    return tuple(first * 2**i for i in range(sum(make_layout(config).parts)))

@@ -1,0 +1,120 @@
+"""The phase of adversarial methods: several discriminator steps, then one generator step."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from PIL import Image
+
+from dpaf_jax.methods.adversarial.networks import AdversarialState, Adversaries, Metrics
+from dpaf_jax.privacy.keys import RunKeys, public_key
+from dpaf_jax.privacy.plan import Mechanism
+from dpaf_jax.privacy.sampling import Draw, fitted
+from dpaf_jax.release.samplers.latent import preview
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.input_pipeline import Feed, gather
+from dpaf_jax.training.run import Run
+from dpaf_jax.training.windows import repeat
+
+UNROLLED = 5  # at most so many discriminator steps in one unrolled call
+
+
+class Method(Protocol):
+    """What a method brings; a step is one of the discriminator."""
+
+    @property
+    def adversaries(self) -> Adversaries:
+        """Networks and optimisers."""
+
+    def mechanism_at(self, step: int) -> Mechanism:
+        """The mechanism of the plan that a step belongs to; public."""
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        """Steps of each mechanism done before `step`."""
+
+    def eligible(self, labels: np.ndarray, step: int) -> np.ndarray:
+        """Indices of the records whose turn it is, given all labels; private."""
+
+    def draw(self, keys: RunKeys, eligible: np.ndarray, step: int) -> Draw:
+        """Which of them take part."""
+
+    def discriminator_step(
+        self,
+        state: AdversarialState,
+        units: Units,
+        noise_key: jax.Array,
+        key: jax.Array,
+        noise_std: jax.Array,
+    ) -> tuple[AdversarialState, Metrics]:
+        """One private update: `noise_key` [2] uint32, `key` [4] uint32 of public coins."""
+
+    def generator_step(
+        self, state: AdversarialState, key: jax.Array
+    ) -> tuple[AdversarialState, Metrics]:
+        """One update by post-processing; `key` [4] uint32 of public coins."""
+
+
+class AdversarialPhase:
+    """`discriminator_steps` on real images, then one generator step: a window.
+
+    The window's discriminator steps are scanned in one call, or unrolled a few at a time.
+    """
+
+    name = 'gan'
+
+    def __init__(self, run: Run, method: Method):
+        self._run, self._method = run, method
+        settings = method.adversaries.settings
+        self._window_steps = settings.discriminator_steps
+        self.total_steps = settings.generator_steps * self._window_steps
+        self.images_per_step = method.mechanism_at(0).expected_batch_size
+        most = UNROLLED if run.unrolls else self._window_steps
+        divisors = [n for n in range(1, most + 1) if self._window_steps % n == 0]
+        self._call_steps = max(divisors)
+        self._discriminator_fn = parallel.pmapped(self._steps, run.devices, (0,))
+        self._generator_fn = parallel.pmapped(method.generator_step, run.devices, (0,))
+        self._feed = Feed(run)
+
+    def init(self) -> AdversarialState:
+        key = public_key(self._run.keys.public('init gan', 0))
+        return jax.device_get(jax.jit(self._method.adversaries.init)(key))
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        return self._method.charged(step)
+
+    def picture(self, state: AdversarialState) -> Image.Image:
+        key = public_key(self._run.keys.public('picture', 0))
+        return preview(self._run.config, state.average, key)
+
+    def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
+        run, end = self._run, step + self._window_steps
+        metrics: Metrics = {}
+        for start in range(step, end, self._call_steps):
+            xs = self._coins(range(start, start + self._call_steps))
+            state, metrics = self._discriminator_fn(state, self._feed.data, *xs)
+        key = run.keys.public('generator', step // self._window_steps)
+        state, made = self._generator_fn(state, run.on_every_device(key))
+        return state, end, metrics | made
+
+    def _coins(self, steps: range) -> tuple[Any, ...]:
+        """Draws, noise keys, public keys and noise levels of discriminator steps."""
+        # The plan's N may count empty records; drawn or not, they add nothing.
+        run, method, labels = self._run, self._method, self._run.data.labels
+        draws = [method.draw(run.keys, method.eligible(labels, t), t) for t in steps]
+        used = [method.mechanism_at(t) for t in steps]
+        noise = [run.keys.noise(m.name, t) for m, t in zip(used, steps, strict=True)]
+        public = [run.keys.public('step', t) for t in steps]
+        std = np.array([m.noise_std for m in used], np.float32)
+        rest = (np.stack(noise), np.stack(public), std)
+        dealt = self._feed.deal(fitted(draws, used[0]))
+        return dealt, *map(run.on_every_device, rest)
+
+    def _steps(self, state: Any, data: Any, draws: Any, *rest: Any) -> Any:
+        def body(state: AdversarialState, xs: Any) -> tuple[AdversarialState, Metrics]:
+            draw, *coins = xs
+            units = gather(data, draw)
+            return self._method.discriminator_step(state, units, *coins)
+
+        return repeat(self._run, body, state, (draws, *rest))

@@ -1,0 +1,200 @@
+"""Phase 1 of DPAF: a classifier whose conv1 is kept (Algorithm 1, lines 1-5).
+
+C predicts the class proportions of an aggregate. Certified modes, by what is clipped:
+each unit (one record, or one group of records that a draw dealt together) is its own
+aggregate, and the gradient of its loss by every trained parameter is clipped. So one
+record moves the sum by at most C (singletons) or 2C (groups), at every step, whatever
+the parameters have become; nothing else of the data persists.
+
+`as_published` trains conv2, conv3 and FC by plain SGD on the batch and clips only
+conv1's per-example terms, taken through the batch's aggregate: parameters that no
+mechanism protects then shape every later gradient, so no epsilon follows.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from dpaf_jax.config import Config
+from dpaf_jax.methods.dpaf.taps import sin_maps
+from dpaf_jax.networks.discriminator import Networks, label_planes, to_float
+from dpaf_jax.privacy.clipping import clipped_gradient_sum
+from dpaf_jax.privacy.noise import noisy_total
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training import losses
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.optimizers import make_optimizer
+
+Params = dict[str, Any]
+
+
+class ClassifierState(NamedTuple):
+    """Parameters {'conv1', 'conv2', 'head'} and the optimisers' states."""
+
+    params: Params
+    optimizer: optax.OptState
+    plain_optimizer: optax.OptState  # of the unprotected part; as_published only
+
+
+@dataclasses.dataclass(frozen=True)
+class Classifier:
+    """The static part of phase 1; its methods are pure functions of arrays."""
+
+    networks: Networks
+    config: Config
+    plan: PrivacyPlan
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The one that conv1's training is."""
+        return self.plan['conv1']
+
+    @property
+    def published(self) -> bool:
+        """Whether to run Algorithm 1 as printed."""
+        return self.config.privacy.guarantee == 'as_published'
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """Parts inside the clipped vector."""
+        everything = self.config.dpaf.classifier.private == 'all' and not self.published
+        return ('conv1', 'conv2', 'head') if everything else ('conv1',)
+
+    def init(self, key: jax.Array) -> ClassifierState:
+        """Random parameters: public coins."""
+        data, net = self.config.data, self.networks
+        image = jnp.zeros((1, data.image_size, data.image_size, data.channels))
+        planes = jnp.zeros((1, data.num_classes))
+        keys = jax.random.split(key, 3)
+        conv1 = net.conv1.init(keys[0], image, planes)
+        maps1 = net.conv1.apply(conv1, image, planes)
+        conv2 = net.conv2.init(keys[1], maps1)
+        maps2 = net.conv2.apply(conv2, maps1)
+        head = net.classifier_head.init(keys[2], maps2)
+        params = {'conv1': conv1, 'conv2': conv2, 'head': head}
+        trained, rest = self._split(params)
+        optimizer = self._optimizer()
+        plain = optimizer.init(rest) if self.published else ()
+        return ClassifierState(params, optimizer.init(trained), plain)
+
+    def _optimizer(self) -> optax.GradientTransformation:
+        config = self.config.dpaf.classifier
+        return make_optimizer(config.optimizer, config.learning_rate)
+
+    def _split(self, params: Params) -> tuple[Params, Params]:
+        trained = {name: params[name] for name in self.trained}
+        return trained, {n: p for n, p in params.items() if n not in self.trained}
+
+    def _normalised(self, params: Params, images: jax.Array) -> jax.Array:
+        # With the label planes C could read the answer off, so it gets none.
+        no_label = jnp.full(len(images), -1)
+        return sin_maps(self.networks, params, to_float(images), no_label)[1]
+
+    def _loss_of_aggregate(
+        self, params: Params, aggregate: jax.Array, shares: jax.Array
+    ) -> jax.Array:
+        logits = self.networks.classifier_head.apply(params['head'], aggregate[None])
+        return losses.proportions_error(logits, shares[None])
+
+    def unit_loss(self, params: Params, unit: Units) -> jax.Array:
+        """L_MSE of one unit, its members aggregated: [M, ...] arrays to a scalar."""
+        real = 1.0 - unit.is_padding_example.astype(jnp.float32)
+        maps = self._normalised(params, unit.images)
+        m = self.mechanism
+        expected = m.expected_batch_size / m.num_groups if m.num_groups > 1 else 1.0
+        aggregate = jnp.einsum('m,mhwc->hwc', real, maps) / expected
+        labels = label_planes(unit.labels, self.networks.num_classes)
+        # Inside the clipped unit its true size may be used.
+        shares = (real @ labels) / jnp.maximum(jnp.sum(real), 1.0)
+        return self._loss_of_aggregate(params, aggregate, shares)
+
+    def query(self, params: Params, units: Units) -> Params:
+        """This device's pre-noise sum, by every trained parameter.
+
+        Sensitivity of the sum over devices: `mechanism.l2_sensitivity`, see the module.
+        """
+        trained, rest = self._split(params)
+        units = units.without_padding()
+        if self.published:
+            return self._published_query(params, units)
+        return clipped_gradient_sum(
+            lambda p, unit: self.unit_loss({**rest, **p}, unit),
+            trained,
+            units,
+            jnp.all(units.is_padding_example, axis=1),
+            l2_clip_norm=self._l2_clip_norm,
+            grid=self.mechanism.grid,
+            keep_fraction=self.config.dpaf.keep_fraction,
+        )
+
+    @property
+    def _l2_clip_norm(self) -> float:
+        m = self.mechanism
+        return m.l2_sensitivity / 2 if m.num_groups > 1 else m.l2_sensitivity
+
+    def step(
+        self, state: ClassifierState, units: Units, key_data: jax.Array
+    ) -> tuple[ClassifierState, dict[str, jax.Array]]:
+        """One DP-SGD update; the divisor is public."""
+        m = self.mechanism
+        noisy = noisy_total(self.query(state.params, units), key_data, m.noise_std)
+        divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
+        gradient = jax.tree.map(lambda g: g / divisor, noisy)
+        trained, rest = self._split(state.params)
+        updates, optimizer = self._optimizer().update(
+            gradient, state.optimizer, trained
+        )
+        params = {**rest, **optax.apply_updates(trained, updates)}
+        plain = state.plain_optimizer
+        if self.published:
+            params, plain = self._published_update(state, params, units)
+        norm = optax.tree.norm(gradient)
+        return ClassifierState(params, optimizer, plain), {'noisy_gradient_norm': norm}
+
+    def _published_batch(self, params: Params, units: Units) -> tuple[jax.Array, ...]:
+        """The whole batch's aggregate and proportions, without noise."""
+        size = self.mechanism.expected_batch_size
+        maps = self._normalised(params, units.images[:, 0])
+        real = 1.0 - units.is_padding_example[:, 0].astype(jnp.float32)
+        labels = label_planes(units.labels[:, 0], self.networks.num_classes)
+        aggregate = jnp.einsum('b,bhwc->hwc', real, maps) / size
+        return parallel.total(aggregate), parallel.total(real @ labels) / size
+
+    def _published_query(self, params: Params, units: Units) -> Params:
+        aggregate, shares = self._published_batch(params, units)
+        cotangent = jax.grad(lambda a: self._loss_of_aggregate(params, a, shares))(
+            aggregate
+        )
+
+        def term(conv1: Params, unit: Units) -> jax.Array:
+            maps = self._normalised({**params, **conv1}, unit.images)
+            return jnp.vdot(cotangent, maps[0])
+
+        return clipped_gradient_sum(
+            term,
+            {'conv1': params['conv1']},
+            units,
+            units.is_padding_example[:, 0],
+            l2_clip_norm=self._l2_clip_norm,
+            grid=self.mechanism.grid,
+            keep_fraction=self.config.dpaf.keep_fraction,
+        )
+
+    def _published_update(
+        self, state: ClassifierState, params: Params, units: Units
+    ) -> tuple[Params, optax.OptState]:
+        """Plain SGD on conv2, conv3 and FC: line 3 of Algorithm 1, unprotected."""
+        _, rest = self._split(state.params)
+
+        def loss(rest: Params) -> jax.Array:
+            everything = {**state.params, **rest}
+            aggregate, shares = self._published_batch(everything, units)
+            return self._loss_of_aggregate(everything, aggregate, shares)
+
+        gradient = parallel.mean(jax.grad(loss)(rest))
+        updates, plain = self._optimizer().update(gradient, state.plain_optimizer, rest)
+        return {**params, **optax.apply_updates(rest, updates)}, plain

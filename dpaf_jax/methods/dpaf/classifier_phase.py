@@ -1,0 +1,79 @@
+"""DPAF's phase 1: windows of DP-SGD steps of the classifier, or of the labeller."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from dpaf_jax.methods.dpaf.classifier import Classifier, ClassifierState
+from dpaf_jax.methods.dpaf.labeller import Labeller, LabellerState
+from dpaf_jax.methods.dpaf.phase import draw_records
+from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.privacy.sampling import fitted
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training.input_pipeline import Feed, gather
+from dpaf_jax.training.run import Run
+from dpaf_jax.training.windows import repeat
+
+WINDOW = 8  # steps in one compiled call
+
+
+class ClassifierPhase:
+    """Phase 1: at most `WINDOW` DP-SGD steps a call."""
+
+    name = 'classifier'
+
+    def __init__(self, run: Run, classifier: Classifier | Labeller):
+        self._run, self._classifier, self._length = run, classifier, WINDOW
+        self._mechanism = classifier.mechanism
+        self.total_steps = self._mechanism.steps
+        self.images_per_step = self._mechanism.expected_batch_size
+        self._compiled = parallel.pmapped(self._window, run.devices, donate=(0,))
+
+    @functools.cached_property
+    def _feed(self) -> Feed:
+        return Feed(self._run)
+
+    def init(self) -> ClassifierState | LabellerState:
+        key = public_key(self._run.keys.public('init classifier', 0))
+        return jax.device_get(jax.jit(self._classifier.init)(key))
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        return {self._mechanism.name: step}
+
+    def picture(self, state: Any) -> None:
+        return None
+
+    def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
+        run, steps = self._run, range(step, step + self._length)
+        drawn = [draw_records(run, self._mechanism, t) for t in steps]
+        draws = self._feed.deal(fitted(drawn, self._mechanism))
+        keys = np.stack([run.keys.noise(self._mechanism.name, t) for t in steps])
+        state, metrics = self._compiled(
+            state, self._feed.data, draws, run.on_every_device(keys)
+        )
+        return state, step + self._length, metrics
+
+    def _window(self, state: Any, data: Any, draws: Any, keys: Any) -> Any:
+        def body(state: Any, xs: Any) -> Any:
+            draw, key = xs
+            return self._classifier.step(state, gather(data, draw), key)
+
+        return repeat(self._run, body, state, (draws, keys))
+
+
+class LabellerPhase(ClassifierPhase):
+    """Phase 1 with a labeller: the features that it reads are computed once."""
+
+    def __init__(self, run: Run, labeller: Labeller):
+        super().__init__(run, labeller)
+        if run.unrolls:
+            # XLA would first gather the features of all steps, gigabytes on 50 000 images.
+            self._length = 1
+
+    @functools.cached_property
+    def _feed(self) -> Feed:
+        assert isinstance(self._classifier, Labeller)
+        return Feed(self._run, self._classifier.features)

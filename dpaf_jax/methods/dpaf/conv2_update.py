@@ -1,0 +1,194 @@
+"""conv2*: how it learns from private images (Algorithm 1, lines 9-12).
+
+With `singleton` or `group` units each unit is its own aggregate; with `cotangent` the
+gradient of <v, SIN(f(x))> is taken at v = dL'/da of an aggregate a that is already
+released. In both cases a unit's gradient depends on its own records and on released
+values alone; it is clipped, summed and noised. One record moves the sum by at most C, or
+2C where its group changes from one content to another.
+
+`as_published` takes v at noise-free aggregates of the batches that DPAGG has just used:
+one record then moves everybody's gradient, and two mechanisms share one sample.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from dpaf_jax.methods.dpaf.gan import Gan, GanState, Params, StepKeys
+from dpaf_jax.methods.dpaf.taps import sin_maps
+from dpaf_jax.networks.discriminator import label_planes, to_float
+from dpaf_jax.networks.instance_norm import simplified_instance_norm
+from dpaf_jax.privacy.clipping import clipped_gradient_sum
+from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.privacy.noise import noisy_total
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training import losses
+from dpaf_jax.training.batch import Units
+
+
+def _unit_loss(
+    gan: Gan, conv2: Params, head: Params, unit: dict[str, jax.Array]
+) -> jax.Array:
+    """L'_BCE of one real unit's aggregate; unit: maps1 [M, ...], weight [M]."""
+    maps = simplified_instance_norm(gan.networks.conv2.apply(conv2, unit['maps1']))
+    made = jnp.einsum('m,mhwc->hwc', unit['weight'], maps)
+    logits = gan.networks.head.apply(head, made[None])
+    return losses.binary_cross_entropy(logits, True)
+
+
+def _maps1(gan: Gan, params: Params, images: jax.Array, labels: jax.Array) -> jax.Array:
+    planes = label_planes(labels, gan.networks.num_classes)
+    return gan.networks.conv1.apply(params['conv1'], images, planes)
+
+
+def cotangents(gan: Gan, state: GanState) -> jax.Array:
+    """[A, p, p, m]: dL'/da at each released aggregate a."""
+    released = gan.rows.part(state.latest, 'conv2')
+
+    def loss(maps: jax.Array) -> jax.Array:
+        logits = gan.networks.head.apply(state.params['head'], maps)
+        return len(maps) * losses.binary_cross_entropy(logits, True)
+
+    return jax.grad(loss)(released)
+
+
+def _raw_cotangents(
+    gan: Gan, state: GanState, flat: Units, owner: jax.Array
+) -> jax.Array:
+    """As `cotangents`, at noise-free aggregates of each batch: as_published only.
+
+    Args:
+        gan: static.
+        state: gives the features and the head.
+        flat: [U, ...] this device's share of the latest mu batches.
+        owner: [U] int32, which of the batches.
+    """
+    maps = sin_maps(gan.networks, state.params, to_float(flat.images), flat.labels)[1]
+    batches = gan.config.dpaf.asymmetry
+    member = jax.nn.one_hot(owner, batches) * ~flat.is_padding_example[:, None]
+    sums = jnp.einsum('ub,uhwc->bhwc', member, maps)
+    raw = parallel.total(sums) / gan.dpagg.expected_batch_size
+
+    def loss(maps: jax.Array) -> jax.Array:
+        logits = gan.networks.head.apply(state.params['head'], maps)
+        return len(maps) * losses.binary_cross_entropy(logits, True)
+
+    return jax.grad(loss)(raw)
+
+
+def conv2_query(
+    gan: Gan, state: GanState, units: Units, owner: jax.Array | None = None
+) -> Params:
+    """This device's pre-noise sum of clipped gradients by conv2*.
+
+    Sensitivity of the sum over devices: `plan['conv2'].l2_sensitivity`, C for singletons and
+    cotangents, 2C for groups.
+
+    Args:
+        state: released values.
+        units: [U, M, ...] this device's share; for as_published of the latest batches.
+        owner: as_published only: [U] int32, which of those batches.
+    """
+    m = gan.plan['conv2']
+    grouped = m.num_groups > 1
+    units = units.without_padding()
+    flat = Units(*(x.reshape(-1, *x.shape[2:]) for x in units))
+    maps1 = _maps1(gan, state.params, to_float(flat.images), flat.labels)
+    real = 1.0 - flat.is_padding_example.astype(jnp.float32)
+    common: dict[str, Any] = {
+        'l2_clip_norm': m.l2_sensitivity / 2 if grouped else m.l2_sensitivity,
+        'grid': m.grid,
+        'keep_fraction': gan.config.dpaf.keep_fraction,
+    }
+    if gan.published or gan.config.dpaf.conv2.gradient == 'cotangent':
+        if gan.published:
+            assert owner is not None
+            table = _raw_cotangents(gan, state, flat, owner)
+        else:
+            table, owner = cotangents(gan, state), gan.table_index(flat.labels)
+
+        def pull(conv2: Params, unit: dict[str, jax.Array]) -> jax.Array:
+            maps = gan.networks.conv2.apply(conv2, unit['maps1'][None])
+            return jnp.vdot(unit['v'], simplified_instance_norm(maps)[0])
+
+        batch = {'maps1': maps1, 'v': table[owner]}
+        is_padding = flat.is_padding_example
+        return clipped_gradient_sum(
+            pull, state.params['conv2'], batch, is_padding, **common
+        )
+    size = m.expected_batch_size / m.num_groups if grouped else 1.0
+    shape = units.labels.shape
+    batch = {
+        'maps1': maps1.reshape(*shape, *maps1.shape[1:]),
+        'weight': real.reshape(shape) / size,
+    }
+    return clipped_gradient_sum(
+        lambda p, unit: _unit_loss(gan, p, state.params['head'], unit),
+        state.params['conv2'],
+        batch,
+        jnp.all(units.is_padding_example, axis=1),
+        **common,
+    )
+
+
+def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
+    """The fakes' part of L'_BCE: no private image in it, so neither clip nor noise."""
+    m, gradient = gan.plan['conv2'], gan.config.dpaf.conv2.gradient
+    key = jax.random.fold_in(public_key(keys.public), 1)
+    key_z, key_label = jax.random.split(key)
+    batch_size = gan.config.dpaf.conv2.batch_size
+    units = {'singleton': batch_size, 'group': m.num_groups, 'cotangent': 1}
+    number = gan.config.dpaf.asymmetry if gan.published else units[gradient]
+    size = batch_size // number
+    labels = gan.random_labels(key_label, number * size)
+    images, labels, is_padding = gan.fakes(state.generator, key_z, labels)
+    maps1 = _maps1(gan, state.params, images, labels)
+    owner, _ = parallel.my_share(jnp.arange(number * size) // size, gan.num_devices)
+    member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(owner, number))
+
+    def answers(made: jax.Array) -> jax.Array:
+        logits = gan.networks.head.apply(state.params['head'], made)[:, 0]
+        return optax.sigmoid_binary_cross_entropy(logits, jnp.zeros_like(logits))
+
+    def loss(conv2: Params) -> jax.Array:
+        # One batch, not `vmap` of `_unit_loss`: that would make a gradient of each unit.
+        maps = simplified_instance_norm(gan.networks.conv2.apply(conv2, maps1))
+        if size == 1:  # a unit is on one device
+            each = jnp.where(is_padding, 0.0, answers(maps))
+            return parallel.total(jnp.sum(each)) / number
+        made = parallel.total(jnp.einsum('bu,bhwm->uhwm', member, maps)) / size
+        return jnp.mean(answers(made))
+
+    # The transpose of a sum over devices is a sum over devices: hence the mean.
+    return parallel.mean(jax.grad(loss)(state.params['conv2']))
+
+
+def conv2_step(
+    gan: Gan,
+    state: GanState,
+    units: Units,
+    keys: StepKeys,
+    owner: jax.Array | None = None,
+) -> GanState:
+    """L'_BCE: one DP-SGD update of conv2*; earlier aggregates no longer fit it.
+
+    `units` and `owner` as for `conv2_query`.
+    """
+    m = gan.plan['conv2']
+    sums = conv2_query(gan, state, units, owner)
+    noisy = noisy_total(sums, keys.conv2_noise, m.noise_std)
+    divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
+    fake = _fake_gradient(gan, state, keys)
+    gradient = jax.tree.map(lambda real, fake: real / divisor + fake, noisy, fake)
+    updates, optimizer = gan.optimizer('conv2').update(
+        gradient, state.conv2_optimizer, state.params['conv2']
+    )
+    conv2 = optax.apply_updates(state.params['conv2'], updates)
+    return state._replace(
+        params={**state.params, 'conv2': conv2},
+        conv2_optimizer=optimizer,
+        pooled=jnp.zeros_like(state.pooled),
+        releases=jnp.zeros_like(state.releases),
+    )

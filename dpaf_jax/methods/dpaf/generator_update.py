@@ -1,0 +1,158 @@
+"""The generator's losses and its update: post-processing of released values.
+
+Four losses, and any sum of them: `single`, adversarial on single fakes by the
+discriminator without aggregation (canonical, Algorithm 1, lines 15-17); `aggregate`,
+adversarial on noisy aggregates; `match`, the unbiased squared distance to the released
+aggregates; beside it `smooth`, the fakes' total variation, against fakes that match the
+aggregates' noise by being noise.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from dpaf_jax.methods.dpaf.gan import Gan, GanState, Metrics, Params, StepKeys
+from dpaf_jax.methods.dpaf.taps import sin_maps
+from dpaf_jax.methods.dpaf.whitening import Factors, whitened
+from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training import losses
+from dpaf_jax.training.optimizers import moving_average
+
+FOLDS = 4  # of a class's fakes, where the metric is whitened
+
+
+def generator_step(
+    gan: Gan,
+    state: GanState,
+    keys: StepKeys,
+    inner: jax.Array | int = 0,
+    metric: Factors | None = None,
+) -> tuple[GanState, Metrics]:
+    """One update of the generator by the config's sum of losses: post-processing.
+
+    `metric` is that of `match`, from whitening.py; None: plain.
+    """
+    weights = gan.config.dpaf.generator
+    key = jax.random.fold_in(public_key(keys.public), 2)
+    key = jax.random.fold_in(key, inner)
+
+    def loss(generator: Params) -> tuple[jax.Array, Metrics]:
+        parts = {}
+        if weights.loss_single:
+            parts['loss_single'] = _single_loss(gan, state, generator, key)
+        if weights.loss_aggregate:
+            fake = gan.fake_aggregate(state, generator, keys, use=3 + inner)
+            logits = gan.logits(state.params['head'], fake)
+            parts['loss_aggregate'] = losses.binary_cross_entropy(logits, True)
+        if weights.loss_match:
+            parts |= _match_losses(gan, state, generator, key, metric)
+        weighted = [getattr(weights, name) * value for name, value in parts.items()]
+        return jnp.sum(jnp.stack(weighted)), parts
+
+    gradient, metrics = jax.grad(loss, has_aux=True)(state.generator)
+    # The transpose of a sum over devices is a sum over devices: hence the mean.
+    gradient = parallel.mean(gradient)
+    updates, optimizer = gan.optimizer('generator').update(
+        gradient, state.generator_optimizer, state.generator
+    )
+    generator = optax.apply_updates(state.generator, updates)
+    steps = state.generator_steps + 1
+    average = moving_average(state.average, generator, steps, weights.ema_decay)
+    state = state._replace(
+        generator=generator,
+        average=average,
+        generator_optimizer=optimizer,
+        generator_steps=steps,
+    )
+    return state, metrics
+
+
+def _single_loss(
+    gan: Gan, state: GanState, generator: Params, key: jax.Array
+) -> jax.Array:
+    """L''_BCE: D without aggregation on single fakes (canonical)."""
+    number = gan.config.dpaf.generator.batch_size
+    key_z, key_label = jax.random.split(key)
+    labels = gan.random_labels(key_label, number)
+    images, labels, is_padding = gan.fakes(generator, key_z, labels)
+    maps = sin_maps(gan.networks, state.params, images, labels)[1]
+    logits = gan.networks.head.apply(state.params['head'], maps)[:, 0]
+    each = optax.sigmoid_binary_cross_entropy(logits, jnp.ones_like(logits))
+    return parallel.total(jnp.sum(jnp.where(is_padding, 0.0, each))) / number
+
+
+def _match_losses(
+    gan: Gan, state: GanState, generator: Params, key: jax.Array, metric: Factors | None
+) -> Metrics:
+    """Squared distance of fake and released class aggregates, without bias; smoothness.
+
+    A released mean lies off all means of images, by its noise. A share p of fakes that are
+    noise themselves comes nearer to it in proportion to p and to the noise's length, so what
+    speaks against them has that length too.
+    """
+    each = max(2, gan.config.dpaf.generator.batch_size // gan.num_aggregates)
+    owner = jnp.repeat(jnp.arange(gan.num_aggregates), each)
+    key_z, key_label = jax.random.split(key)
+    labels = owner
+    if not gan.class_pure:
+        labels = gan.random_labels(key_label, each)
+    images, labels, is_padding = gan.fakes(generator, key_z, labels)
+    rows = gan.image_rows(state.params, images, labels)
+    if metric is not None:
+        # In these units the noise has another length.
+        distance = _whitened_distance(gan, state, rows, is_padding, each, metric)
+        return {'loss_match': distance}
+    parts = {'loss_match': _plain_distance(gan, state, rows, labels, is_padding, each)}
+    if gan.config.dpaf.generator.loss_smooth:
+        varied = losses.total_variation((images + 1) / 2)
+        varied = parallel.total(jnp.sum(jnp.where(is_padding, 0.0, varied)))
+        parts['loss_smooth'] = gan.noise_length * varied / len(owner)
+    return parts
+
+
+def _plain_distance(
+    gan: Gan,
+    state: GanState,
+    rows: jax.Array,
+    labels: jax.Array,
+    is_padding: jax.Array,
+    each: int,
+) -> jax.Array:
+    """Unbiased, in units of a row's squared bound; the mean over aggregates."""
+    member = jax.nn.one_hot(gan.table_index(labels), gan.num_aggregates)
+    member = jnp.where(is_padding[:, None], 0.0, member)
+    sums = parallel.total(member.T @ rows)
+    squares = parallel.total(member.T @ jnp.sum(jnp.square(rows), axis=1))
+    targets, known = gan.targets(state)
+    counts = jnp.full(gan.num_aggregates, float(each))
+    distance = losses.unbiased_squared_distance(sums, squares, counts, targets)
+    scale = gan.num_aggregates * gan.rows.bound**2
+    return jnp.sum(jnp.where(known, distance, 0.0)) / scale
+
+
+def _whitened_distance(
+    gan: Gan,
+    state: GanState,
+    rows: jax.Array,
+    is_padding: jax.Array,
+    each: int,
+    metric: Factors,
+) -> jax.Array:
+    """The same in units of the fakes' spread, per column.
+
+    `FOLDS` parts of a class stand for its single fakes: only their means cross the metric.
+    """
+    folds = min(FOLDS, each)
+    number = gan.num_aggregates * folds
+    # Fakes come class by class: in turn they go to the class's folds.
+    owner = jnp.arange(gan.num_aggregates * each)
+    owner = owner // each * folds + owner % folds
+    counts = jnp.bincount(owner, length=number)[:, None]
+    owner, _ = parallel.my_share(owner, gan.num_devices)
+    member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(owner, number))
+    means = parallel.total(member.T @ rows) / counts
+    targets, known = gan.targets(state)
+    gaps = means.reshape(gan.num_aggregates, folds, -1) - targets[:, None]
+    distance = losses.unbiased_squared_length(whitened(metric, gan.rows, gaps))
+    return jnp.mean(jnp.where(known, distance, 0.0)) / gan.rows.size

@@ -1,0 +1,105 @@
+"""What DPAF's phases share: which records, keys and turns go into which step.
+
+A window is a whole number of steps in one compiled call: scanned on accelerators,
+unrolled on CPU. The host draws the coins; images stay on the device where they fit.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+from PIL import Image
+
+from dpaf_jax.methods.dpaf.gan import Gan, GanState, StepKeys
+from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.privacy.plan import Mechanism
+from dpaf_jax.privacy.sampling import (
+    Draw,
+    fitted,
+    poisson_draw,
+    shuffled_batches,
+)
+from dpaf_jax.release.samplers.latent import LABELLER, latent_sampler, preview
+from dpaf_jax.training.input_pipeline import Feed
+from dpaf_jax.training.run import Run
+
+
+def draw_records(
+    run: Run, mechanism: Mechanism, step: int, eligible: np.ndarray | None = None
+) -> Draw:
+    """The records of a mechanism's step, by private coins of its own.
+
+    Args:
+        run: has data, coins and the guarantee; `as_published` shuffles, for which
+            nothing is certified.
+        mechanism: says how many are expected.
+        step: of the mechanism.
+        eligible: indices of those whose turn it is; None: every record.
+    """
+    if run.config.privacy.guarantee == 'as_published':
+        size = int(mechanism.expected_batch_size)
+        return shuffled_batches(
+            len(run.data.labels), size, mechanism.name, run.keys, step
+        )
+    # The plan's N may count empty records; drawn or not, they add nothing.
+    present = len(run.data.labels) if eligible is None else eligible
+    return poisson_draw(mechanism, present, run.keys, step)
+
+
+class DiscriminatorPhase:
+    """What both kinds of phase 2 share."""
+
+    name = 'gan'
+    total_steps: int
+
+    def __init__(self, run: Run, gan: Gan, learnt: Any):
+        self._run, self._gan, self._learnt = run, gan, learnt
+        self._turns, self._releases = gan.turns, gan.releases
+        self.images_per_step = gan.dpagg.expected_batch_size
+        phase1 = [m for m in run.plan.mechanisms if m.name in ('conv1', LABELLER)]
+        self._before = {m.name: m.steps for m in phase1}
+
+    def init(self) -> GanState:
+        key = public_key(self._run.keys.public('init gan', 0))
+        return jax.device_get(jax.jit(self._gan.init)(key, self._learnt))
+
+    def picture(self, state: GanState) -> Image.Image:
+        key = public_key(self._run.keys.public('picture', 0))
+        generator = latent_sampler(self._run.config)
+        return preview(self._run.config, state.average, key, sampler=generator)
+
+    @functools.cached_property
+    def _feed(self) -> Feed:
+        return Feed(self._run)
+
+    def _turn(self, step: int) -> np.ndarray:
+        """[A] bool: whose turn it is at DPAGG step `step`; a public round-robin."""
+        number = self._gan.num_aggregates // self._turns
+        return np.arange(self._gan.num_aggregates) // number == step % self._turns
+
+    @functools.cached_property
+    def _eligible(self) -> list[Any]:
+        """Records of each turn's classes; private, like every index."""
+        if self._turns == 1:
+            return [None]
+        labels = np.asarray(self._run.data.labels)
+        return [
+            np.flatnonzero(np.isin(labels, np.flatnonzero(self._turn(t))))
+            for t in range(self._turns)
+        ]
+
+    def _keys(self, step: int) -> StepKeys:
+        noise = self._run.keys.noise
+        update = step // self._run.config.dpaf.asymmetry
+        return StepKeys(
+            real_noise=noise('dpagg', step),
+            fake_noise=noise('fake', step),
+            conv2_noise=noise('conv2', update),
+            public=self._run.keys.public('step', step),
+        )
+
+    def _conv2_draw(self, update: int) -> dict[str, np.ndarray]:
+        mechanism = self._run.plan['conv2']
+        draws = fitted([draw_records(self._run, mechanism, update)], mechanism)
+        return self._feed.deal_one(draws[0])

@@ -1,0 +1,300 @@
+"""DPAF: its privacy plan, and its two phases in order."""
+
+import math
+from typing import Any
+
+from dpaf_jax.config import Config
+from dpaf_jax.methods.dpaf.batch_phase import GanPhase
+from dpaf_jax.methods.dpaf.classifier import Classifier
+from dpaf_jax.methods.dpaf.classifier_phase import (
+    WINDOW,
+    ClassifierPhase,
+    LabellerPhase,
+)
+from dpaf_jax.methods.dpaf.gan import Gan
+from dpaf_jax.methods.dpaf.labeller import Labeller, steps_and_rate
+from dpaf_jax.methods.dpaf.table_phase import TablePhase
+from dpaf_jax.methods.dpaf.taps import make_row_layout
+from dpaf_jax.networks.discriminator import make_networks
+from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.release.samplers.latent import LABELLER, labelled
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.run import Run
+
+NAMES = ('conv1', 'conv2', 'dpagg')  # in the order of config.privacy.budgets
+REST_ORDER = ('conv2', 'dpagg', 'conv1', LABELLER)
+PUBLISHED_REASON = (
+    'Algorithm 1 trains the classifier head without protection, takes per-example '
+    'gradients through batch aggregates, and uses one batch for two mechanisms'
+)
+
+
+def plan(config: Config, num_examples: int) -> PrivacyPlan:
+    """The privacy plan of a run; looks at no image.
+
+    Args:
+        config: typed and checked.
+        num_examples: N, public.
+
+    Returns:
+        Mechanisms with noise and capacity, and what they cost together.
+
+    Raises:
+        UserError: the settings do not fit each other, N, or the budget.
+    """
+    _check(config, num_examples)
+    mechanisms = [
+        m
+        for m in (
+            _phase1(config, num_examples),
+            _conv2(config, num_examples),
+            _dpagg(config, num_examples),
+        )
+        if m is not None
+    ]
+    names = (_phase1_name(config), *NAMES[1:])
+    return make_plan(
+        mechanisms, names, REST_ORDER, config.privacy, num_examples, PUBLISHED_REASON
+    )
+
+
+def train(run: Run) -> Any:
+    """Trains classifier, then GAN; returns what `samplers.dpaf_sampler` samples with."""
+    networks, config = make_networks(run.config), run.config
+    learnt: dict[str, Any] = {}
+    if LABELLER in run.plan:
+        phase1: ClassifierPhase = LabellerPhase(run, Labeller(config, run.plan))
+        learnt[LABELLER] = run.train(phase1).params
+    elif 'conv1' in run.plan:
+        phase1 = ClassifierPhase(run, Classifier(networks, config, run.plan))
+        learnt['conv1'] = run.train(phase1).params['conv1']
+    gan = Gan(networks, make_row_layout(config), config, run.plan, len(run.devices))
+    phase = TablePhase if run.plan['dpagg'].sampling_prob == 1 else GanPhase
+    generator = run.train(phase(run, gan, learnt)).average
+    return labelled(generator, learnt[LABELLER]) if LABELLER in learnt else generator
+
+
+def _clip_bound(config: Config, l2_clip_norm: float, grouped: bool) -> float:
+    if math.isinf(config.privacy.epsilon):
+        return math.inf
+    # A group's content may change to anything, a singleton only to nothing.
+    return 2 * l2_clip_norm if grouped else l2_clip_norm
+
+
+def _phase1_name(config: Config) -> str:
+    return LABELLER if config.dpaf.classifier.private == LABELLER else NAMES[0]
+
+
+def _phase1(config: Config, num_examples: int) -> Mechanism | None:
+    c = config.dpaf.classifier
+    published = config.privacy.guarantee == 'as_published'
+    if not _trains(config)[0]:
+        return None
+    grouped = c.unit == 'group' and not published
+    size = float(config.dpaf.batch_size if published else c.batch_size)
+    if c.sampling_prob and not published:
+        size = c.sampling_prob * num_examples
+    prob = size / num_examples
+    steps = c.epochs / prob or steps_and_rate(config, num_examples)[0]
+    return Mechanism(
+        name=_phase1_name(config),
+        kind=f'sum of clipped gradients, one per {c.unit if grouped else "singleton"}',
+        sampling_prob=prob,
+        l2_sensitivity=_clip_bound(config, c.l2_clip_norm, grouped),
+        steps=_whole_windows(steps, WINDOW),
+        expected_batch_size=size,
+        capacity=math.ceil(size),
+        num_groups=c.num_groups if grouped else 1,
+    )
+
+
+def _dpagg(config: Config, num_examples: int) -> Mechanism:
+    dpaf, k = config.dpaf, config.data.num_classes
+    pure = dpaf.batches == 'class_pure'
+    aggregates = k if pure else 1
+    prob = dpaf.batch_size * aggregates / num_examples if dpaf.batch_size else 1.0
+    turns: float = math.ceil(dpaf.epochs / prob - 1e-9)
+    share = (dpaf.classes_per_step or k) / k if pure else 1.0
+    if prob < 1:  # whole windows of DPAGG steps, and every class the same turns
+        period = dpaf.asymmetry * round(1 / share)
+        turns = _whole_windows(turns / share, period) * share
+    return Mechanism(
+        name='dpagg',
+        kind='sum of bounded rows, one aggregate per class'
+        if pure
+        else 'sum of bounded rows',
+        sampling_prob=prob,
+        l2_sensitivity=math.inf
+        if math.isinf(config.privacy.epsilon)
+        else make_row_layout(config).bound,
+        steps=round(turns),
+        expected_batch_size=prob * num_examples * share,
+        capacity=num_examples if prob == 1 else dpaf.batch_size,
+    )
+
+
+def dpagg_steps(config: Config, dpagg: Mechanism) -> int:
+    """Steps of the whole run: each is a turn of some classes, or of all."""
+    k = config.data.num_classes
+    if config.dpaf.batches == 'mixed' or not config.dpaf.classes_per_step:
+        return dpagg.steps
+    return dpagg.steps * k // config.dpaf.classes_per_step
+
+
+def _conv2(config: Config, num_examples: int) -> Mechanism | None:
+    c, dpaf = config.dpaf.conv2, config.dpaf
+    published = config.privacy.guarantee == 'as_published'
+    if not _trains(config)[1]:
+        return None
+    grouped = c.gradient == 'group' and not published
+    size = dpaf.asymmetry * dpaf.batch_size if published else c.batch_size
+    return Mechanism(
+        name='conv2',
+        kind='sum of clipped gradients, one per '
+        + ('cotangent' if published else c.gradient),
+        sampling_prob=size / num_examples,
+        l2_sensitivity=_clip_bound(config, c.l2_clip_norm, grouped),
+        steps=dpagg_steps(config, _dpagg(config, num_examples)) // dpaf.asymmetry,
+        expected_batch_size=float(size),
+        capacity=size,
+        num_groups=c.num_groups if grouped else 1,
+    )
+
+
+def _whole_windows(steps: float, window: int) -> int:
+    return window * math.ceil(steps / window - 1e-9)
+
+
+def _check(config: Config, num_examples: int) -> None:
+    dpaf, k = config.dpaf, config.data.num_classes
+    make_row_layout(config)
+    aggregates = k if dpaf.batches == 'class_pure' else 1
+    trains_conv1, trains_conv2 = _trains(config)
+    counts = trains_conv1 and not dpaf.classifier.sampling_prob
+    for field, size, used in (
+        ('batch_size', dpaf.batch_size * aggregates, True),
+        ('classifier.batch_size', dpaf.classifier.batch_size, counts),
+        ('conv2.batch_size', dpaf.conv2.batch_size, trains_conv2),
+    ):
+        if used and size > num_examples:
+            raise UserError(
+                f'config.dpaf.{field}',
+                f'asks for {size} images a step of only {num_examples}',
+                'Lower it',
+            )
+    if dpaf.classes_per_step and (k % dpaf.classes_per_step or dpaf.batches == 'mixed'):
+        raise UserError(
+            'config.dpaf.classes_per_step',
+            f'is {dpaf.classes_per_step}',
+            f"Use a divisor of num_classes = {k} and batches = 'class_pure', or 0",
+        )
+    if dpaf.classifier.private == LABELLER and (
+        config.privacy.guarantee == 'as_published' or dpaf.classifier.unit == 'group'
+    ):
+        raise UserError(
+            'config.dpaf.classifier.private',
+            "is 'labeller' with settings that it does not know",
+            "Set config.privacy.guarantee to 'certified' and unit to 'singleton'",
+        )
+    if trains_conv1 and dpaf.classifier.private != LABELLER:
+        for field in ('epochs', 'learning_rate'):
+            if not getattr(dpaf.classifier, field):
+                raise UserError(
+                    f'config.dpaf.classifier.{field}',
+                    'is 0, for which only a labeller has a rule',
+                    "Set it above 0, or private to 'labeller'",
+                )
+    _check_groups(
+        'classifier', dpaf.classifier.unit == 'group', dpaf.classifier.num_groups
+    )
+    _check_groups('conv2', dpaf.conv2.gradient == 'group', dpaf.conv2.num_groups)
+    _check_losses(config)
+    _check_schedule(config, num_examples)
+    if config.privacy.guarantee == 'as_published' and (
+        dpaf.batches != 'mixed' or not dpaf.batch_size
+    ):
+        raise UserError(
+            'config.privacy.guarantee',
+            "is 'as_published' with batches that the paper does not have",
+            "Set config.dpaf.batches to 'mixed' and batch_size above 0",
+        )
+
+
+def _trains(config: Config) -> tuple[bool, bool]:
+    """Whether conv1 and conv2* learn from private images."""
+    published = config.privacy.guarantee == 'as_published'
+    conv1 = config.dpaf.classifier.private != 'none' or published
+    return conv1, config.dpaf.conv2.gradient != 'none' or published
+
+
+def _check_groups(part: str, used: bool, number: int) -> None:
+    if used and number < 2:
+        raise UserError(
+            f'config.dpaf.{part}.num_groups', f'is {number}', 'Use at least 2 groups'
+        )
+
+
+def _check_schedule(config: Config, num_examples: int) -> None:
+    dpaf, dpagg = config.dpaf, _dpagg(config, num_examples)
+    if dpagg.sampling_prob == 1 and dpaf.n_critic != 1:
+        raise UserError(
+            'config.dpaf.n_critic',
+            f'is {dpaf.n_critic}, but DPAGG sees every image at once',
+            'Set it to 1: each release is followed by generator_steps steps',
+        )
+    steps = dpagg_steps(config, dpagg)
+    if _trains(config)[1] and steps < dpaf.asymmetry:
+        raise UserError(
+            'config.dpaf.conv2.gradient',
+            f'is {dpaf.conv2.gradient!r}, but conv2* is updated every {dpaf.asymmetry} '
+            f'DPAGG steps and there are {steps}',
+            "Set it to 'none', lower asymmetry, or raise epochs",
+        )
+
+
+def _check_losses(config: Config) -> None:
+    generator, rows = config.dpaf.generator, make_row_layout(config)
+    needs_conv2 = generator.adversarial or _trains(config)[1]
+    if needs_conv2 and 'conv2' not in rows:
+        raise UserError(
+            'config.dpaf.taps',
+            f'is {config.dpaf.taps!r}, but the discriminator reads conv2',
+            "Add 'conv2', or use loss_match alone with conv2.gradient = 'none'",
+        )
+    if LABELLER in rows and config.dpaf.classifier.private != LABELLER:
+        raise UserError(
+            'config.dpaf.taps',
+            f'is {config.dpaf.taps!r}, but no labeller is learnt',
+            "Set config.dpaf.classifier.private to 'labeller', or tap something else",
+        )
+    if not generator.adversarial and not generator.loss_match:
+        raise UserError(
+            'config.dpaf.generator',
+            'has no loss with a weight above 0',
+            'Set loss_single, loss_aggregate or loss_match',
+        )
+    if generator.loss_smooth and not generator.loss_match:
+        raise UserError(
+            'config.dpaf.generator.loss_smooth',
+            f'is {generator.loss_smooth}, but no aggregates are matched',
+            'Set it to 0, or loss_match above 0',
+        )
+    if generator.warp and config.dpaf.classifier.private != LABELLER:
+        raise UserError(
+            'config.dpaf.generator.warp',
+            f'is {generator.warp}, but no labeller looks at images once they are bent',
+            "Set it to 0, or config.dpaf.classifier.private to 'labeller'",
+        )
+    if generator.whitenings and (
+        not generator.loss_match
+        or config.dpaf.batches != 'class_pure'
+        or config.dpaf.batch_size
+        or _trains(config)[1]
+    ):
+        raise UserError(
+            'config.dpaf.generator.whitenings',
+            f'is {generator.whitenings}, but no class aggregates of all images are matched',
+            "Set it to 0; or loss_match, batches = 'class_pure', batch_size = 0 and "
+            "conv2.gradient = 'none'",
+        )

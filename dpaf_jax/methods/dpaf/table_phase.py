@@ -1,0 +1,144 @@
+"""DPAF's phase 2 where DPAGG sees every image: a table, and a generator matched to it."""
+
+import functools
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpaf_jax.methods.dpaf.conv2_update import conv2_step
+from dpaf_jax.methods.dpaf.gan import Gan, GanState, StepKeys
+from dpaf_jax.methods.dpaf.generator_update import generator_step
+from dpaf_jax.methods.dpaf.phase import DiscriminatorPhase
+from dpaf_jax.methods.dpaf.whitening import Factors, Whitening
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.input_pipeline import every_record, gather
+from dpaf_jax.training.run import Run
+from dpaf_jax.training.windows import repeat
+
+WINDOW = 10  # at most so many steps in one compiled call
+
+
+class TablePhase(DiscriminatorPhase):
+    """Phase 2 where DPAGG sees every image (q = 1): few releases, much post-processing.
+
+    A step is one generator step. Each release is followed by `generator_steps` of them
+    on the aggregates released so far; that costs no epsilon, however many they are.
+    """
+
+    def __init__(self, run: Run, gan: Gan, learnt: Any):
+        super().__init__(run, gan, learnt)
+        dpaf = run.config.dpaf
+        self._per_release = dpaf.generator_steps
+        self._length = math.gcd(self._per_release, WINDOW)
+        self.total_steps = self._releases * self._per_release
+        self.images_per_step = dpaf.generator.batch_size
+        pmapped = functools.partial(parallel.pmapped, devices=run.devices)
+        self._accumulate = pmapped(self._add_chunk, donate=(0,))
+        self._release_fn = pmapped(gan.release, donate=(0,))
+        self._window_fn = pmapped(self._window, donate=(0,))
+        self._conv2_fn = pmapped(self._update_conv2, donate=(0,))
+        self._begin = pmapped(self._begin_part, donate=(0,))
+        self._whitening = Whitening(run, gan)
+        self._part = 0  # of training, whose metric it is; the first has none
+        self._metric: Factors | None = None
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        releases = -(-step // self._per_release)
+        return {
+            **self._before,
+            'dpagg': -(-releases // self._turns),
+            'conv2': releases // self._run.config.dpaf.asymmetry,
+        }
+
+    def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
+        run, release = self._run, step // self._per_release
+        if step % self._per_release == 0:
+            state = self._release(state, release)
+        state, metric = self._measured(state, step)
+        steps = range(step, step + self._length)
+        keys = jax.tree.map(
+            lambda *k: np.stack(k), *[self._tick_keys(t) for t in steps]
+        )
+        keys = jax.tree.map(run.on_every_device, keys)
+        state, metrics = self._window_fn(state, keys, metric)
+        step += self._length
+        done = step % self._per_release == 0
+        if (
+            done
+            and 'conv2' in run.plan
+            and (release + 1) % run.config.dpaf.asymmetry == 0
+        ):
+            draw = self._conv2_draw(release // run.config.dpaf.asymmetry)
+            keys = jax.tree.map(run.on_every_device, self._keys(release))
+            state = self._conv2_fn(state, self._feed.data, draw, keys)
+        return state, step, metrics
+
+    def _measured(self, state: Any, step: int) -> tuple[Any, Factors | None]:
+        """The metric of this part of training, made anew where a part begins.
+
+        A run that goes on makes its part's metric again, from the generator of then.
+        """
+        gan, asked = self._gan, self._run.config.dpaf.generator
+        if not step and asked.whitenings and not gan.whitenings:
+            logging.info(
+                "Not whitened: the table's noise, %.3f, is longer than whiten_below = %g",
+                gan.noise_length,
+                asked.whiten_below,
+            )
+        windows = self.total_steps // self._length
+        parts = gan.whitenings + 1
+        part, into = divmod(step // self._length, -(-windows // parts))
+        if part and not into:
+            state = self._begin(state)
+        if part != self._part:
+            logging.info('Measuring the spread of fakes, %d of %d', part, parts - 1)
+            self._part, self._metric = part, self._whitening.metric(state, part)
+        return state, self._metric
+
+    def _begin_part(self, state: GanState) -> GanState:
+        # The optimiser starts anew: Adam's moments are those of another, flatter loss.
+        optimizer = self._gan.optimizer('generator').init(state.generator)
+        return state._replace(reference=state.average, generator_optimizer=optimizer)
+
+    def _tick_keys(self, step: int) -> StepKeys:
+        """Keys of post-processing; DPAGG's and conv2*'s own are not among them."""
+        noise = self._run.keys.noise
+        fake, public = noise('fake tick', step), self._run.keys.public('tick', step)
+        return StepKeys(np.zeros_like(fake), fake, np.zeros_like(fake), public)
+
+    def _window(self, state: GanState, keys: StepKeys, metric: Factors | None) -> Any:
+        def body(state: GanState, keys: StepKeys) -> Any:
+            metrics: dict[str, jax.Array] = {}
+            if self._gan.trains_head:
+                known = (state.releases > 0).astype(jnp.float32)
+                state, metrics = self._gan.head_step(state, known, keys)
+            state, made = generator_step(self._gan, state, keys, metric=metric)
+            return state, metrics | made
+
+        return repeat(self._run, body, state, keys)
+
+    def _update_conv2(self, state: GanState, data: Any, draw: Any, keys: Any) -> Any:
+        return conv2_step(self._gan, state, gather(data, draw), keys)
+
+    def _add_chunk(self, sums: Any, params: Any, units: Units) -> Any:
+        return sums + self._gan.query(params, units)
+
+    def _release(self, state: Any, release: int) -> Any:
+        """One pass over all records of this turn's classes, then noise, once."""
+        run, turn = self._run, self._turn(release)
+        shape, grid = state.latest.shape[1:], self._gan.dpagg.grid
+        nothing = grid.nothing(shape) if grid else np.zeros(shape, np.float32)
+        sums = parallel.replicate(nothing, run.devices)
+        present = turn[run.data.labels] if self._gan.class_pure else None
+        for chunk in every_record(run, present):
+            sums = self._accumulate(sums, state.params, chunk)
+        key = run.keys.noise('dpagg', release)
+        return self._release_fn(
+            state, sums, run.on_every_device(turn), run.on_every_device(key)
+        )

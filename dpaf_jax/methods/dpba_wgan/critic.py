@@ -1,0 +1,335 @@
+"""DPBA-WGAN: WGAN-GP with bilateral alternative noise of varying scale (Wu et al. 2023).
+
+Certified. The cost of one record is the distance D(fake) - D(real) to a fake of its own
+label, and the penalty on the interpolate of the two. Its gradient is one vector, clipped
+and summed with those of the others, and the noise is added to the sum. Bilateral alternation:
+a public coin picks which of the two terms a record's gradient is of, with twice its
+weight. Dynamic noise: sigma_t is one of a few values between the least and `noise_ratio`
+times it, drawn with public coins when the plan is made, and charged as drawn: a mechanism
+for each value.
+
+With `per_label` each label has a critic and a generator of its own, which take turns by a
+public round-robin and see that class alone: what is charged are the turns of one class.
+
+As published (Algorithms 1 and 2), nothing is certified: noise multiplies the distances
+and is added to the penalties, where it has no gradient; nothing bounds an example's own.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpaf_jax.config import Config
+from dpaf_jax.config.methods import DpbaWganConfig
+from dpaf_jax.methods.adversarial.networks import (
+    AdversarialState,
+    Adversaries,
+    AdversariesPerLabel,
+    Metrics,
+)
+from dpaf_jax.methods.adversarial.phase import AdversarialPhase
+from dpaf_jax.methods.adversarial.wgan import (
+    Trio,
+    distance,
+    gradient_penalty,
+    make_critic,
+)
+from dpaf_jax.methods.dpba_wgan.plan import (
+    COST,
+    is_published,
+    num_models,
+    plan,
+    scale_of_step,
+)
+from dpaf_jax.networks.discriminator import to_float
+from dpaf_jax.privacy.clipping import clipped_gradient_sum
+from dpaf_jax.privacy.grid import Grid
+from dpaf_jax.privacy.keys import RunKeys, public_key
+from dpaf_jax.privacy.noise import noisy_total
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
+from dpaf_jax.runtime import parallel
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.run import Run
+
+__all__ = ['plan', 'train']
+
+
+def train(run: Run) -> Any:
+    """Trains both networks in turn; returns the average of the generator's parameters."""
+    method = DpbaWgan(run.config, run.plan, len(run.devices))
+    return run.train(AdversarialPhase(run, method)).average
+
+
+class WeightedTrio(NamedTuple):
+    """A record's trio, and what its two terms count.
+
+    Attributes:
+        trio: images and label.
+        distance, penalty: float32 scalars.
+    """
+
+    trio: Trio
+    distance: jax.Array
+    penalty: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class DpbaWgan:
+    """The static part; its methods are pure functions of arrays."""
+
+    config: Config
+    plan: PrivacyPlan
+    num_devices: int
+
+    @property
+    def settings(self) -> DpbaWganConfig:
+        """The method's fields."""
+        return self.config.dpba_wgan
+
+    @property
+    def adversaries(self) -> Adversaries:
+        """Critic and generator."""
+        critic = make_critic(self.config, self.settings)
+        kind = AdversariesPerLabel if self.settings.per_label else Adversaries
+        return kind(self.config, self.settings, critic, self.num_devices)
+
+    @property
+    def published(self) -> bool:
+        """Whether the paper's own algorithm runs."""
+        return is_published(self.config)
+
+    @functools.cached_property
+    def _mechanism_of_step(self) -> np.ndarray:
+        """[T] int: place in the plan of the mechanism of each step of a model."""
+        scale = scale_of_step(self.settings, self._models)
+        if self.published:
+            return np.zeros_like(scale)
+        return np.unique(scale, return_inverse=True)[
+            1
+        ]  # the plan leaves out unused ones
+
+    @property
+    def grid(self) -> Grid | None:
+        """One grid for all steps: the coarsest, which the largest noise fits."""
+        grids = [m.grid for m in self.plan.mechanisms]
+        return max((g for g in grids if g), key=lambda g: g.spacing, default=None)
+
+    @property
+    def _models(self) -> int:
+        return num_models(self.config)
+
+    def mechanism_at(self, step: int) -> Mechanism:
+        """See `adversarial_phase.Method`."""
+        return self.plan.mechanisms[self._mechanism_of_step[self.own_step(step)]]
+
+    def own_step(self, step: int) -> int:
+        """How many steps the model has had before whose turn it is."""
+        turn = self.settings.discriminator_steps
+        rounds, since = divmod(step, turn * self._models)
+        return rounds * turn + since % turn
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        """See `run.Phase`: of the first model, which none is ahead of."""
+        turn = self.settings.discriminator_steps
+        rounds, since = divmod(step, turn * self._models)
+        done = self._mechanism_of_step[: rounds * turn + min(since, turn)]
+        counts = np.bincount(done, minlength=len(self.plan.mechanisms))
+        names = [m.name for m in self.plan.mechanisms]
+        return dict(zip(names, map(int, counts), strict=True))
+
+    def eligible(self, labels: np.ndarray, step: int) -> np.ndarray:
+        """See `adversarial_phase.Method`: one class where it has a model of its own."""
+        if not self.settings.per_label:
+            return np.arange(len(labels))
+        return np.flatnonzero(labels == self.label(step))
+
+    def label(self, step: int) -> int:
+        """Whose turn it is, where each label has a model: a public round-robin."""
+        return step // self.settings.discriminator_steps % self._models
+
+    def draw(self, keys: RunKeys, eligible: np.ndarray, step: int) -> Draw:
+        """A Poisson sample; as published, a batch of a shuffled epoch."""
+        mechanism = self.mechanism_at(step)
+        if self.published:
+            return self._published_draw(keys, eligible, step)
+        return poisson_draw(mechanism, eligible, keys, step)
+
+    def _published_draw(self, keys: RunKeys, eligible: np.ndarray, step: int) -> Draw:
+        size, there = self.settings.batch_size, len(eligible)
+        if size > there:
+            raise UserError(
+                'config.dpba_wgan.batch_size',
+                f'asks for {size} images a step, but the model in turn has {there}',
+                'Lower it',
+            )
+        name = f'{COST}/{self.label(step)}' if self.settings.per_label else COST
+        draw = shuffled_batches(there, size, name, keys, self.own_step(step))
+        return dataclasses.replace(draw, indices=eligible[draw.indices].astype('i4'))
+
+    # --- critic -----------------------------------------------------------------
+
+    def trios(self, state: AdversarialState, units: Units, key: jax.Array) -> Trio:
+        """This device's [U] records with fakes and interpolates from public coins."""
+        units = units.without_padding()
+        labels = units.labels[:, 0]
+        key_z, key_mix = jax.random.split(key)
+        return Trio(
+            real=to_float(units.images[:, 0]),
+            fake=self.adversaries.paired_fakes(state.generator, labels, key_z),
+            label=labels,
+            mix=self._mix(key_mix, len(labels)),
+        )
+
+    def _mix(self, key: jax.Array, number: int) -> jax.Array:
+        if self.published:  # 'a random number', for the whole batch
+            return jnp.broadcast_to(jax.random.uniform(key), (number,))
+        mix: jax.Array = self.adversaries.coins(jax.random.uniform, key, number)
+        return mix
+
+    def weights(self, number: int, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """[U] weights of the distances and of the penalties: public coins."""
+        penalty = jnp.full(number, self.settings.penalty_weight)
+        if not self.settings.alternate:
+            return jnp.ones(number), penalty
+        heads = self.adversaries.coins(_toss, key, number)
+        return jnp.where(heads, 2.0, 0.0), jnp.where(heads, 0.0, 2 * penalty)
+
+    def cost(self, params: Any, unit: WeightedTrio) -> jax.Array:
+        """A record's cost: the weighted sum of its two terms."""
+        critic = self.adversaries.discriminator
+        return unit.distance * distance(
+            critic, params, unit.trio
+        ) + unit.penalty * gradient_penalty(critic, params, unit.trio)
+
+    def query(self, state: AdversarialState, units: Units, key: jax.Array) -> Any:
+        """This device's pre-noise sum of clipped gradients.
+
+        Sensitivity of the sum over devices: `l2_clip_norm`. A unit's gradient depends on
+        its record, its own public coins, and on parameters that noisy outputs have made.
+
+        Args:
+            state: gives both networks, of the label whose turn it is.
+            units: singletons.
+            key: of the public coins, equal on all devices.
+        """
+        key_trio, key_weights = jax.random.split(key)
+        trios = self.trios(state, units, key_trio)
+        return clipped_gradient_sum(
+            self.cost,
+            state.discriminator,
+            WeightedTrio(trios, *self.weights(len(trios.label), key_weights)),
+            units.is_padding_example[:, 0],
+            l2_clip_norm=self.plan.mechanisms[0].l2_sensitivity,
+            grid=self.grid,
+        )
+
+    def discriminator_step(
+        self,
+        state: AdversarialState,
+        units: Units,
+        noise_key: jax.Array,
+        key: jax.Array,
+        noise_std: jax.Array,
+    ) -> tuple[AdversarialState, Metrics]:
+        """One update of the critic whose turn it is; the divisor is public.
+
+        Args:
+            state: before.
+            units: this device's share of a draw.
+            noise_key: [2] uint32 of this step alone.
+            key: [4] uint32 of public coins.
+            noise_std: of this step's mechanism.
+        """
+
+        def step(own: AdversarialState, _: Any) -> tuple[AdversarialState, Metrics]:
+            noisy = self._noisy(own, units, noise_key, key, noise_std)
+            size = self.plan.mechanisms[0].expected_batch_size
+            gradient = jax.tree.map(lambda g: g / size, noisy)
+            return self.adversaries.update_discriminator(own, gradient)
+
+        return self.adversaries.in_turn(state, step)
+
+    def _noisy(
+        self,
+        state: AdversarialState,
+        units: Units,
+        noise_key: jax.Array,
+        key: jax.Array,
+        noise_std: jax.Array,
+    ) -> Any:
+        """The noisy sum of gradients, all that is seen of the records."""
+        if self.published:
+            coins = public_key(key)
+            return self.published_query(state, units, noise_key, coins, noise_std)
+        sums = self.query(state, units, public_key(key))
+        return noisy_total(sums, noise_key, noise_std)
+
+    def published_query(
+        self,
+        state: AdversarialState,
+        units: Units,
+        noise_key: jax.Array,
+        key: jax.Array,
+        noise_std: jax.Array,
+    ) -> Any:
+        """The gradient of the noisy cost as printed, summed over the batch.
+
+        Algorithm 1, lines 6-12, with Algorithm 2's noise: for each example a coin picks
+        the term that is disturbed, by a normal draw whose scale is uniform between
+        sigma and noise_ratio * sigma. The distance is multiplied by it (its mean is 1,
+        which is not in print: a mean of 0 would leave nothing to learn); to the clipped
+        penalty it is added (line 10).
+        """
+        trios, wgan = self.trios(state, units, key), self.settings
+        coin, width, normal = jax.random.split(jax.random.wrap_key_data(noise_key), 3)
+        number = len(trios.label)
+        first = self.adversaries.coins(_toss, coin, number)
+        spread = self.adversaries.coins(jax.random.uniform, width, number)
+        noise = self.adversaries.coins(jax.random.normal, normal, number)
+        noise *= noise_std * (1 + (wgan.noise_ratio - 1) * spread)
+        times = jnp.where(first, 1 + noise, 1.0)
+        plus = jnp.where(first, 0.0, wgan.penalty_weight * noise)
+        present = ~units.is_padding_example[:, 0]
+
+        def noisy_cost(params: Any) -> jax.Array:
+            cost = jax.vmap(self.published_cost, (None, 0, 0))
+            each = cost(params, trios, (times, jnp.ones(number))) + plus
+            return jnp.sum(jnp.where(present, each, 0.0))
+
+        return parallel.total(jax.grad(noisy_cost)(state.discriminator))
+
+    def published_cost(
+        self, params: Any, trio: Trio, times: tuple[Any, Any]
+    ) -> jax.Array:
+        """One example's distance and clipped, weighted penalty, each times a factor."""
+        critic, wgan = self.adversaries.discriminator, self.settings
+        steep = jnp.minimum(gradient_penalty(critic, params, trio), wgan.cost_clip)
+        apart = distance(critic, params, trio)
+        return times[0] * apart + times[1] * wgan.penalty_weight * steep
+
+    # --- generator --------------------------------------------------------------
+
+    def generator_step(
+        self, state: AdversarialState, key_data: jax.Array
+    ) -> tuple[AdversarialState, Metrics]:
+        """One update by -D on fakes of the model whose turn it is: post-processing."""
+
+        def step(own: AdversarialState, label: Any) -> tuple[AdversarialState, Metrics]:
+            return self.adversaries.update_generator(own, key_data, _told, label)
+
+        return self.adversaries.in_turn(state, step)
+
+
+def _told(answers: jax.Array) -> Mapping[str, jax.Array]:
+    return {'loss_generator': -answers}
+
+
+def _toss(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return jax.random.bernoulli(key, shape=shape)

@@ -1,0 +1,251 @@
+"""DPGEN: its privacy plan, and the training of its score network."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from PIL import Image
+
+from dpaf_jax.config import Config
+from dpaf_jax.methods.dpgen.randomised_response import sanitise
+from dpaf_jax.methods.dpgen.score_matching import (
+    Params,
+    ScoreMatching,
+    ScoreState,
+    Shots,
+    make_score_matching,
+)
+from dpaf_jax.methods.dpgen.warm_start import warm_start
+from dpaf_jax.networks.score import make_score_network, noise_levels
+from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
+from dpaf_jax.release.samplers.latent import preview
+from dpaf_jax.runtime import parallel
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.input_pipeline import Feed, gather
+from dpaf_jax.training.run import Run
+
+NAMES = ('score',)
+PUBLISHED_REASON = (
+    'randomised response answers with private images, each of which can be read off the '
+    'pair that it is released in'
+)
+
+
+def plan(config: Config, num_examples: int) -> PrivacyPlan:
+    """The privacy plan of a run; looks at no image.
+
+    Args:
+        config: typed and checked.
+        num_examples: N, public.
+
+    Returns:
+        One mechanism, which spends all of epsilon; `as_published`, one without noise and
+        the epsilon that the paper's Theorem 1 claims.
+
+    Raises:
+        UserError: the settings do not fit each other, N, or the budget.
+    """
+    _check(config, num_examples)
+    mechanism = _mechanism(config, num_examples)
+    if _published(config) and math.isfinite(config.privacy.epsilon):
+        return PrivacyPlan(
+            mechanisms=(mechanism,),
+            guarantee=f'none (as published: {PUBLISHED_REASON})',
+            epsilon=None,
+            epsilon_rdp=None,
+            claimed_epsilon=config.privacy.epsilon,
+            delta=config.privacy.delta,
+            overflow_delta=0.0,
+            num_examples=num_examples,
+        )
+    return make_plan([mechanism], NAMES, NAMES, config.privacy, num_examples, None)
+
+
+def train(run: Run) -> Any:
+    """Trains the score network; returns the moving average of its parameters.
+
+    Noise begins with phase `score`; a warm start before it never sees a private image,
+    but as published.
+    """
+    matching = make_score_matching(run.config, run.plan)
+    phase = PublishedPhase if _published(run.config) else ScorePhase
+    return run.train(phase(run, matching, warm_start(run, matching))).average
+
+
+def _published(config: Config) -> bool:
+    return config.privacy.guarantee == 'as_published'
+
+
+def _mechanism(config: Config, num_examples: int) -> Mechanism:
+    dpgen = config.dpgen
+    prob = dpgen.batch_size / num_examples if dpgen.batch_size else 1.0
+    free = math.isinf(config.privacy.epsilon) or _published(config)
+    return Mechanism(
+        name='score',
+        kind='randomised response among private images'
+        if _published(config)
+        else 'sum of clipped gradients, one per singleton',
+        sampling_prob=prob,
+        l2_sensitivity=math.inf if free else dpgen.l2_clip_norm,
+        steps=dpgen.steps,
+        expected_batch_size=prob * num_examples,
+        capacity=round(prob * num_examples),
+    )
+
+
+def _check(config: Config, num_examples: int) -> None:
+    dpgen = config.dpgen
+    make_score_network(config)
+    if dpgen.batch_size > num_examples:
+        raise UserError(
+            'config.dpgen.batch_size',
+            f'asks for {dpgen.batch_size} images a step of only {num_examples}',
+            'Lower it, or 0 for all',
+        )
+    if dpgen.candidates > num_examples:
+        raise UserError(
+            'config.dpgen.candidates',
+            f'is {dpgen.candidates}, but there are {num_examples} images',
+            'Lower it',
+        )
+    if dpgen.sigma_min >= dpgen.sigma_max:
+        raise UserError(
+            'config.dpgen.sigma_min',
+            f'is {dpgen.sigma_min}, not below sigma_max = {dpgen.sigma_max}',
+            'Lower it',
+        )
+    if dpgen.guidance != 1 and not dpgen.label_dropout:
+        raise UserError(
+            'config.dpgen.guidance',
+            f'is {dpgen.guidance}, but the network never trains without a label',
+            'Set it to 1, or label_dropout above 0',
+        )
+
+
+class ScorePhase:
+    """DP-SGD: one step a call, whose draw passes in microbatches.
+
+    The microbatches' sums are exact, so their size changes nothing but coins and speed.
+    """
+
+    name = 'score'
+
+    def __init__(self, run: Run, matching: ScoreMatching, start: Params = None):
+        self._run, self._matching, self._start = run, matching, start
+        self._mechanism = matching.mechanism
+        self.total_steps = self._mechanism.steps
+        self.images_per_step = self._mechanism.expected_batch_size
+        self._feed = Feed(run)
+        self._data: Any = self._feed.data
+        self._compiled = parallel.pmapped(self._step, run.devices, donate=(0,))
+
+    def init(self) -> ScoreState:
+        if self._start is not None:
+            return jax.device_get(jax.jit(self._matching.start)(self._start))
+        key = public_key(self._run.keys.public('init score', 0))
+        return jax.device_get(jax.jit(self._matching.init)(key))
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        return {'score': step}
+
+    def picture(self, state: ScoreState) -> Image.Image:
+        key = public_key(self._run.keys.public('picture', 0))
+        return preview(self._run.config, state.average, key)
+
+    def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
+        run, devices = self._run, len(self._run.devices)
+        dealt, number = self._microbatches(self._draw(step))
+        first = step * devices * number
+        keys = [run.keys.public('shots', first + i) for i in range(devices * number)]
+        coins = np.reshape(keys, (devices, number, 4))[parallel.mine(run.devices)]
+        noise = run.on_every_device(run.keys.noise('score', step))
+        state, metrics = self._compiled(state, self._data, dealt, coins, noise)
+        return state, step + 1, metrics
+
+    def _draw(self, step: int) -> Draw:
+        # The plan's N may count empty records; drawn or not, they add nothing.
+        there = len(self._run.data.labels)
+        return poisson_draw(self._mechanism, there, self._run.keys, step)
+
+    def _microbatches(self, draw: Draw) -> tuple[dict[str, np.ndarray], int]:
+        """A draw as [D, n, microbatch, 1] arrays, and n."""
+        devices = len(self._run.devices)
+        share = -(-len(draw.indices) // devices)
+        size = min(self._run.config.dpgen.microbatch, share)
+        number = -(-share // size)
+        short = [(0, devices * number * size - len(draw.indices)), (0, 0)]
+        whole = Draw(
+            np.pad(draw.indices, short),
+            np.pad(draw.is_padding_example, short, constant_values=True),
+        )
+        dealt = self._feed.deal_one(whole)
+        return {
+            name: value.reshape(-1, number, size, *value.shape[2:])
+            for name, value in dealt.items()
+        }, number
+
+    def _step(
+        self, state: ScoreState, data: Any, draw: Any, coins: Any, key: Any
+    ) -> Any:
+        def query(part: Any, key_data: jax.Array) -> Any:
+            shots = self._shots(data, part, key_data)
+            return self._matching.query(state.params, shots)
+
+        def add(sums: Any, xs: Any) -> Any:
+            return jax.tree.map(jnp.add, sums, query(*xs)), None
+
+        first = jax.tree.map(lambda leaf: leaf[0], (draw, coins))
+        nothing = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+            jax.eval_shape(query, *first),
+        )
+        # Scanned on every backend: the network has no convolution that a CPU's loop slows.
+        sums, _ = jax.lax.scan(add, nothing, (draw, coins))
+        return self._matching.update(state, sums, key)
+
+    def _shots(self, data: Any, part: Any, key_data: jax.Array) -> Shots:
+        return self._matching.shots(gather(data, part), key_data)
+
+
+class PublishedPhase(ScorePhase):
+    """Step S3 as printed: plain training on the 'sanitised' pairs, one per image."""
+
+    def __init__(self, run: Run, matching: ScoreMatching, start: Params = None):
+        super().__init__(run, matching, start)
+        dpgen, data = run.config.dpgen, run.data
+        made = sanitise(
+            np.asarray(data.images, np.float32) / 127.5 - 1,
+            np.asarray(data.labels),
+            noise_levels(run.config),
+            run.config.privacy.epsilon,
+            dpgen.candidates,
+            dpgen.threshold,
+            run.keys.coins('sanitise', 0),
+        )
+        pairs = {
+            'clean': made.recovered(),
+            'noise': made.sigma[:, None, None, None] * made.direction,
+            'sigma': made.sigma,
+            'labels': made.labels,
+        }
+        self._data = parallel.replicate(pairs, run.devices)
+
+    def _draw(self, step: int) -> Draw:
+        size, run = int(self._mechanism.expected_batch_size), self._run
+        return shuffled_batches(len(run.data.labels), size, 'score', run.keys, step)
+
+    def _shots(self, data: Any, part: Any, key_data: jax.Array) -> Shots:
+        index = part['indices'][:, 0]
+        return Shots(
+            clean=data['clean'][index],
+            sigma=data['sigma'][index, None],
+            noise=data['noise'][index, None],
+            labels=data['labels'][index, None],
+            is_padding_example=part['is_padding_example'][:, 0],
+        )

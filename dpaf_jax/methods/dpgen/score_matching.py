@@ -1,0 +1,155 @@
+"""DPGEN's training: denoising score matching, one clipped gradient per image.
+
+    loss of one image x with label y = mean over its `multiplicity` draws (sigma, z) of
+        w(sigma) |D(x + sigma z, sigma, y) - x|^2,    w = 1 / sigma^2 + 1 / SIGMA_DATA^2
+
+which is equation 7, weighted to be of one size at every level. The draws are averaged
+inside the clip: however many they are, an image moves the sum by at most C (noise
+multiplicity, Dockhorn et al. 2023). Levels, noises and dropped labels are fresh coins,
+independent of the data.
+
+`as_published` runs the same steps on sanitised pairs, without clip and noise.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from dpaf_jax.config import Config
+from dpaf_jax.networks.discriminator import to_float
+from dpaf_jax.networks.score import SIGMA_DATA, UNLABELLED, noise_levels
+from dpaf_jax.privacy.clipping import clipped_gradient_sum
+from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.privacy.noise import noisy_total
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.release.samplers.dpgen import ScoreSampler, score_sampler
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.optimizers import make_optimizer, moving_average
+
+Params = Any
+
+
+class ScoreState(NamedTuple):
+    """Parameters, their moving average, the optimiser's state, and the steps done."""
+
+    params: Params
+    average: Params
+    optimizer: optax.OptState
+    steps: jax.Array
+
+
+class Shots(NamedTuple):
+    """Images with what they are disturbed by.
+
+    Attributes:
+        clean: [U, H, W, C] float32 in [-1, 1].
+        sigma: [U, M] float32.
+        noise: [U, M, H, W, C] float32; the noisy image is clean + sigma * noise.
+        labels: [U, M] int32, `UNLABELLED` where dropped.
+        is_padding_example: [U] bool.
+    """
+
+    clean: jax.Array
+    sigma: jax.Array
+    noise: jax.Array
+    labels: jax.Array
+    is_padding_example: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreMatching:
+    """The static part of training; its methods are pure functions of arrays."""
+
+    sampler: ScoreSampler
+    config: Config
+    plan: PrivacyPlan
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The only way from an image into a parameter."""
+        return self.plan['score']
+
+    def _optimizer(self, steps: int) -> optax.GradientTransformation:
+        dpgen = self.config.dpgen
+        cosine = steps if dpgen.schedule == 'cosine' else 0
+        return make_optimizer(dpgen.optimizer, dpgen.learning_rate, cosine)
+
+    def init(self, key: jax.Array) -> ScoreState:
+        """Random parameters: public coins."""
+        return self.start(self.sampler.init(key))
+
+    def start(self, params: Params) -> ScoreState:
+        """The state before the first step, from given parameters."""
+        optimizer = self._optimizer(self.mechanism.steps).init(params)
+        return ScoreState(params, params, optimizer, jnp.int32(0))
+
+    def shots(self, units: Units, key_data: jax.Array) -> Shots:
+        """Disturbs each image of a draw `multiplicity` times.
+
+        Args:
+            units: singletons [U, 1].
+            key_data: [4] uint32 of this device's part of this step alone.
+        """
+        dpgen = self.config.dpgen
+        units = units.without_padding()
+        clean = to_float(units.images[:, 0])
+        number = (len(clean), dpgen.multiplicity)
+        keys = jax.random.split(public_key(key_data), 3)
+        levels = jnp.array(noise_levels(self.config), jnp.float32)
+        level = jax.random.randint(keys[0], number, 0, len(levels))
+        noise = jax.random.normal(keys[1], (*number, *clean.shape[1:]))
+        dropped = jax.random.bernoulli(keys[2], dpgen.label_dropout, number)
+        labels = jnp.where(dropped, UNLABELLED, units.labels)
+        return Shots(
+            clean, levels[level], noise, labels, units.is_padding_example[:, 0]
+        )
+
+    def loss(self, params: Params, shot: Shots) -> jax.Array:
+        """Of one image [H, W, C], its M draws averaged, per pixel."""
+        spread = shot.sigma[:, None, None, None]
+        noisy = shot.clean + spread * shot.noise
+        guess = self.sampler.network.apply(params, noisy, shot.sigma, shot.labels)
+        weight = 1 / spread**2 + 1 / SIGMA_DATA**2
+        return jnp.mean(weight * jnp.square(guess - shot.clean))
+
+    def query(self, params: Params, shots: Shots) -> Any:
+        """This device's pre-noise sum of clipped gradients.
+
+        Sensitivity of the sum over microbatches and devices: `mechanism.l2_sensitivity`.
+        """
+        return clipped_gradient_sum(
+            self.loss,
+            params,
+            shots,
+            shots.is_padding_example,
+            l2_clip_norm=self.mechanism.l2_sensitivity,
+            grid=self.mechanism.grid,
+        )
+
+    def update(
+        self, state: ScoreState, sums: Any, key_data: jax.Array
+    ) -> tuple[ScoreState, dict[str, jax.Array]]:
+        """One DP-SGD update from this device's sum; the divisor is public."""
+        m = self.mechanism
+        noisy = noisy_total(sums, key_data, m.noise_std)
+        gradient = jax.tree.map(lambda g: g / m.expected_batch_size, noisy)
+        new = self.descend(state, gradient, m.steps)
+        return new, {'noisy_gradient_norm': optax.tree.norm(gradient)}
+
+    def descend(self, state: ScoreState, gradient: Any, steps: int) -> ScoreState:
+        """The optimiser's step, of `steps` in all, and the moving average's."""
+        updates, optimizer = self._optimizer(steps).update(
+            gradient, state.optimizer, state.params
+        )
+        params = optax.apply_updates(state.params, updates)
+        done, decay = state.steps + 1, self.config.dpgen.ema_decay
+        average = moving_average(state.average, params, done, decay)
+        return ScoreState(params, average, optimizer, done)
+
+
+def make_score_matching(config: Config, plan: PrivacyPlan) -> ScoreMatching:
+    """Builds it for a config; raises UserError where the network does not fit."""
+    return ScoreMatching(score_sampler(config), config, plan)

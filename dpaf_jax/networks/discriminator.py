@@ -1,0 +1,158 @@
+"""Classifier and discriminator as Flax Linen modules, and all networks of a run.
+
+DPAGG sits behind conv2*; the head (conv3*, then always two fully connected layers) reads
+its output. Generators: generators.py.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from dpaf_jax.config import Config
+from dpaf_jax.networks.architecture import SLOPE, Layout, make_layout
+from dpaf_jax.networks.generator import make_generator
+from dpaf_jax.networks.layers import convolve, multiply
+
+
+def label_planes(labels: jax.Array, num_classes: int) -> jax.Array:
+    """[B] int32 labels as [B, K] one-hot float32, spread over the map where used."""
+    return jax.nn.one_hot(labels, num_classes, dtype=jnp.float32)
+
+
+def _join_planes(maps: jax.Array, planes: jax.Array) -> jax.Array:
+    spread = jnp.broadcast_to(
+        planes[:, None, None, :], (*maps.shape[:3], planes.shape[-1])
+    )
+    return jnp.concatenate([maps, spread], axis=-1)
+
+
+class ConvPart(nn.Module):
+    """Strided convolutions with leaky ReLU: conv1, conv2* or conv3*.
+
+    Attributes:
+        widths: feature maps of each layer.
+        kernel_size: side of the kernels.
+        label_injection: where label planes join: 'input', 'first_layer' or 'none'.
+        convolve: of convolution.py.
+    """
+
+    widths: tuple[int, ...]
+    kernel_size: int
+    label_injection: str = 'none'
+    convolve: Callable[..., jax.Array] = convolve
+
+    @nn.compact
+    def __call__(self, maps: jax.Array, planes: Any = None) -> jax.Array:
+        """[B, s, s, c] and [B, K] planes to [B, s', s', m]."""
+        if self.label_injection == 'input':
+            maps = _join_planes(maps, planes)
+        for i, width in enumerate(self.widths):
+            kernel = (self.kernel_size, self.kernel_size)
+            maps = nn.Conv(
+                width, kernel, strides=2, conv_general_dilated=self.convolve
+            )(maps)
+            maps = nn.leaky_relu(maps, SLOPE)
+            if i == 0 and self.label_injection == 'first_layer':
+                maps = _join_planes(maps, planes)
+        return maps
+
+
+class Head(nn.Module):
+    """conv3* and two fully connected layers, behind the aggregation.
+
+    Attributes:
+        widths: feature maps of conv3*'s layers; may be empty.
+        outputs: 1 for the discriminator, the number of classes for the classifier.
+    """
+
+    widths: tuple[int, ...]
+    kernel_size: int
+    fc_width: int
+    outputs: int
+
+    @nn.compact
+    def __call__(self, maps: jax.Array) -> jax.Array:
+        """[A, p, p, m] aggregates to [A, outputs] logits."""
+        maps = ConvPart(self.widths, self.kernel_size)(maps)
+        flat = maps.reshape(len(maps), -1)
+        hidden = nn.leaky_relu(
+            nn.Dense(self.fc_width, dot_general=multiply)(flat), SLOPE
+        )
+        return nn.Dense(self.outputs, dot_general=multiply)(hidden)
+
+
+class Discriminator(nn.Module):
+    """Convolutions and two fully connected layers with one answer for each class.
+
+    The label picks the answer: a discriminator for each class, with shared features. That
+    tells classes apart sooner than label planes do where the gradient is noisy.
+
+    Attributes:
+        widths: feature maps of each layer.
+        kernel_size: side of the kernels.
+        fc_width: units between the two fully connected layers.
+        num_classes: K.
+        convolve: of convolution.py.
+    """
+
+    widths: tuple[int, ...]
+    kernel_size: int
+    fc_width: int
+    num_classes: int
+    convolve: Callable[..., jax.Array] = convolve
+
+    @nn.compact
+    def __call__(self, images: jax.Array, labels: jax.Array) -> jax.Array:
+        """[B, H, W, C] images and [B] labels to [B] logits: above 0 for real."""
+        part = ConvPart(self.widths, self.kernel_size, convolve=self.convolve)
+        maps = part(images)
+        answers = Head((), self.kernel_size, self.fc_width, self.num_classes)(maps)
+        return jnp.sum(answers * label_planes(labels, self.num_classes), axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Networks:
+    """All modules of one run; they share nothing but the config."""
+
+    layout: Layout
+    conv1: ConvPart
+    conv2: ConvPart
+    classifier_head: Head
+    head: Head
+    generator: nn.Module
+    num_classes: int
+    z_dim: int
+
+
+def make_networks(config: Config) -> Networks:
+    """Builds the modules for a config; raises UserError where it does not fit."""
+    layout = make_layout(config)
+    net, data = config.networks, config.data
+    split = (layout.parts[0], layout.parts[0] + layout.parts[1])
+    width3 = layout.widths[split[1] :]
+    return Networks(
+        layout=layout,
+        conv1=ConvPart(layout.widths[: split[0]], net.kernel_size, net.label_injection),
+        conv2=ConvPart(layout.widths[split[0] : split[1]], net.kernel_size),
+        classifier_head=Head(width3, net.kernel_size, net.fc_width, data.num_classes),
+        head=Head(width3, net.kernel_size, net.fc_width, 1),
+        generator=make_generator(config),
+        num_classes=data.num_classes,
+        z_dim=net.z_dim,
+    )
+
+
+def to_float(images: jax.Array) -> jax.Array:
+    """uint8 [..., H, W, C], or a table's float32 in [0, 1], to float32 in [-1, 1]."""
+    if images.dtype != jnp.uint8:
+        return images * 2 - 1
+    return images.astype(jnp.float32) / 127.5 - 1
+
+
+def to_uint8(images: jax.Array) -> jax.Array:
+    """float32 in [-1, 1] to uint8."""
+    return jnp.round((jnp.clip(images, -1, 1) + 1) * 127.5).astype(jnp.uint8)

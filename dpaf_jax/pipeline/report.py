@@ -1,0 +1,117 @@
+"""The run's own report: report.json for machines, report.html for people.
+
+It holds accuracies on real test images, which no epsilon covers; so it stays outside
+the release. Nothing else in it depends on real data except through charged mechanisms:
+the pictures are synthetic, the curves are post-processing of noisy outputs.
+"""
+
+import importlib.metadata
+import json
+import math
+import os
+import pathlib
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from PIL import Image
+
+from dpaf_jax.pipeline.report_page import NOT_COVERED, html_page
+from dpaf_jax.release.pictures import write_atomically
+from dpaf_jax.training.progress import History
+
+PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'dp-accounting')
+
+
+def write_report(
+    workdir: str | os.PathLike[str],
+    *,
+    config: dict[str, Any],
+    privacy: dict[str, Any],
+    accuracy: dict[str, Any],
+    history: list[dict[str, Any]],
+    wall_seconds: dict[str, float],
+    sample_grid: Image.Image | None,
+    environment: dict[str, Any],
+) -> dict[str, Any]:
+    """Writes `<workdir>/report.json` and `<workdir>/report.html`.
+
+    Args:
+        workdir: the run's folder; each file appears whole or not at all.
+        config: of the run, as plain values.
+        privacy: the content of privacy.json.
+        accuracy: by what was trained on ('synthetic'), then by model: `mean`, `std`
+            and `values` in [0, 1]; empty if nothing was evaluated.
+        history: rows {'phase', 'step', 'seconds', 'epsilon_spent', ...}, oldest first;
+            only values that are private by construction.
+        wall_seconds: by stage.
+        sample_grid: picture of synthetic images, a row per class; or None.
+        environment: versions and hardware, as `environment()` gives them.
+
+    Returns:
+        The content of report.json; numbers that are not finite are the strings 'inf',
+        '-inf' and 'nan', which `float` reads.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    report = _plain(
+        {
+            'method': config.get('method', ''),
+            'privacy': privacy,
+            'accuracy': accuracy,
+            'accuracy_note': NOT_COVERED,
+            'wall_seconds': wall_seconds,
+            'environment': environment,
+            'config': config,
+            'history': history,
+        }
+    )
+    text = json.dumps(report, indent=2, allow_nan=False) + '\n'
+    page = html_page(report, sample_grid)
+    write_atomically(pathlib.Path(workdir) / 'report.html', page.encode())
+    write_atomically(pathlib.Path(workdir) / 'report.json', text.encode())
+    return report
+
+
+def read_history(workdir: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The rows of a run's history, as `write_report` takes them."""
+    return History(workdir).rows()
+
+
+def environment() -> dict[str, Any]:
+    """Versions and hardware: everything that a reader needs to judge a wall time."""
+    devices = jax.devices()
+    return {
+        'dpaf_jax': _version('dpaf_jax', 'source'),
+        'python': platform.python_version(),
+        **{name: _version(name, 'not installed') for name in PACKAGES},
+        'platform': platform.platform(),
+        'backend': jax.default_backend(),
+        'devices': len(devices),
+        'device_kind': devices[0].device_kind,
+        'cpu_count': os.cpu_count(),
+    }
+
+
+def _version(package: str, otherwise: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return otherwise
+
+
+def _plain(value: Any) -> Any:
+    """The same with nothing in it but what strict JSON has."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(v) for name, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if hasattr(value, 'item') and getattr(value, 'ndim', 0) == 0:
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return str(value)

@@ -1,0 +1,380 @@
+"""The main job, stage by stage: the same from the command line and from a notebook.
+
+    release, report = dpaf_jax.synthesize(config, 'runs/digits')
+
+Stages: prepare -> plan -> train -> release -> samples -> evaluate -> report. Each leaves
+its result in the workdir; one that is done is not done again.
+"""
+
+import dataclasses
+import hashlib
+import logging
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from dpaf_jax import methods
+from dpaf_jax.config import Config, from_config_dict, public_dict
+from dpaf_jax.data import Dataset, Manifest, load, prepare, read_manifest
+from dpaf_jax.evaluation import tables, utility
+from dpaf_jax.pipeline import report
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.release import pictures
+from dpaf_jax.release.bundle import CARD, Release, load_release, write_release
+from dpaf_jax.release.card import model_card
+from dpaf_jax.release.export import read_npz, write_csv, write_npz
+from dpaf_jax.runtime import parallel, processes
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training import fingerprint, resume
+from dpaf_jax.training.progress import History, Progress
+from dpaf_jax.training.run import Run, StopRequest
+from dpaf_jax.training.workdir import (
+    Workdir,
+    json_text,
+    read_json,
+    write_json,
+    write_text,
+)
+
+STAGES = ('prepare', 'plan', 'train', 'release', 'samples', 'evaluate', 'report')
+SHARED = ('train', 'release')  # by all processes; the others are the first one's
+SHAPES_RESULTS = ('samples', 'evaluation', 'release')  # sections read after the release
+FIXED_ENTROPY = 'none (fixed entropy)'
+
+
+class Result(NamedTuple):
+    """What a whole run returns."""
+
+    release: Release
+    report: dict[str, Any]
+
+
+def synthesize(
+    config: ConfigDict, workdir: str | os.PathLike[str], *, entropy: bytes | None = None
+) -> Result:
+    """Runs every stage that is not done yet.
+
+    Args:
+        config: with the fields of `configs/default.py`.
+        workdir: folder of the run; created, resumed, or found finished.
+        entropy: for tests: makes the run repeatable and its guarantee 'none'.
+
+    Returns:
+        The release and the content of report.json.
+
+    Raises:
+        UserError: for anything that the caller can mend.
+    """
+    pipeline = Pipeline(config, workdir, entropy=entropy)
+    for stage in pipeline.stages():
+        pipeline.run(stage)
+    return Result(
+        load_release(pipeline.workdir.release), read_json(pipeline.workdir.report)
+    )
+
+
+class Pipeline:
+    """The stages of one run.
+
+    Args:
+        config: as for `synthesize`; checked here.
+        workdir: as for `synthesize`.
+        entropy: as for `synthesize`.
+    """
+
+    def __init__(
+        self,
+        config: ConfigDict,
+        workdir: str | os.PathLike[str],
+        *,
+        entropy: bytes | None = None,
+        stop: StopRequest | None = None,
+    ):
+        self.config: Config = from_config_dict(config)
+        self.method = methods.get(self.config.method)
+        self.workdir = Workdir(workdir)
+        self._entropy = entropy
+        self._stop = stop or StopRequest()
+
+    def stages(self) -> tuple[str, ...]:
+        """All stages in order.
+
+        With a public N the plan comes first: settings that cannot be met stop the run
+        before it has decoded an image.
+        """
+        prepare, plan, *rest = STAGES
+        first = (plan, prepare) if self.config.data.num_examples else (prepare, plan)
+        return (*first, *rest)
+
+    def run(self, stage: str) -> Any:
+        """Runs one stage by name, holding the workdir's lock; returns its result.
+
+        With several processes all call this; only the first has a result of a stage that
+        is not shared. They part when the last shared stage is done.
+
+        Raises:
+            UserError: the stage is unknown, or one before it has not been run.
+        """
+        if stage not in STAGES:
+            raise UserError(
+                '--stage', f'is {stage!r}', f'Choose all or {", ".join(STAGES)}'
+            )
+        self._stop.check(stage)
+        if STAGES.index(stage) > STAGES.index(SHARED[-1]):
+            processes.leave()
+        if processes.is_first():
+            with self.workdir.locked():
+                self._refuse_other_config()
+                with self.workdir.timed(stage):
+                    return getattr(self, f'_{stage}')()
+        return getattr(self, f'_{stage}')() if stage in SHARED else None
+
+    def _refuse_other_config(self) -> None:
+        """A workdir belongs to the config that it was trained with."""
+        now = fingerprint.trained_with(self.config)
+        before = (read_json(self.workdir.config) or {}).get('config')
+        if before is None:
+            return
+        started = self.workdir.fingerprint.exists() or self.workdir.release.exists()
+        if (changed := fingerprint.changes(before, now)) and started:
+            raise UserError(
+                '--workdir',
+                f'{self.workdir.root} belongs to a run with another config: {changed}',
+                'Give a new workdir, or the old config',
+            )
+
+    def is_done(self) -> bool:
+        """Whether a whole run has been finished here with this config."""
+        self._refuse_other_config()
+        evaluated = read_json(self.workdir.evaluation) or {}
+        return (
+            self.workdir.report.exists()
+            and not self.workdir.entropy.exists()
+            and evaluated.get('config') == self._asked_of_results()
+        )
+
+    def _asked_of_results(self) -> dict[str, Any]:
+        fields = public_dict(self.config)
+        return {name: fields[name] for name in SHAPES_RESULTS}
+
+    # --- stages -----------------------------------------------------------------
+
+    @property
+    def _data_directory(self) -> pathlib.Path:
+        cache = self.config.data.cache
+        return pathlib.Path(cache) if cache else self.workdir.private / 'data'
+
+    def _prepare(self) -> Manifest | None:
+        """Decodes the images, unless they are there or the release is made already."""
+        if (
+            self.workdir.release.exists()
+            and read_manifest(self._data_directory) is None
+        ):
+            return None
+        if self.config.public_data:
+            prepare(self.config.public_data, self.workdir.public, labelled=False)
+        return prepare(self.config.data, self._data_directory)
+
+    def _plan(self) -> PrivacyPlan:
+        """Plans from public numbers alone: no image, no accelerator."""
+        if self.workdir.release.exists():
+            return PrivacyPlan.from_json(load_release(self.workdir.release).privacy)
+        fields = fingerprint.trained_with(self.config)
+        fixed = self._entropy is not None
+        plan = self._plan_of(fields)
+        if plan and fixed == (plan.guarantee == FIXED_ENTROPY):
+            return plan
+        plan = self.method.plan(self.config, self._num_examples())
+        if fixed:
+            plan = dataclasses.replace(plan, guarantee=FIXED_ENTROPY)
+        self.workdir.plan.unlink(missing_ok=True)
+        checksum = _checksum(json_text(plan.to_json()).encode())
+        write_json(self.workdir.config, {'config': fields, 'plan': checksum})
+        write_json(self.workdir.plan, plan.to_json())
+        return plan
+
+    def _plan_of(self, fields: dict[str, Any]) -> PrivacyPlan | None:
+        """The plan that was made here for this config, if there is one."""
+        made = read_json(self.workdir.config) or {}
+        if not self.workdir.plan.exists() or made.get('config') != fields:
+            return None
+        if _checksum(self.workdir.plan.read_bytes()) != made['plan']:
+            raise UserError(
+                str(self.workdir.plan),
+                'is not as it was written',
+                'Delete it and run the plan stage: it makes the same plan again',
+            )
+        return PrivacyPlan.from_json(read_json(self.workdir.plan))
+
+    def _num_examples(self) -> int:
+        if self.config.data.num_examples:
+            return self.config.data.num_examples
+        manifest = read_manifest(self._data_directory)
+        if manifest is None:
+            raise UserError(
+                'config.data.num_examples',
+                'is 0 and no data have been prepared in this workdir',
+                'Give the public number of training images, or run --stage=prepare first',
+            )
+        return manifest.num_examples
+
+    def _require(self, path: pathlib.Path, stage: str) -> None:
+        if not path.exists():
+            raise UserError(
+                '--stage',
+                f'needs {path}, which is not there',
+                f'Run --stage={stage} first',
+            )
+
+    def _data(self, plan: PrivacyPlan) -> Dataset:
+        data = load(self.config.data, self._data_directory)
+        num_examples = self.config.data.num_examples or data.manifest.num_examples
+        if num_examples != plan.num_examples:
+            raise UserError(
+                str(self.workdir.plan),
+                f'was made for {plan.num_examples} images, but the data have '
+                f'{num_examples}',
+                'Give a new workdir and the right config.data.num_examples',
+            )
+        return data
+
+    def _public(self, private: Dataset) -> Dataset | None:
+        if self.config.public_data is None:
+            return None
+        public = load(self.config.public_data, self.workdir.public)
+        if np.array_equal(public.images, private.images):
+            raise UserError(
+                'config.dpgen.warm_start',
+                'names the private images, at another place',
+                'Name a source of public images, or none',
+            )
+        return public
+
+    def _train(self) -> Any:
+        """Trains, or finds it done; returns the generator's parameters."""
+        planned = processes.from_first(self._planned)
+        if planned is None:
+            logging.info('%s: released already, nothing to train', self.workdir.root)
+            return load_release(self.workdir.release).params
+        plan = PrivacyPlan.from_json(planned)
+        data = self._data(plan)
+        devices = parallel.pick_devices(self.config.run.devices)
+        public = self._public(data)
+
+        def components(entropy: bytes) -> dict[str, Any]:
+            also = public.manifest if public else None
+            return fingerprint.components(
+                self.config, plan, data.manifest, devices, entropy, also
+            )
+
+        keys, inherited = resume.take_keys(self.workdir, self._entropy, components)
+        run = Run(
+            workdir=self.workdir.root,
+            config=self.config,
+            plan=plan,
+            data=data,
+            keys=keys,
+            devices=devices,
+            stop=self._stop,
+            inherited=inherited,
+            public=public,
+        )
+        return self.method.train(run)
+
+    def _planned(self) -> dict[str, Any] | None:
+        """The plan of a training that is still to be done; every process has it from here."""
+        self._require(self.workdir.plan, 'plan')
+        if self.workdir.release.exists():
+            return None
+        plan = self._plan()
+        self._require(self._data_directory / 'manifest.json', 'prepare')
+        return plan.to_json()
+
+    def _release(self) -> Release:
+        """Writes the release folder from the finished training, then deletes the keys."""
+        if not processes.from_first(self.workdir.release.exists):
+            params = self._train()
+            processes.from_first(lambda: self._write_release(params))
+        self.workdir.entropy.unlink(missing_ok=True)
+        return load_release(self.workdir.release)
+
+    def _write_release(self, params: Any) -> None:
+        write_release(self.workdir.release, self.config, self._plan(), params)
+
+    def _samples(self) -> pathlib.Path:
+        """Draws the synthetic data set from the release."""
+        self._require(self.workdir.release, 'release')
+        number = self.config.samples.num
+        if self._num_samples() != number:
+            images, labels = load_release(self.workdir.release).sample(number)
+            if self.config.data.columns:
+                write_csv(self.workdir.samples_csv, self.config.data, images, labels)
+            write_npz(self.workdir.samples, images, labels)
+        return self.workdir.samples
+
+    def _num_samples(self) -> int:
+        if not self.workdir.samples.exists():
+            return 0
+        return len(read_npz(self.workdir.samples)[1])
+
+    def _evaluate(self) -> dict[str, Any]:
+        """Trains on synthetic, tests on real: not covered by epsilon."""
+        self._require(self.workdir.samples, 'samples')
+        asked = self._asked_of_results()
+        before = read_json(self.workdir.evaluation)
+        if before and before['config'] == asked:
+            return before['accuracy']
+        data = load(self.config.data, self._data_directory)
+        train = read_npz(self.workdir.samples)
+        test = np.asarray(data.test_images), np.asarray(data.test_labels)
+        k, settings = self.config.data.num_classes, self.config.evaluation
+        protocol = tables if self.config.data.columns else utility
+        progress = Progress(
+            'evaluate',
+            protocol.total_steps(len(train[1]), settings),
+            settings.batch_size,
+        )
+
+        def on_progress(step: int, metrics: Mapping[str, Any]) -> None:
+            self._stop.check('evaluate')
+            progress.update(step, metrics)
+
+        made = protocol.evaluate(*train, *test, k, settings, on_progress=on_progress)
+        progress.close()
+        accuracy = {'synthetic': made}
+        if settings.train_on_real:
+            real = np.asarray(data.images), np.asarray(data.labels)
+            ceiling = protocol.evaluate(*real, *test, k, settings)
+            write_json(self.workdir.nonprivate / 'evaluation.json', {'real': ceiling})
+        public = self.config.release.test_set_is_public
+        privacy = load_release(self.workdir.release).privacy
+        card = model_card(self.config, privacy, made if public else None)
+        write_text(self.workdir.release / CARD, card)
+        write_json(self.workdir.evaluation, {'config': asked, 'accuracy': accuracy})
+        return accuracy
+
+    def _report(self) -> dict[str, Any]:
+        """The run's own report; it never enters the release."""
+        self._require(self.workdir.release, 'release')
+        grid = None
+        if self.workdir.samples.exists():
+            images, labels = read_npz(self.workdir.samples)
+            grid = pictures.sample_grid(images, labels, self.config.data.num_classes)
+        return report.write_report(
+            self.workdir.root,
+            config=public_dict(self.config),
+            privacy=load_release(self.workdir.release).privacy,
+            accuracy=(read_json(self.workdir.evaluation) or {}).get('accuracy', {}),
+            history=History(self.workdir.root).rows(),
+            wall_seconds=self.workdir.wall_seconds(),
+            sample_grid=grid,
+            environment=report.environment(),
+        )
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

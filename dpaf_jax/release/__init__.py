@@ -1,0 +1,1 @@
+"""All that works from a release alone: its files, its samplers, what is drawn from it."""

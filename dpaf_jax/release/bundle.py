@@ -1,0 +1,209 @@
+"""The release: what may be handed to anybody. It cannot reach data or training code.
+
+A folder with the generator's parameters, the public config, privacy.json, a model card
+and a picture of samples. No discriminator, optimiser, key, path, count or real image.
+"""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from dpaf_jax.config import Config, from_public_dict, public_dict
+from dpaf_jax.networks.discriminator import to_float, to_uint8
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.release import pictures
+from dpaf_jax.release.card import model_card
+from dpaf_jax.release.relabel import by_label
+from dpaf_jax.release.samplers.latent import PRIOR, Labels, make_sampler
+from dpaf_jax.runtime.errors import UserError
+
+T = TypeVar('T')
+BATCH = 500  # images generated in one call
+GENERATOR, CONFIG = 'generator.safetensors', 'config.json'
+PRIVACY, CARD, PICTURE = 'privacy.json', 'README.md', 'samples.png'
+FILES = (GENERATOR, CONFIG, PRIVACY, CARD, PICTURE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """A trained generator with its public config and its privacy statement.
+
+    Attributes:
+        config: without any path of the owner's machine.
+        privacy: the content of privacy.json.
+        params: of the generator.
+    """
+
+    config: Config
+    privacy: dict[str, Any]
+    params: Any
+
+    @property
+    def prior(self) -> tuple[float, ...]:
+        """Class probabilities: those released with the generator, or the config's."""
+        if PRIOR in self.params:
+            return tuple(map(float, self.params[PRIOR]['classes']))
+        return self.config.data.prior
+
+    def generate(
+        self, labels: np.ndarray, seed: int | None = None
+    ) -> Iterator[np.ndarray]:
+        """Yields images for the labels, in batches, in order.
+
+        Args:
+            labels: [n] int.
+            seed: of the latent draws; None takes one from the operating system. Samples
+                are post-processing: their seed protects nothing.
+
+        Yields:
+            [at most BATCH, H, W, C] uint8; of a table [.., 1, F, 1] float32, where 0
+            and 1 are the public bounds.
+        """
+        if seed is None:
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
+        sampler = make_sampler(self.config)
+
+        @jax.jit
+        def batch(params: Any, key: jax.Array, meant: jax.Array) -> Any:
+            made = sampler.sample(params, key, meant)
+            if self.config.data.columns:
+                return (made + 1) / 2, meant
+            images = to_uint8(made)
+            if isinstance(sampler, Labels):
+                return images, sampler.label(params, to_float(images))
+            return images, meant
+
+        def draw(number: int, meant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            key = jax.random.fold_in(jax.random.key(seed), number * BATCH)
+            images, given = batch(self.params, key, meant)
+            return np.asarray(images), np.asarray(given)
+
+        if isinstance(sampler, Labels):
+            meant = balanced_labels(BATCH, self.prior)
+            yield from by_label(draw, labels, meant, self.config.data.num_classes)
+            return
+        for number, start in enumerate(range(0, len(labels), BATCH)):
+            part = np.zeros(BATCH, np.int32)
+            part[: len(labels[start : start + BATCH])] = labels[start : start + BATCH]
+            yield draw(number, part)[0][: len(labels) - start]
+
+    def sample(
+        self, num: int, seed: int | None = None, prior: tuple[float, ...] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A labelled synthetic data set in memory.
+
+        Args:
+            num: how many images.
+            seed: see `generate`.
+            prior: class probabilities; None takes the release's.
+
+        Returns:
+            ([num, H, W, C] as from `generate`, [num] int32).
+        """
+        labels = balanced_labels(num, prior or self.prior)
+        return np.concatenate(list(self.generate(labels, seed))), labels
+
+
+def balanced_labels(num: int, prior: tuple[float, ...]) -> np.ndarray:
+    """[num] int32 labels whose counts follow `prior` as closely as whole numbers can.
+
+    Classes are interleaved, so that any stretch of the data set is about balanced.
+    """
+    shares = np.asarray(prior) / np.sum(prior)
+    counts = np.floor(shares * num).astype(int)
+    # The largest remainders get what rounding down has left.
+    order = np.argsort(counts - shares * num, kind='stable')
+    counts[order[: num - counts.sum()]] += 1
+    position = np.concatenate([(np.arange(n) + 0.5) / max(n, 1) for n in counts])
+    labels = np.repeat(np.arange(len(counts)), counts)
+    return labels[np.argsort(position, kind='stable')].astype(np.int32)
+
+
+def write_release(
+    directory: pathlib.Path, config: Config, plan: PrivacyPlan, params: Any
+) -> Release:
+    """Writes the folder whole: under a temporary name first, then renamed."""
+    fields = public_dict(config)
+    release = Release(from_public_dict(fields), plan.to_json(), params)
+    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(params)):
+        raise FloatingPointError('the generator has diverged: a smaller learning rate')
+    staging = directory.with_name(directory.name + '.unfinished')
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    flat = flax.traverse_util.flatten_dict(params, sep='/')
+    host = {name: np.ascontiguousarray(value) for name, value in flat.items()}
+    # Not save_file: it makes the file unreadable for everybody else.
+    (staging / GENERATOR).write_bytes(safetensors.numpy.save(host))
+    _write_json(staging / CONFIG, fields)
+    _write_json(staging / PRIVACY, release.privacy)
+    num_classes = config.data.num_classes
+    labels = balanced_labels(8 * num_classes, (1,) * num_classes)
+    images = np.concatenate(list(release.generate(labels)))
+    pictures.save_png(
+        pictures.sample_grid(images, labels, num_classes), staging / PICTURE
+    )
+    (staging / CARD).write_text(model_card(config, release.privacy), encoding='utf-8')
+    staging.rename(directory)
+    return release
+
+
+def _write_json(path: pathlib.Path, fields: dict[str, Any]) -> None:
+    path.write_text(
+        json.dumps(fields, indent=2, allow_nan=False) + '\n', encoding='utf-8'
+    )
+
+
+def load_release(directory: pathlib.Path) -> Release:
+    """Reads a release folder.
+
+    Raises:
+        UserError: a file is missing, damaged, or does not fit the others.
+    """
+    for name in (GENERATOR, CONFIG, PRIVACY):
+        if not (directory / name).is_file():
+            raise UserError(
+                str(directory / name),
+                'is missing',
+                'Give the folder of a whole release',
+            )
+    config = from_public_dict(_read(directory / CONFIG, _read_object))
+    privacy = _read(directory / PRIVACY, _read_object)
+    flat = _read(directory / GENERATOR, safetensors.numpy.load_file)
+    params = flax.traverse_util.unflatten_dict(flat, sep='/')
+    _check_shapes(directory, config, params)
+    return Release(config, privacy, params)
+
+
+def _read(path: pathlib.Path, reader: Callable[[pathlib.Path], T]) -> T:
+    try:
+        return reader(path)
+    except (ValueError, safetensors.SafetensorError) as error:
+        problem = f'is damaged ({str(error).splitlines()[0][:100]})'
+        raise UserError(str(path), problem, 'Copy the release again') from error
+
+
+def _read_object(path: pathlib.Path) -> dict[str, Any]:
+    content = json.loads(path.read_text(encoding='utf-8'))
+    if not isinstance(content, dict):
+        raise ValueError('not a JSON object')
+    return content
+
+
+def _check_shapes(directory: pathlib.Path, config: Config, params: Any) -> None:
+    expected = jax.eval_shape(make_sampler(config).init, jax.random.key(0))
+    if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
+        raise UserError(
+            str(directory / GENERATOR),
+            f'does not fit {CONFIG} beside it',
+            'Copy the release again; both files belong together',
+        )

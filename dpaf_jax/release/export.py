@@ -1,0 +1,79 @@
+"""Synthetic data sets as files that others read; whole, or not there at all."""
+
+import csv
+import pathlib
+import shutil
+import zipfile
+
+import numpy as np
+from PIL import Image
+
+from dpaf_jax.config import DataConfig
+from dpaf_jax.release.bundle import Release
+from dpaf_jax.runtime.errors import UserError
+
+
+def write_npz(path: pathlib.Path, images: np.ndarray, labels: np.ndarray) -> None:
+    """Writes `images` and `labels`, under a temporary name first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + '.unfinished')
+    with open(temporary, 'wb') as file:
+        np.savez(file, images=images, labels=labels)
+    temporary.rename(path)
+
+
+def read_npz(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+    """What `write_npz` wrote: images and labels; UserError if it is damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return arrays['images'], arrays['labels']
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(
+            str(path), 'is damaged', 'Delete it: it is drawn anew from the release'
+        ) from error
+
+
+def write_csv(
+    path: pathlib.Path, data: DataConfig, rows: np.ndarray, labels: np.ndarray
+) -> None:
+    """Writes a table's rows in the units of its columns, and the label last.
+
+    Args:
+        path: of the file.
+        data: names and bounds of the columns.
+        rows: [N, 1, F, 1] float32, 0 and 1 at the bounds.
+        labels: [N] integers.
+    """
+    low = np.array([column.low for column in data.table])
+    high = np.array([column.high for column in data.table])
+    values = low + (high - low) * rows.reshape(len(rows), -1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + '.unfinished')
+    with temporary.open('w', newline='', encoding='utf-8') as file:
+        writer = csv.writer(file)
+        writer.writerow([*(column.name for column in data.table), data.label])
+        for row, label in zip(values.tolist(), labels.tolist(), strict=True):
+            writer.writerow([*(f'{value:.7g}' for value in row), label])
+    temporary.rename(path)
+
+
+def write_folder(
+    path: pathlib.Path, release: Release, labels: np.ndarray, seed: int | None
+) -> None:
+    """Writes train/<label>/<index>.png, image by image; labels sort as numbers do."""
+    if path.exists():
+        raise UserError(str(path), 'exists', 'Give a folder that is not there yet')
+    staging = path.with_name(path.name + '.unfinished')
+    shutil.rmtree(staging, ignore_errors=True)
+    digits = len(str(release.config.data.num_classes - 1))
+    names = [str(k).zfill(digits) for k in range(release.config.data.num_classes)]
+    for name in names:
+        (staging / 'train' / name).mkdir(parents=True)
+    index = 0
+    for batch in release.generate(labels, seed):
+        for image in batch:
+            pixels = image[..., 0] if image.shape[-1] == 1 else image
+            folder = staging / 'train' / names[labels[index]]
+            Image.fromarray(pixels).save(folder / f'{index:07d}.png')
+            index += 1
+    staging.rename(path)

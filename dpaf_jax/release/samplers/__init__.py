@@ -1,0 +1,1 @@
+"""From released parameters to images, by the method's name."""

@@ -1,0 +1,60 @@
+"""What every command does first: flags and their mistakes, the compile cache, memory.
+
+A flag whose name several commands share allows its override, so that a process may import
+them all.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from absl import flags
+
+from dpaf_jax.runtime.memory import keep_freed_memory
+
+EXIT_BAD_INPUT = 2
+
+
+def prepare_jax() -> None:
+    """Keeps compiled programs between runs, memory between steps, and the log short.
+
+    Programs hold shapes and code, never data.
+    """
+    import jax  # late, so that --help answers at once
+
+    keep_freed_memory()
+    cache = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+    defaults = {
+        'jax_compilation_cache_dir': os.path.join(cache, 'dpaf_jax', 'xla'),
+        'jax_persistent_cache_min_compile_time_secs': 0.2,
+    }
+    # JAX reads its environment when it is imported, which may have been long ago.
+    for name, value in defaults.items():
+        if name.upper() not in os.environ:
+            jax.config.update(name, value)
+    logging.getLogger('jax').setLevel(logging.WARNING)
+
+
+def fail(message: str) -> NoReturn:
+    """Ends the command with one line and the status for bad input."""
+    print(f'error: {message}', file=sys.stderr)
+    sys.exit(EXIT_BAD_INPUT)
+
+
+def parse(argv: Sequence[str]) -> list[str]:
+    """Absl's parser, but a mistake is one message that names the flag."""
+    try:
+        rest: list[str] = flags.FLAGS(list(argv))
+        return rest
+    except flags.Error as error:
+        fail_with_help(argv, str(error))
+
+
+def fail_with_help(argv: Sequence[str], message: str) -> NoReturn:
+    """As `fail`, in one line that ends with where to read about the command's flags."""
+    path = os.path.splitext(argv[0])[0].removesuffix(f'{os.sep}__main__')
+    module = path.split(os.sep)[-2:]  # package and file
+    text = ' '.join(message.split()).rstrip('.')
+    fail(f'{text}. See python -m {".".join(module)} --help')

@@ -1,0 +1,63 @@
+"""The flag --config of the commands that take one, and what can be wrong with its file."""
+
+import logging
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+from absl import flags
+from ml_collections import config_flags
+
+from dpaf_jax.runtime import command
+
+CONFIG = config_flags.DEFINE_config_file(
+    'config', None, 'A file such as configs/mnist.py (or configs/celeba64.py:hair).'
+)
+
+
+def parse(argv: Sequence[str]) -> list[str]:
+    """As `command.parse`, and also reads the config file."""
+    _make_importable(argv)
+    try:
+        rest: list[str] = flags.FLAGS(list(argv))
+        if CONFIG.value is not None:
+            _ = CONFIG.value.method  # a file that cannot be read is noticed only here
+        return rest
+    except flags.Error as error:
+        _fail_at(argv, error)
+    except Exception as error:  # a config file is a program: anything may happen
+        _fail_at(argv, error)
+
+
+def _make_importable(argv: Sequence[str]) -> None:
+    """A config imports its siblings as `configs.<name>`, from wherever it is run."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    sys.path.append(os.path.dirname(package))
+    for argument, following in zip(argv, [*argv[1:], ''], strict=True):
+        name, has_value, value = argument.lstrip('-').partition('=')
+        if name == 'config':
+            path = (value if has_value else following).partition(':')[0]
+            sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(path))))
+
+
+def _fail_at(argv: Sequence[str], error: Exception) -> NoReturn:
+    logging.getLogger('absl').debug('%s', traceback.format_exc())
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    unknown = re.match(r"\W*'(\w+)\W", str(error))
+    if unknown and isinstance(error, LookupError | AttributeError):
+        for flag in (argument.partition('=')[0] for argument in argv):
+            if flag.startswith('--config.') and unknown[1] in flag.split('.'):
+                command.fail(
+                    f'{flag}: no such field. configs/default.py lists them all.'
+                )
+    if isinstance(error, OSError):
+        lines = ['--config:', lines[-1].rpartition('failure to load: ')[-1]]
+    elif not isinstance(error, flags.Error):
+        lines[:0] = [f'--config: {type(error).__name__}:']
+    elif any(line.startswith('Traceback') for line in lines):
+        # A config's own complaint, which absl wraps into a traceback: its last line.
+        lines = [lines[0].replace('Error whilst parsing config file:', ''), lines[-1]]
+    command.fail_with_help(argv, ' '.join(lines))

@@ -1,0 +1,1 @@
+"""The loop that every method trains in: phases, batches, checkpoints, progress."""

@@ -1,0 +1,34 @@
+"""A draw's records on a device: what is clipped as one is a unit."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dpaf_jax.runtime import parallel
+
+
+class Units(NamedTuple):
+    """One draw on one device, with images gathered.
+
+    Attributes:
+        images: [U, M, H, W, C] uint8.
+        labels: [U, M] int32.
+        is_padding_example: [U, M] bool.
+    """
+
+    images: parallel.HostOrDevice
+    labels: parallel.HostOrDevice
+    is_padding_example: parallel.HostOrDevice
+
+    def without_padding(self) -> 'Units':
+        """Padding holds nothing: its slots point at some record, here they become black.
+
+        Weights of 0 would not do: a feature that is NaN stays NaN, so one record's
+        could empty every group.
+        """
+        blank = self.is_padding_example
+        return Units(
+            jnp.where(blank[..., None, None, None], 0, self.images),
+            jnp.where(blank, 0, self.labels),
+            blank,
+        )

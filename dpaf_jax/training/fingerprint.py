@@ -1,0 +1,97 @@
+"""What shapes a run: same fingerprint, same bits; another one is not the same run."""
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from dpaf_jax.config import Config, to_dict
+from dpaf_jax.data import Manifest
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.runtime import processes
+
+SECTIONS = ('method', 'data', 'privacy', 'networks')
+PRIVATE = ('data checksum', 'entropy hash')  # components that no message may quote
+MACHINE = ('backend', 'device kind', 'device count', 'process count')
+LIBRARIES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'dp-accounting')
+
+
+def trained_with(config: Config) -> dict[str, Any]:
+    """The config's fields that shape what is trained, flat: {'privacy.epsilon': 10.0}."""
+    fields = to_dict(config)
+    sections = {name: fields[name] for name in (*SECTIONS, config.method)}
+    del sections['data']['cache']
+    return _flatten(json.loads(json.dumps(sections)), '')
+
+
+def _flatten(fields: Any, path: str) -> dict[str, Any]:
+    if not isinstance(fields, dict):
+        return {path: fields}
+    flat: dict[str, Any] = {}
+    for name, value in fields.items():
+        flat |= _flatten(value, f'{path}.{name}' if path else name)
+    return flat
+
+
+def components(
+    config: Config,
+    plan: PrivacyPlan,
+    manifest: Manifest,
+    devices: Sequence[jax.Device],
+    entropy: bytes,
+    public: Manifest | None = None,
+) -> dict[str, Any]:
+    """Everything that a resumed run must find unchanged.
+
+    Private: it contains the checksum of the data. It stays in the private run folder.
+    """
+    return {
+        **{f'config.{name}': value for name, value in trained_with(config).items()},
+        'plan': digest(plan.to_json()),
+        'data checksum': manifest.checksum,
+        **({'public data checksum': public.checksum} if public else {}),
+        'entropy hash': hashlib.sha256(entropy).hexdigest(),
+        'dpaf_jax code': code_hash(),
+        **{name: importlib.metadata.version(name) for name in LIBRARIES},
+        'backend': devices[0].platform,
+        'device kind': devices[0].device_kind,
+        'device count': len(devices),
+        'process count': processes.count(),
+    }
+
+
+def veiled(parts: Mapping[str, Any], entropy: bytes) -> dict[str, Any]:
+    """`parts` as another process may see them: private ones only as equal or not."""
+    hidden = {
+        n: hashlib.sha256(entropy + str(parts[n]).encode()).hexdigest() for n in PRIVATE
+    }
+    return {**parts, **hidden}
+
+
+@functools.cache
+def code_hash() -> str:
+    """SHA-256 over the package's sources, as this process found them."""
+    root = pathlib.Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob('*.py')):
+        digest.update(str(path.relative_to(root)).encode() + b'\0' + path.read_bytes())
+    return digest.hexdigest()
+
+
+def digest(parts: Mapping[str, Any]) -> str:
+    """The fingerprint itself: SHA-256 of named parts, whatever their order."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Names what differs, with both values unless they are private; '' if nothing does."""
+    names = [n for n in sorted({*before, *now}) if before.get(n) != now.get(n)]
+    return ', '.join(
+        n if n in PRIVATE else f'{n} (was {before.get(n)!r}, now {now.get(n)!r})'
+        for n in names
+    )

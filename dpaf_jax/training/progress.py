@@ -1,0 +1,316 @@
+"""What a run tells while it runs: a line, a history file, TensorBoard.
+
+Only values that are private by construction may come in: losses on noisy aggregates
+and on fakes, public step counts and rates, epsilon. All that is written here may be
+read by whoever may read the release.
+"""
+
+import collections
+import json
+import math
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+import numpy as np
+from PIL import Image
+
+from dpaf_jax.runtime.errors import UserError
+
+ROWS_PER_PHASE = 200  # of the history, at most
+TTY_SECONDS = 0.5
+LOG_SECONDS = 10.0
+EPSILON_SECONDS = 10.0  # accounting takes time: between two lines epsilon may be old
+RATE_SPAN = 30  # lines over which images/s is measured
+PATIENCE = 100  # updates without a finite value: some report a metric now and then
+
+Scalar = Any  # a float, or an array of one number
+
+
+class History:
+    """Rows of a run's history in `<workdir>/history.jsonl`, one JSON object a line.
+
+    A row is {'phase': str, 'step': int, 'seconds': float, ...}; rows are in the order
+    in which the run made them. A last line that a killed run has left unfinished is
+    no row, and the next write removes it. Each method raises UserError if any other
+    line is no JSON object with phase and step.
+
+    Args:
+        workdir: the folder; made when the first row is.
+    """
+
+    def __init__(self, workdir: str | os.PathLike[str]):
+        self._path = pathlib.Path(workdir) / 'history.jsonl'
+        self._whole = False
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Adds a row; numbers that are not finite become null."""
+        if not self._whole:
+            self._cut(sum(len(line) for line, _ in self._lines()))
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps({name: _plain(value) for name, value in row.items()}) + '\n'
+        with self._path.open('ab') as file:
+            file.write(line.encode())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All whole rows, oldest first."""
+        return [row for _, row in self._lines()]
+
+    def truncate(self, phase: str, step: int) -> None:
+        """Forgets what came after `step` of `phase`: a resumed run does it again.
+
+        Args:
+            phase: in which the run resumes.
+            step: of its checkpoint; rows up to it, and of earlier phases, stay.
+        """
+        size, seen = 0, False
+        for line, row in self._lines():
+            here = row['phase'] == phase
+            if (here and row['step'] > step) or (seen and not here):
+                break
+            seen = seen or here
+            size += len(line)
+        self._cut(size)
+
+    def seconds(self, phase: str) -> float:
+        """Seconds that the phase had taken at its last row; 0 if it has none."""
+        times = [row.get('seconds') for row in self.rows() if row['phase'] == phase]
+        return float(times[-1] or 0.0) if times else 0.0
+
+    def _lines(self) -> list[tuple[bytes, dict[str, Any]]]:
+        if not self._path.exists():
+            return []
+        lines = self._path.read_bytes().splitlines(keepends=True)
+        if lines and not lines[-1].endswith(b'\n'):
+            lines.pop()
+        return [(line, self._row(line, i)) for i, line in enumerate(lines, 1)]
+
+    def _row(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            row = json.loads(line)
+            if isinstance(row['phase'], str) and isinstance(row['step'], int):
+                return row
+        except (ValueError, TypeError, KeyError):
+            pass
+        raise UserError(
+            f'{self._path}, line {number}', 'is damaged', 'Delete the line or the file'
+        )
+
+    def _cut(self, size: int) -> None:
+        if self._path.exists() and size < self._path.stat().st_size:
+            os.truncate(self._path, size)
+        self._whole = True
+
+
+class TensorBoard:
+    """Scalars and sample grids for TensorBoard, in `<workdir>/tensorboard`.
+
+    Args:
+        workdir: of the run.
+    """
+
+    def __init__(self, workdir: str | os.PathLike[str]):
+        # Its import takes a while, and only runs that train need it.
+        from tensorboardX import SummaryWriter
+
+        self._writer = SummaryWriter(str(pathlib.Path(workdir) / 'tensorboard'))
+
+    def scalars(self, phase: str, step: int, values: Mapping[str, float]) -> None:
+        """Adds one point to each curve `<phase>/<name>`."""
+        for name, value in values.items():
+            self._writer.add_scalar(f'{phase}/{name}', value, step)
+
+    def picture(self, picture: Image.Image | None, step: int) -> None:
+        """Adds a picture of synthetic images, such as a `pictures.sample_grid`."""
+        if picture is not None:
+            pixels = np.asarray(picture.convert('RGBA'))
+            self._writer.add_image('samples', pixels, step, dataformats='HWC')
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Progress:
+    """Tells where a phase is: a line on the terminal, rows in the history.
+
+    `gan  step 1200/25000 · 1830 images/s · 4 min 10 s left · ε 2.31 of 10`, rewritten
+    in place on a terminal; in a log or a notebook a line every ten seconds.
+
+    images/s is steps per second times `examples_per_step`, the *public* expected
+    number of images in a step. How many a Poisson batch really has is private, and a
+    rate computed from it would tell.
+
+    Args:
+        phase: its name.
+        total_steps: when it is done.
+        examples_per_step: expected images per step, public; 0: no rate is shown.
+        planned_epsilon: of the whole run; None: no epsilon is shown.
+        epsilon_at: epsilon spent by the whole run when this phase has reached a step.
+        every_seconds: between lines; default 0.5 on a terminal, else 10.
+        writer: where metrics go as curves too.
+        history: where a row goes about every 200th part of the phase: phase, step,
+            seconds, epsilon_spent, and each metric's mean since the row before.
+        start_step: of a resumed run.
+        stream: default: standard output.
+        clock: seconds, monotonic; for tests.
+    """
+
+    def __init__(
+        self,
+        phase: str,
+        total_steps: int,
+        examples_per_step: float,
+        planned_epsilon: float | None = None,
+        epsilon_at: Callable[[int], float | None] | None = None,
+        every_seconds: float | None = None,
+        writer: TensorBoard | None = None,
+        *,
+        history: History | None = None,
+        start_step: int = 0,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._phase, self._total = phase, total_steps
+        self._examples_per_step = examples_per_step
+        self._planned, self._epsilon_at = planned_epsilon, epsilon_at
+        self._writer, self._history = writer, history
+        self._stream = sys.stdout if stream is None else stream
+        self._tty = self._stream.isatty()
+        default = TTY_SECONDS if self._tty else LOG_SECONDS
+        self._every = default if every_seconds is None else every_seconds
+        self._clock = clock
+        self._started = self._shown_at = clock()
+        self._earlier = history.seconds(phase) if history else 0.0
+        self._row_steps = max(1, math.ceil(total_steps / ROWS_PER_PHASE))
+        self._row_at = self._step = start_step
+        self._pending: dict[str, list[Scalar]] = collections.defaultdict(list)
+        self._missing: dict[str, int] = collections.defaultdict(int)
+        self._marks: collections.deque[tuple[float, int]] = collections.deque(
+            maxlen=RATE_SPAN
+        )
+        self._epsilon: float | None = None
+        self._epsilon_from = -math.inf
+        self._width = 0
+
+    def update(self, step: int, metrics: Mapping[str, Scalar]) -> None:
+        """Notes that `step` steps are done.
+
+        Args:
+            step: steps done in this phase.
+            metrics: name -> one number, on the device or not (it is not waited for
+                here); NaN means that there was none this time.
+
+        Raises:
+            FloatingPointError: a metric is infinite, or has been NaN for long.
+        """
+        self._step = step
+        for name, value in metrics.items():
+            self._pending[name].append(value)
+        if not self._marks:  # what comes before is mostly compilation
+            self._marks.append((self._clock(), step))
+        done = step >= self._total
+        if done or step // self._row_steps > self._row_at // self._row_steps:
+            self._write_row()
+        if done or self._clock() - self._shown_at >= self._every:
+            self._show()
+
+    def close(self) -> None:
+        """Ends the line, and writes what came after the last row."""
+        if self._pending:
+            self._write_row()
+        if self._tty and self._width:
+            print(file=self._stream, flush=True)
+            self._width = 0
+
+    def _write_row(self) -> None:
+        values = {name: self._mean(name, v) for name, v in self._pending.items()}
+        self._pending.clear()
+        self._row_at = self._step
+        if self._history is None and self._writer is None:
+            return
+        spent = self._spent(refresh=True)
+        curves = values if spent is None else {'epsilon_spent': spent, **values}
+        if self._writer:
+            finite = {k: v for k, v in curves.items() if math.isfinite(v)}
+            self._writer.scalars(self._phase, self._step, finite)
+        if self._history:
+            seconds = round(self._earlier + self._clock() - self._started, 3)
+            head = {'phase': self._phase, 'step': self._step, 'seconds': seconds}
+            self._history.append(head | curves)
+
+    def _mean(self, name: str, values: list[Scalar]) -> float:
+        numbers = np.array([float(np.asarray(value)) for value in values])
+        here = np.flatnonzero(~np.isnan(numbers))
+        if len(here):
+            self._missing[name] = len(numbers) - 1 - int(here[-1])
+        else:
+            self._missing[name] += len(numbers)
+        if np.isinf(numbers).any() or self._missing[name] >= PATIENCE:
+            raise FloatingPointError(
+                f'{self._phase} step {self._step}: {name} is not finite; a smaller '
+                'learning rate may help'
+            )
+        return float(numbers[here].mean()) if len(here) else math.nan
+
+    def _spent(self, refresh: bool = False) -> float | None:
+        if self._epsilon_at is None or self._planned is None:
+            return None
+        if refresh or self._clock() - self._epsilon_from >= EPSILON_SECONDS:
+            self._epsilon = self._epsilon_at(self._step)
+            self._epsilon_from = self._clock()
+        return self._epsilon
+
+    def _show(self) -> None:
+        self._marks.append((self._clock(), self._step))
+        self._shown_at = self._clock()
+        line = self._line()
+        if self._tty:
+            # Blanks wipe out the end of a longer line before; what is logged overwrites it.
+            self._stream.write(line.ljust(self._width) + '\r')
+            self._stream.flush()
+            self._width = len(line)
+        else:
+            print(line, file=self._stream, flush=True)
+
+    def _line(self) -> str:
+        parts = [f'{self._phase}  step {self._step}/{self._total}']
+        (before, first), (now, last) = self._marks[0], self._marks[-1]
+        if now > before and last > first:
+            rate = (last - first) / (now - before)
+            if self._examples_per_step:
+                parts.append(f'{rate * self._examples_per_step:.0f} images/s')
+            if self._step < self._total:
+                parts.append(f'{duration((self._total - self._step) / rate)} left')
+        if self._step >= self._total:
+            parts.append(f'done in {duration(self._clock() - self._started)}')
+        spent = self._spent()
+        if self._planned is not None and spent is not None:
+            parts.append(f'ε {number(spent)} of {number(self._planned)}')
+        return ' · '.join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: '9 s', '4 min 10 s', '2 h 05 min'."""
+    whole = round(seconds)
+    if whole < 60:
+        return f'{whole} s'
+    if whole < 3600:
+        return f'{whole // 60} min {whole % 60:02d} s'
+    return f'{whole // 3600} h {whole % 3600 // 60:02d} min'
+
+
+def number(value: float) -> str:
+    """An epsilon for people: three digits, '∞' if infinite."""
+    return '∞' if math.isinf(value) else f'{value:.3g}'
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON has: arrays of one number are numbers, NaN is null."""
+    if isinstance(value, np.ndarray | np.generic) or hasattr(
+        value, 'addressable_shards'
+    ):
+        value = np.asarray(value).item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,121 @@
+"""Whose keys a run draws from, and who may go on with a workdir where it has stopped.
+
+A step must be released once, under one key. So what shapes a run is noted before its first
+step; a later process with another config, code, machine or data set is refused, or, where
+only the devices are others and a signal had stopped the run, takes new keys from there on.
+"""
+
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from dpaf_jax.privacy.keys import RunKeys, read_or_create_entropy
+from dpaf_jax.runtime import processes
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training import fingerprint
+from dpaf_jax.training.checkpoint import NOTHING, Inherited, reached
+from dpaf_jax.training.workdir import Workdir, read_json, write_json
+
+
+def take_keys(
+    workdir: Workdir,
+    fixed: bytes | None,
+    components: Callable[[bytes], dict[str, Any]],
+) -> tuple[RunKeys, Inherited]:
+    """The run's keys, the same in every process: the first draws, the others read its file.
+
+    Args:
+        workdir: of the run.
+        fixed: entropy of a test; None draws it from the operating system.
+        components: from the entropy to what shapes this run here (fingerprint.py).
+
+    Returns:
+        The keys, and the checkpoints that were saved under earlier ones.
+
+    Raises:
+        UserError: other circumstances than the run was started under, or lost entropy.
+    """
+    processes.from_first(lambda: _make_entropy(workdir, fixed))
+    entropy = fixed
+    if entropy is None:
+        _require_shared(workdir.entropy)
+        entropy = read_or_create_entropy(workdir.entropy)
+    parts = components(entropy)
+    seen = fingerprint.veiled(parts, entropy)
+    if unlike := fingerprint.changes(processes.from_first(lambda: seen), seen):
+        raise UserError(
+            '--cluster',
+            f'a process differs from the first one: {unlike}',
+            'Start all of them with one code, environment, command and kind of device',
+        )
+    processes.from_first(lambda: _begin_or_resume(workdir, parts))
+    noted, inherited = read_json(workdir.inherited), NOTHING
+    if noted:
+        inherited = Inherited(tuple(noted['fingerprints']), noted['steps'])
+    return RunKeys(entropy, fingerprint.digest(parts)), inherited
+
+
+def _make_entropy(workdir: Workdir, fixed: bytes | None) -> None:
+    if fixed is not None:
+        return
+    # With new keys, steps since the last save would be released twice, paid once.
+    if workdir.fingerprint.exists() and not workdir.entropy.exists():
+        raise UserError(
+            str(workdir.entropy),
+            'is missing, although training has begun here',
+            'Restore it to resume, or give a new workdir: it spends epsilon anew',
+        )
+    read_or_create_entropy(workdir.entropy)
+
+
+def _require_shared(path: pathlib.Path) -> None:
+    if not path.exists():
+        raise UserError(
+            '--workdir',
+            f'{path} is there for the first process only',
+            'Give a folder that every process sees',
+        )
+
+
+def _begin_or_resume(workdir: Workdir, parts: dict[str, Any]) -> None:
+    """Notes what shapes this run, or compares it with what was noted."""
+    before = read_json(workdir.fingerprint)
+    changed = fingerprint.changes(before, parts) if before else ''
+    if changed and not _may_move(workdir, before, parts):
+        raise UserError(
+            '--workdir',
+            f'{workdir.root} was started under other circumstances: {changed}',
+            'Restore them to resume, or give a new workdir: it takes new keys and '
+            'spends epsilon anew. Only other devices are allowed, and only where a '
+            'signal has stopped the run and the last checkpoint is there',
+        )
+    if changed:
+        _inherit(workdir, fingerprint.digest(before))
+    if changed or not before:
+        write_json(workdir.fingerprint, parts)
+        os.chmod(workdir.fingerprint, 0o600)
+
+
+def _may_move(workdir: Workdir, before: dict[str, Any], parts: dict[str, Any]) -> bool:
+    """Whether only the machine is another, and no step can be released twice.
+
+    Other devices mean other keys, and rounding that may differ in a bit. That is safe
+    where the last checkpoint holds all that was ever computed: each step then has been
+    released once, whatever keys the next one takes.
+    """
+    changed = {n for n in {*before, *parts} if before.get(n) != parts.get(n)}
+    stopped = read_json(workdir.stopped)
+    if not changed <= {*fingerprint.MACHINE} or not stopped:
+        return False
+    return bool(stopped == reached(workdir.stopped.parent))
+
+
+def _inherit(workdir: Workdir, owner: str) -> None:
+    earlier = (read_json(workdir.inherited) or {}).get('fingerprints', [])
+    content = {
+        'fingerprints': [*earlier, owner],
+        'steps': read_json(workdir.stopped),
+    }
+    write_json(workdir.inherited, content)
+    os.chmod(workdir.inherited, 0o600)

@@ -1,0 +1,249 @@
+"""One run: its folder, its keys, its devices, and the loop that every phase shares."""
+
+import contextlib
+import dataclasses
+import io
+import os
+import pathlib
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from PIL import Image
+
+from dpaf_jax.config import Config
+from dpaf_jax.data import Dataset
+from dpaf_jax.privacy.accounting import spent_so_far
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.runtime import parallel, processes
+from dpaf_jax.training.checkpoint import NOTHING, Checkpoints, Inherited, reached
+from dpaf_jax.training.progress import History, Progress, TensorBoard
+from dpaf_jax.training.workdir import Workdir, write_json
+
+
+class Interrupted(Exception):
+    """The run was asked to stop and has saved what it had."""
+
+
+class StopRequest:
+    """Notices SIGTERM and SIGINT.
+
+    The training loop asks between windows, and saves. Everything else leaves its result
+    whole or not at all, so there a signal ends the run at once.
+    """
+
+    def __init__(self) -> None:
+        self.signal_name: str | None = None
+        self._where, self._deferred = 'the start', False
+
+    def listen(self) -> None:
+        """Takes the signals over; only possible in the main thread."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+
+    @property
+    def signal_number(self) -> int:
+        """0 if none has come."""
+        return int(signal.Signals[self.signal_name]) if self.signal_name else 0
+
+    def check(self, where: str) -> None:
+        """Raises Interrupted if a signal has come; for work that saves nothing."""
+        self._where = where
+        if self.signal_name:
+            raise Interrupted(
+                f'{self.signal_name}: stopped in {where}. Run the same command to go on.'
+            )
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Inside, a signal raises nothing: who works there asks for `signal_name`."""
+        self._deferred = True
+        try:
+            yield
+        finally:
+            self._deferred = False
+
+    def _note(self, number: int, _: Any) -> None:
+        # A second Ctrl-C means it; a second SIGTERM is what schedulers send anyway.
+        if number == signal.SIGINT and self.signal_name == 'SIGINT':
+            raise KeyboardInterrupt
+        self.signal_name = self.signal_name or signal.Signals(number).name
+        if not self._deferred:
+            self.check(self._where)
+
+
+class Phase(Protocol):
+    """A part of training with a state of its own.
+
+    Attributes:
+        name: of its checkpoints and log lines.
+        total_steps: when it is done.
+        images_per_step: expected, public; for the rate that people see.
+    """
+
+    name: str
+    total_steps: int
+    images_per_step: float
+
+    def init(self) -> Any:
+        """The state at step 0, as host arrays."""
+
+    def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
+        """Advances a replicated state; returns it, the step reached, and metrics."""
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        """Steps of each mechanism done when this phase has reached `step`."""
+
+    def picture(self, state: Any) -> Image.Image | None:
+        """Synthetic samples of a host state; None where the phase has no generator."""
+
+
+@dataclasses.dataclass
+class Run:
+    """Everything that a method needs besides its config.
+
+    Attributes:
+        data: private.
+        devices: of all processes.
+        inherited: what sessions on other devices have left in this workdir.
+        public: images that nobody is protected in, where the config has some.
+    """
+
+    workdir: pathlib.Path
+    config: Config
+    plan: PrivacyPlan
+    data: Dataset
+    keys: RunKeys
+    devices: Sequence[jax.Device]
+    stop: StopRequest = dataclasses.field(default_factory=StopRequest)
+    on_step: Callable[[str, int], None] = lambda phase, step: None
+    inherited: Inherited = NOTHING
+    public: Dataset | None = None
+
+    def train(self, phase: Phase) -> Any:
+        """Runs a phase to its end, from its newest checkpoint if it has one.
+
+        Returns:
+            The final state as host arrays; the same as an uninterrupted run's.
+
+        Raises:
+            Interrupted: after SIGTERM or SIGINT to any process, with everything saved.
+            FloatingPointError: a loss is NaN.
+        """
+        checkpoints = Checkpoints(
+            self.workdir / 'checkpoints' / phase.name,
+            self.config.run.keep_checkpoints,
+            self.keys.fingerprint,
+            self.inherited,
+        )
+        with self.stop.deferred(), contextlib.closing(checkpoints):
+            start = phase.init()
+            state, step = checkpoints.restore(start) or (start, 0)
+            processes.check_same('states', f'{step} {parallel.digest(state).hex()}')
+            if step < phase.total_steps:
+                state = self._train(phase, checkpoints, state, step)
+        self.stop.check(phase.name)
+        return state
+
+    def _train(
+        self, phase: Phase, checkpoints: Checkpoints, state: Any, step: int
+    ) -> Any:
+        settings = self.config.run
+        board = TensorBoard(self.workdir) if processes.is_first() else None
+        progress = self._progress(phase, step, board)
+        placed = parallel.replicate(state, self.devices)
+        vote = parallel.Vote(self.devices)
+        saved_at, ahead = time.monotonic(), None
+        processes.from_first(lambda: self._mark_running())
+        while step < phase.total_steps:
+            placed, step, metrics = phase.window(placed, step)
+            # One window ahead of the device, not more: a stop is noticed soon.
+            jax.block_until_ready(ahead)
+            ahead = parallel.first(metrics)
+            progress.update(step, ahead)
+            self.on_step(phase.name, step)
+            due = time.monotonic() - saved_at > settings.checkpoint_seconds
+            asked = int(due and processes.is_first()), self.stop.signal_number
+            save, number = vote(asked)
+            if step < phase.total_steps and (save or number):
+                self._save(phase, checkpoints, step, placed, board, ends=number > 0)
+                saved_at = time.monotonic()
+            if step < phase.total_steps and number:
+                raise Interrupted(
+                    f'{signal.Signals(number).name}: stopped at {phase.name} step {step} '
+                    f'of {phase.total_steps} and saved. Run the same command to go on.'
+                )
+        final = self._save(phase, checkpoints, step, placed, board, ends=True)
+        progress.close()
+        return final
+
+    def _progress(self, phase: Phase, step: int, board: TensorBoard | None) -> Progress:
+        """Told by the first process alone; the others only look for NaN."""
+        history = None
+        if processes.is_first():
+            history = History(self.workdir)
+            history.truncate(phase.name, step)
+        return Progress(
+            phase.name,
+            phase.total_steps,
+            phase.images_per_step,
+            planned_epsilon=self.plan.epsilon,
+            epsilon_at=lambda at: spent_so_far(self.plan, phase.charged(at)),
+            writer=board,
+            history=history,
+            start_step=step,
+            stream=None if processes.is_first() else io.StringIO(),
+        )
+
+    def _save(
+        self,
+        phase: Phase,
+        checkpoints: Checkpoints,
+        step: int,
+        placed: Any,
+        board: TensorBoard | None,
+        ends: bool,
+    ) -> Any:
+        """Checkpoint and picture; `ends`: nothing further has been computed, nor will be."""
+        state = parallel.unreplicate(placed)
+        checkpoints.save(step, state)
+
+        def note() -> None:
+            assert board
+            board.picture(phase.picture(state), step)
+            if ends:
+                board.close()
+                write_json(self._stopped, reached(self.workdir / 'checkpoints'))
+
+        processes.from_first(note)
+        return state
+
+    @property
+    def _stopped(self) -> pathlib.Path:
+        return Workdir(self.workdir).stopped
+
+    def _mark_running(self) -> None:
+        """From here on outputs exist that no checkpoint has, and a kill may lose."""
+        if self._stopped.exists():
+            self._stopped.unlink()
+            folder = os.open(self._stopped.parent, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
+
+    def on_every_device(self, value: np.ndarray) -> np.ndarray:
+        """A host array with a device axis in front, equal for all."""
+        number = len(self.devices[parallel.mine(self.devices)])
+        return np.broadcast_to(value, (number, *np.shape(value)))
+
+    @property
+    def unrolls(self) -> bool:
+        """Whether windows are unrolled instead of scanned.
+
+        XLA's CPU convolutions are 5-12 times slower inside a loop or a conditional;
+        elsewhere a scan compiles faster.
+        """
+        return self.devices[0].platform == 'cpu'

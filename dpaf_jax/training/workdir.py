@@ -1,0 +1,127 @@
+"""The folder of a run: where everything is, who may use it, and what is done already.
+
+plan.json             the privacy plan (public)
+release/              what may be handed out
+samples/              the synthetic data set
+report.html, .json    the run's report, with figures on real test images
+history.jsonl, tensorboard/, checkpoints/, evaluation.json, stages.json
+private/              entropy, fingerprint, decoded images (mode 0700)
+nonprivate/           what no epsilon covers, only where asked for
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from dpaf_jax.runtime.errors import UserError
+
+MIN_FREE_BYTES = 200 * 2**20
+
+
+class Workdir:
+    """Paths and small files of one run."""
+
+    def __init__(self, root: str | os.PathLike[str]):
+        self.root = pathlib.Path(root)
+        self.plan = self.root / 'plan.json'
+        self.config = self.root / 'private' / 'config.json'
+        self.release = self.root / 'release'
+        self.samples = self.root / 'samples' / 'synthetic.npz'
+        self.samples_csv = self.samples.with_suffix('.csv')
+        self.evaluation = self.root / 'evaluation.json'
+        self.nonprivate = self.root / 'nonprivate'
+        self.report = self.root / 'report.json'
+        self.private = self.root / 'private'
+        self.public = self.private / 'public'  # images; private is what else is here
+        self.entropy = self.private / 'entropy'
+        self.fingerprint = self.private / 'fingerprint.json'
+        self.inherited = self.private / 'inherited.json'
+        self.stopped = self.root / 'checkpoints' / 'stopped.json'
+        self.stages = self.root / 'stages.json'
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder for one run.
+
+        Raises:
+            UserError: it cannot be written, is full, or another run holds it.
+        """
+        try:
+            self.private.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = open(self.private / 'lock', 'a')  # noqa: SIM115 (closed below)
+        except OSError as error:
+            raise UserError(
+                '--workdir',
+                f'{self.root} cannot be written ({error.strerror})',
+                'Give another',
+            ) from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(
+                    '--workdir',
+                    f'{self.root} is in use by another run',
+                    'Wait, or give another',
+                ) from None
+            free = shutil.disk_usage(self.root).free
+            if free < MIN_FREE_BYTES:
+                raise UserError(
+                    '--workdir',
+                    f'{self.root} has only {free / 2**20:.0f} MiB of free space',
+                    'Free some, or give a folder on another disk',
+                )
+            yield
+
+    @contextlib.contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Adds the time of a stage to those before it (a resumed stage adds up)."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            seconds = self.wall_seconds()
+            seconds[stage] = round(
+                seconds.get(stage, 0.0) + time.monotonic() - start, 2
+            )
+            write_json(self.stages, seconds)
+
+    def wall_seconds(self) -> dict[str, float]:
+        """Seconds by stage."""
+        return read_json(self.stages) or {}
+
+
+def write_json(path: pathlib.Path, content: Any) -> None:
+    """Writes JSON: whole, or not at all."""
+    write_text(path, json_text(content))
+
+
+def json_text(content: Any) -> str:
+    """What `write_json` writes."""
+    return json.dumps(content, indent=2) + '\n'
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Writes a text under a temporary name, then renames it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + '.unfinished')
+    temporary.write_text(text, encoding='utf-8')
+    temporary.rename(path)
+
+
+def read_json(path: pathlib.Path) -> Any:
+    """The content, or None where there is no file; UserError if it is damaged."""
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text(encoding='utf-8'))
+    except ValueError:
+        raise UserError(
+            str(path), 'is damaged', 'Restore or delete it, then start again'
+        ) from None

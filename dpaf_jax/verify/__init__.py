@@ -1,0 +1,1 @@
+"""Checks of a release by its folder alone: `python -m dpaf_jax.verify --release=...`."""

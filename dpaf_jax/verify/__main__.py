@@ -1,0 +1,52 @@
+"""Checks a release by itself: python -m dpaf_jax.verify --release=runs/digits/release.
+
+Recomputes epsilon from privacy.json by dp-accounting's two accountants and by a third
+one, rebuilds the privacy plan from config.json, compares every field, and looks at each
+file. Exit status: 0 if everything fits, 1 if not, 2 if it could not be asked.
+
+It checks arithmetic and contents, not the execution: that training drew, clipped and
+noised as the plan says cannot be seen in a release.
+"""
+
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from dpaf_jax.runtime.command import fail, parse
+
+EXIT_REJECTED = 1
+
+_RELEASE = flags.DEFINE_string(
+    'release', None, 'Folder of the release.', allow_override=True
+)
+
+
+def main(argv: Sequence[str]) -> None:
+    """The command."""
+    if len(argv) > 1:
+        fail(f'unknown argument {argv[1]!r}: flags start with --')
+    if _RELEASE.value is None:
+        fail('--release is needed; see python -m dpaf_jax.verify --help')
+    directory = pathlib.Path(_RELEASE.value)
+    if not directory.is_dir():
+        fail(f'{directory}: no such folder')
+    # Arithmetic and shapes only; must not wait for an accelerator.
+    os.environ['JAX_PLATFORMS'] = 'cpu'
+    from dpaf_jax.verify.verification import verify
+
+    found = verify(directory)
+    print(*found.checks, found.verdict(), sep='\n')
+    if not found.passed:
+        sys.exit(EXIT_REJECTED)
+
+
+def run() -> None:
+    """Entry point."""
+    app.run(main, flags_parser=parse)
+
+
+if __name__ == '__main__':
+    run()

@@ -1,0 +1,76 @@
+"""Checks of a release by its folder alone: its arithmetic and its contents.
+
+Not its execution: that training drew, clipped and noised as the plan says leaves no
+trace in a release. The code and its tests answer for that, and whoever ran it.
+"""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from dpaf_jax.privacy.plan import CERTIFIED
+from dpaf_jax.release.bundle import CARD, CONFIG, GENERATOR, PICTURE, PRIVACY
+from dpaf_jax.verify import contents
+from dpaf_jax.verify.check import Check
+from dpaf_jax.verify.statement import check_statement
+
+__all__ = ['Check', 'Verification', 'verify']
+CAVEAT = (
+    'Checked: arithmetic and contents. Not checked: the execution, that is, whether '
+    'training drew, clipped and noised as the plan says.'
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """What was found in a release.
+
+    Attributes:
+        checks: in order; those that need a file that cannot be read are left out, and
+            that file's own check has failed.
+        privacy: the content of privacy.json; None where it cannot be read.
+    """
+
+    checks: list[Check]
+    privacy: Any
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check has failed."""
+        return all(check.passed is not False for check in self.checks)
+
+    def verdict(self) -> str:
+        """What all checks together say, in a few lines."""
+        if not self.passed:
+            failed = [check.name for check in self.checks if check.passed is False]
+            return f'verdict: REJECTED: {", ".join(failed)}'
+        guarantee = self.privacy['guarantee']
+        if guarantee != CERTIFIED:
+            text = f'consistent, but NOTHING IS CERTIFIED: {guarantee}'
+        else:
+            text = (
+                f'consistent: epsilon = {self.privacy["epsilon"]} at delta = '
+                f'{self.privacy["delta"]:g} follows from the plan, the plan from the config'
+            )
+        return f'verdict: {text}.\n{CAVEAT}'
+
+
+def verify(directory: pathlib.Path) -> Verification:
+    """Runs every check that the folder's content allows.
+
+    Args:
+        directory: of the release; must exist.
+    """
+    checks = [contents.check_files(directory)]
+    config, made = contents.check_config(directory / CONFIG)
+    checks.append(made)
+    if config is None:
+        return Verification(checks, None)
+    checks.append(contents.check_generator(directory / GENERATOR, config))
+    checks.append(contents.check_picture(directory / PICTURE, config))
+    try:
+        stated = contents.read_json(directory / PRIVACY)
+        card = (directory / CARD).read_bytes().decode()
+    except (OSError, ValueError) as error:
+        return Verification([*checks, Check(PRIVACY, False, str(error))], None)
+    return Verification([*checks, *check_statement(stated, card, config)], stated)

@@ -1,0 +1,267 @@
+"""Planted faults are caught by the audit; the honest mechanism passes the same audit.
+
+Each fault replaces a function of the package itself, so these tests also show that the
+audit runs the real code. The audit's coins are fixed: the chance of a false alarm, below
+0.1 % for each audit, was taken once.
+"""
+
+import contextlib
+import functools
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import pytest
+import tiny
+from planted import SEED, coin_failures, mechanism_failures
+
+from dpaf_jax.audit import session, white_box
+from dpaf_jax.audit.methods import dpaf
+from dpaf_jax.methods.dpaf.batch_phase import GanPhase
+from dpaf_jax.methods.dpaf.classifier import Classifier
+from dpaf_jax.methods.dpaf.gan import Gan
+from dpaf_jax.methods.dpaf.phase import DiscriminatorPhase, draw_records
+from dpaf_jax.networks.discriminator import label_planes
+from dpaf_jax.privacy import noise
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.noise import add_gaussian, noisy_total
+from dpaf_jax.privacy.plan import Mechanism
+from dpaf_jax.runtime import parallel
+
+PURE = {'dpaf__batches': 'class_pure', 'dpaf__batch_size': 2}
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quickly():
+    with (
+        tiny.quick_compilation(),
+        mock.patch.object(white_box, 'SAMPLES', 200_000),
+        mock.patch.object(dpaf, 'STATES', 4),
+        mock.patch.object(dpaf, 'GROUP_STATES', 4),
+    ):
+        yield
+
+
+@functools.cache
+def honest(name, devices=(1,), fields=()):
+    return mechanism_failures(name, devices, **dict(fields))
+
+
+# --- clipping and sensitivity ---------------------------------------------------------
+
+
+def test_no_clip():
+    with mock.patch('dpaf_jax.privacy.clipping.clip_factor', lambda *_: 1.0):
+        caught = mechanism_failures('conv1')
+    assert {'sensitivity', 'epsilon (Gaussian)'} <= caught
+    assert not honest('conv1')
+
+
+def test_a_gradient_through_the_unclipped_aggregate_of_the_batch():
+    def query(self, params, units):
+        return self._published_query(params, units)
+
+    fields = {'dpaf__classifier__private': 'conv1'}
+    with mock.patch.object(Classifier, 'query', query):
+        assert 'sensitivity' in mechanism_failures('conv1', **fields)
+    assert not honest('conv1', fields=tuple(fields.items()))
+
+
+def divided_by(counts_of):
+    """DPAGG's sums, brought to their expected size by true counts."""
+    query = Gan.query
+
+    def wrong(self, params, units):
+        count = parallel.total(counts_of(self, units))
+        return query(self, params, units).rounded() * (
+            self.expected_counts / jnp.maximum(count, 1)
+        )
+
+    return mock.patch.object(Gan, 'query', wrong)
+
+
+def test_division_by_the_true_size_of_the_batch():
+    with divided_by(lambda gan, units: jnp.sum(~units.is_padding_example)):
+        assert 'sensitivity' in mechanism_failures('dpagg')
+    assert not honest('dpagg')
+
+
+def test_division_by_the_true_sizes_of_the_classes():
+    def class_sizes(gan, units):
+        is_there = (~units.is_padding_example[:, 0]).astype(jnp.float32)
+        return (is_there @ label_planes(units.labels[:, 0], 3))[:, None]
+
+    with divided_by(class_sizes):
+        assert 'sensitivity' in mechanism_failures('dpagg', **tiny.ONE_SHOT)
+    assert not honest('dpagg', fields=tuple(tiny.ONE_SHOT.items()))
+
+
+# --- noise ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('factor', [0.5, 0.98])
+def test_noise_of_another_level(factor):
+    def wrong(sums, key, std):
+        return noisy_total(sums, key, factor * std)
+
+    with mock.patch('dpaf_jax.privacy.aggregation.noisy_total', wrong):
+        caught = mechanism_failures('dpagg')
+    assert 'noise level' in caught
+    assert ('epsilon (Gaussian)' in caught) == (factor == 0.5)
+    assert not honest('dpagg')
+
+
+def test_noise_on_each_device_before_the_sum():
+    def wrong(sums, key_data, std, expected_count):
+        key = jax.random.wrap_key_data(key_data)
+        own = jax.random.key_data(jax.random.fold_in(key, parallel.place()[0]))
+        noisy = add_gaussian(sums, own, std)
+        return parallel.total(noisy) / expected_count
+
+    with mock.patch('dpaf_jax.methods.dpaf.gan.dpagg', wrong):
+        assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
+    assert not honest('dpagg', (2,))
+
+
+def test_different_noise_on_each_device_after_the_sum():
+    def wrong(sums, key_data, std, expected_count):
+        key = jax.random.wrap_key_data(key_data)
+        own = jax.random.key_data(jax.random.fold_in(key, parallel.place()[0]))
+        return add_gaussian(parallel.total(sums), own, std) / expected_count
+
+    with mock.patch('dpaf_jax.methods.dpaf.gan.dpagg', wrong):
+        assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
+
+
+def test_a_device_that_leaves_out_its_share_of_the_noise():
+    share = noise._noise
+
+    def wrong(sums, key_data, noise_std, device=0, number=1):
+        made = share(sums, key_data, noise_std, device, number)
+        return jax.tree.map(lambda leaf: jnp.where(device == 0, 0, leaf), made)
+
+    with mock.patch('dpaf_jax.privacy.noise._noise', wrong):
+        assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
+
+
+def test_noise_without_the_two_of_groups():
+    def std(self):
+        return self.noise_multiplier * self.l2_sensitivity / (1 + (self.num_groups > 1))
+
+    fields = {'dpaf__classifier__unit': 'group'}
+    with mock.patch.object(Mechanism, 'noise_std', property(std)):
+        assert 'noise level' in mechanism_failures('conv1', **fields)
+        assert not mechanism_failures('dpagg')  # which has no groups
+    assert not honest('conv1', fields=tuple(fields.items()))
+
+
+# --- coins ------------------------------------------------------------------------------
+
+
+def test_honest_coins():
+    assert not coin_failures(noise=('conv1', 'conv2', 'dpagg', 'fake'))
+
+
+def changed_keys(kind, purpose=lambda p: p, step=lambda s: s):
+    honest_keys = getattr(RunKeys, kind)
+    return mock.patch.object(
+        RunKeys, kind, lambda self, p, s: honest_keys(self, purpose(p), step(s))
+    )
+
+
+def test_one_noise_key_for_two_steps():
+    with changed_keys('noise', step=lambda s: s // 2):
+        caught = coin_failures(noise=('dpagg',))
+    assert caught == {'noise keys', 'noise independence'}
+
+
+def test_one_noise_key_for_two_mechanisms():
+    with changed_keys('noise', purpose=lambda p: 'any'):
+        caught = coin_failures(noise=('conv1', 'conv2'))
+    assert caught == {'noise keys', 'noise independence'}
+
+
+def test_one_noise_key_for_reals_and_fakes():
+    keys = DiscriminatorPhase._keys
+
+    def wrong(self, step):
+        made = keys(self, step)
+        return made._replace(fake_noise=made.real_noise)
+
+    with mock.patch.object(DiscriminatorPhase, '_keys', wrong):
+        assert 'noise keys' in coin_failures()
+
+
+def test_fakes_that_ignore_their_own_key():
+    fake_aggregate = Gan.fake_aggregate
+
+    def wrong(self, state, generator, keys, use=0):
+        keys = keys._replace(fake_noise=keys.real_noise)
+        return fake_aggregate(self, state, generator, keys, use)
+
+    with mock.patch.object(Gan, 'fake_aggregate', wrong):
+        assert 'noise independence' in coin_failures(noise=('fake',))
+
+
+@contextlib.contextmanager
+def conv2_on_dpaggs_batch():
+    """conv2* takes the first batch of its window once more."""
+
+    def wrong(self, update):
+        key = update * self._run.config.dpaf.asymmetry
+        return self._feed.deal_one(
+            draw_records(self._run, self._run.plan['dpagg'], key)
+        )
+
+    with mock.patch.object(GanPhase, '_conv2_draw', wrong):
+        yield
+
+
+@pytest.mark.parametrize('step', ['same', 'window'])
+def test_one_draw_for_two_mechanisms(step):
+    fault = changed_keys('coins', purpose=lambda p: 'any')
+    # The same rate for both: else the rate alone gives it away.
+    fields = {'dpaf__batch_size': 8, 'dpaf__epochs': 0.4}
+    with fault if step == 'same' else conv2_on_dpaggs_batch():
+        assert coin_failures(**fields) == {'inclusion'}
+    assert not coin_failures(**fields)
+
+
+def test_draws_that_never_change():
+    with changed_keys('coins', step=lambda s: 0):
+        assert 'inclusion' in coin_failures()
+
+
+def test_draws_without_replacement():
+    from dpaf_jax.privacy.sampling import shuffled_batches
+
+    def shuffled(m, eligible, keys, step):
+        return shuffled_batches(40, int(m.expected_batch_size), m.name, keys, step)
+
+    with mock.patch('dpaf_jax.methods.dpaf.phase.poisson_draw', shuffled):
+        assert 'inclusion' in coin_failures()
+
+
+# --- whole audits of certified configs ----------------------------------------------------
+
+
+CERTIFIED = {
+    'singleton': {},
+    'group': {'dpaf__classifier__unit': 'group', 'dpaf__conv2__gradient': 'group'},
+    'cotangent': {'dpaf__conv2__gradient': 'cotangent'},
+    'head random': {'dpaf__classifier__private': 'conv1'},
+    'class-pure': PURE,
+    'classes in turn': {**PURE, 'dpaf__classes_per_step': 1},
+    'one-shot': tiny.ONE_SHOT,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('mode', CERTIFIED)
+def test_no_certified_config_is_flagged(mode):
+    config = tiny.config(**CERTIFIED[mode])
+    made = session.audit(config, plan=tiny.plan(config), devices=(1, 8), seed=SEED)
+    assert not made.violations
+    assert {f.mechanism for f in made.findings} >= {
+        m.name for m in made.plan.mechanisms
+    }

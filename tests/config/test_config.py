@@ -1,0 +1,215 @@
+"""The config at the door: every mistake is named, every value keeps its type."""
+
+import dataclasses
+import json
+import math
+import typing
+
+import pytest
+
+from configs.default import get_config
+from dpaf_jax.config import (
+    METHOD_SECTIONS,
+    Config,
+    from_config_dict,
+    from_public_dict,
+    public_dict,
+    to_dict,
+)
+from dpaf_jax.runtime.errors import UserError
+
+SOME_VALUE_OF_ANOTHER_TYPE = {int: 1.5, float: 'many', str: 7, bool: 'maybe'}
+
+
+def changed(**fields):
+    config = get_config()
+    config.unlock()
+    config.update_from_flattened_dict(
+        {name.replace('__', '.'): value for name, value in fields.items()}
+    )
+    return config
+
+
+def refused(**fields) -> str:
+    with pytest.raises(UserError) as error:
+        from_config_dict(changed(**fields))
+    return str(error.value)
+
+
+def leaves(cls=Config, path=()):
+    for name, hint in typing.get_type_hints(cls).items():
+        if dataclasses.is_dataclass(hint):
+            yield from leaves(hint, (*path, name))
+        else:
+            yield '.'.join((*path, name)), hint
+
+
+def limits(path):
+    *parents, name = path.split('.')
+    cls = Config
+    for parent in parents:
+        cls = typing.get_type_hints(cls)[parent]
+    return next(f.metadata for f in dataclasses.fields(cls) if f.name == name)
+
+
+LEAVES = dict(leaves())
+CHOICES = [name for name in LEAVES if 'choices' in limits(name)]
+BOUNDED = [name for name in LEAVES if {'low', 'above', 'high'} & set(limits(name))]
+
+
+def outside():
+    """(field, value) for every bound of every number, and what is not finite."""
+    for name in BOUNDED:
+        bounds, number = limits(name), LEAVES[name]
+        yield name, number(bounds['above'] if 'above' in bounds else bounds['low'] - 1)
+        if 'high' in bounds:
+            yield name, number(bounds['high'] + 1)
+        if number is float:
+            yield from ((name, math.nan), (name, math.inf))
+
+
+def test_the_default_config_has_exactly_the_typed_fields():
+    def flat(group, path=''):
+        for name, value in group.items():
+            if isinstance(value, dict):
+                yield from flat(value, f'{path}{name}.')
+            else:
+                yield f'{path}{name}'
+
+    assert set(flat(get_config().to_dict())) == set(LEAVES)
+
+
+def test_typed_objects_and_dicts_are_inverse():
+    config = from_config_dict(get_config())
+    assert from_public_dict(to_dict(config)) == config
+
+
+@pytest.mark.parametrize('name', list(LEAVES))
+def test_a_value_of_another_type_is_refused_by_name(name):
+    hint = LEAVES[name]
+    value = SOME_VALUE_OF_ANOTHER_TYPE.get(hint, 'a,b')
+    config = get_config()
+    with config.ignore_type():
+        config.update_from_flattened_dict({name: value})
+    with pytest.raises(UserError, match=rf'^config\.{name}: is {value!r}\. \w+'):
+        from_config_dict(config)
+
+
+@pytest.mark.parametrize('name', CHOICES)
+def test_a_word_that_is_no_choice_is_refused_with_the_choices(name):
+    message = refused(**{name.replace('.', '__'): 'something'})
+    assert message.startswith(f"config.{name}: is 'something'. Choose one of ")
+    for choice in limits(name)['choices']:
+        assert repr(choice) in message
+
+
+@pytest.mark.parametrize(('name', 'value'), list(outside()))
+def test_a_number_out_of_range_is_refused_by_name(name, value):
+    message = refused(**{name.replace('.', '__'): value})
+    assert message.startswith(f'config.{name}: is {value}. It must be ')
+
+
+@pytest.mark.parametrize('name', [n for n in BOUNDED if 'low' in limits(n)])
+def test_the_lowest_value_is_allowed(name):
+    value = LEAVES[name](limits(name)['low'])
+    from_config_dict(changed(**{name.replace('.', '__'): value}))
+
+
+def test_an_unknown_field_is_refused_with_the_fields_there_are():
+    message = refused(privacy__epsilonn=1.0)
+    assert message.startswith('config.privacy.epsilonn: no such field. Fields here:')
+    assert 'epsilon,' in message
+
+
+def test_a_missing_field_is_refused():
+    config = get_config()
+    del config.privacy.delta
+    with pytest.raises(UserError, match=r'^config\.privacy\.delta: is missing'):
+        from_config_dict(config)
+
+
+def test_a_value_in_the_place_of_a_group_is_refused():
+    config = get_config()
+    with config.ignore_type():
+        config.privacy = 3
+    with pytest.raises(UserError, match=r'^config\.privacy: is 3, not a group'):
+        from_config_dict(config)
+
+
+@pytest.mark.parametrize('epsilon', [0.0, -1.0, math.nan, -math.inf])
+def test_epsilon_must_be_above_zero(epsilon):
+    assert refused(privacy__epsilon=epsilon).startswith('config.privacy.epsilon: is ')
+
+
+@pytest.mark.parametrize('delta', [-1e-9, 1.0, 2.0, math.nan])
+def test_delta_must_be_a_probability_below_one(delta):
+    assert refused(privacy__delta=delta).startswith('config.privacy.delta: is ')
+
+
+def test_delta_zero_is_refused_because_noise_is_gaussian():
+    message = refused(privacy__delta=0.0)
+    assert message.startswith('config.privacy.delta: is 0') and 'Gaussian' in message
+    config = from_config_dict(changed(privacy__delta=0.0, privacy__epsilon=math.inf))
+    assert config.privacy.delta == 0
+
+
+@pytest.mark.parametrize(
+    'prior', [(0.5, 0.5), (0.2,) * 10, (0.0, 1.0) + (0.0,) * 8, (-0.1, 1.1)]
+)
+def test_a_class_prior_that_is_none_is_refused(prior):
+    assert refused(data__class_prior=prior).startswith('config.data.class_prior: is (')
+
+
+def test_the_prior_is_uniform_unless_given():
+    uniform = from_config_dict(get_config()).data.prior
+    assert uniform == (0.1,) * 10
+    given = (0.91, *(0.01,) * 9)
+    assert from_config_dict(changed(data__class_prior=given)).data.prior == given
+
+
+@pytest.mark.parametrize('source', ['', 'mnist', 'folder:', 'hdf5:/x', 'tfds'])
+def test_a_source_of_no_known_kind_is_refused(source):
+    message = refused(data__source=source)
+    assert message.startswith(f'config.data.source: is {source!r}. Use ')
+
+
+@pytest.mark.parametrize(
+    ('source', 'public'),
+    [
+        ('digits', 'digits'),
+        ('tfds:mnist', 'tfds:mnist'),
+        ('tfds:mnist@/secret/prepared', 'tfds:mnist'),
+        ('folder:/secret/images', 'folder'),
+        ('npz:/secret/images.npz', 'npz'),
+        ('celeba:/secret/celeba.tar', 'celeba'),
+        ('ffhq:/secret/ffhq', 'ffhq'),
+    ],
+)
+def test_the_public_config_has_no_path(source, public):
+    config = from_config_dict(
+        changed(
+            data__source=source,
+            data__cache='/secret/cache',
+            data__annotations='/secret/json',
+        )
+    )
+    fields = public_dict(config)
+    assert fields['data']['source'] == public
+    assert 'secret' not in json.dumps(fields)
+
+
+def test_a_release_needs_the_fields_of_its_own_method_alone():
+    fields = public_dict(from_config_dict(get_config()))
+    assert fields['method'] == 'dpaf' and 'dpaf' in fields
+    without = {name: value for name, value in fields.items() if name != 'dpaf'}
+    with pytest.raises(UserError, match=r'config\.dpaf: is missing'):
+        from_public_dict(without)
+    other = from_public_dict(without | {'method': 'another'})
+    assert other.dpaf is None and 'dpaf' not in public_dict(other)
+
+
+def test_the_public_config_is_strict_json_and_is_read_back():
+    config = from_config_dict(changed(privacy__epsilon=math.inf))
+    text = json.dumps(public_dict(config), allow_nan=False)
+    others = dict.fromkeys(set(METHOD_SECTIONS) - {config.method})
+    assert from_public_dict(json.loads(text)) == dataclasses.replace(config, **others)

@@ -1,0 +1,264 @@
+"""The configs of the repository: each loads, plans, and trains on data of its shape."""
+
+import dataclasses
+import math
+import pathlib
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import tiny_runs
+from ml_collections import ConfigDict
+
+from dpaf_jax import methods
+from dpaf_jax.config import from_config_dict
+from dpaf_jax.data import read_manifest
+from dpaf_jax.methods.dpaf.labeller import steps_and_rate
+from dpaf_jax.networks.architecture import make_layout
+from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.privacy import accounting
+from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan
+
+PUBLIC_N = {'celeba64': 162770, 'ffhq128': 62500}  # what the config leaves to the user
+NAMES = ('digits', 'mnist', 'fashion_mnist', 'celeba64', 'ffhq128')
+ARGUMENTS = [
+    *((name, '') for name in NAMES),
+    *((name, 'canonical') for name in NAMES),
+    ('celeba64', 'gender'),
+    ('celeba64', 'hair'),
+    ('celeba64', 'hair,canonical'),
+]
+ONE_SHOT = [(name, argument) for name, argument in ARGUMENTS if 'canon' not in argument]
+PRINTED = [(name, argument) for name, argument in ARGUMENTS if 'canon' in argument]
+
+
+def planned(config: ConfigDict, name: str) -> PrivacyPlan:
+    typed = from_config_dict(config)
+    number = typed.data.num_examples or PUBLIC_N[name]
+    return methods.get(typed.method).plan(typed, number)
+
+
+def without_accountant() -> Any:
+    """Noise multiplier 1 for everything: a plan's other numbers need no accountant."""
+
+    def settle(mechanism: Any, *_: Any) -> Any:
+        return dataclasses.replace(mechanism, noise_multiplier=1.0)
+
+    fast = {'epsilon_pld': lambda *_: 1.0, 'epsilon_rdp': lambda *_: 2.0}
+    return mock.patch.multiple(accounting, calibrate=settle, **fast)
+
+
+@pytest.mark.parametrize(('name', 'argument'), ARGUMENTS)
+def test_it_loads_and_plans_what_it_says(name, argument):
+    config = tiny_runs.load_config(name, argument)
+    with without_accountant():
+        plan = planned(config, name)
+    assert plan.guarantee == CERTIFIED
+    number = config.data.num_examples or PUBLIC_N[name]
+    assert plan.num_examples == number and plan.delta < 1 / number
+    if 'canonical' in argument:
+        assert [m.name for m in plan.mechanisms] == ['conv1', 'conv2', 'dpagg']
+        batch = 24 if config.data.image_size <= 28 else 64
+        assert plan['dpagg'].expected_batch_size == pytest.approx(batch)
+        assert plan['conv2'].expected_batch_size == pytest.approx(8 * batch)
+        assert plan['conv2'].steps == plan['dpagg'].steps // 8
+        assert plan['dpagg'].capacity < number
+    else:
+        (dpagg,) = plan.mechanisms
+        assert (dpagg.sampling_prob, dpagg.steps, dpagg.l2_sensitivity) == (1, 1, 1)
+        assert plan.overflow_delta == 0
+
+
+@pytest.mark.parametrize(('name', 'layers'), [
+    ('digits', 'C2-C1-x'), ('mnist', 'C2-C1-x'), ('fashion_mnist', 'C2-C1-x'),
+    ('celeba64', 'C2-C2-C1'), ('ffhq128', 'C3-C1-x'),
+])  # fmt: skip
+def test_canonical_layers_are_the_papers(name, layers):
+    config = tiny_runs.load_config(name, 'canonical')
+    assert config.networks.layers == layers
+    layout = make_layout(from_config_dict(config))
+    assert layout.side(2) > 1 and layout.sides[0] == config.data.image_size
+    assert (config.dpaf.asymmetry, config.dpaf.n_critic) == (8, 3)
+    assert (config.dpaf.keep_fraction, config.networks.z_dim) == (0.9, 100)
+    assert config.privacy.budgets == '0.1,rest,0.1'
+
+
+@pytest.mark.parametrize(('name', 'argument'), ONE_SHOT)
+def test_epsilon_of_the_default_is_met_closely(name, argument):
+    config = tiny_runs.load_config(name, argument)
+    with tiny_runs.accounting_grid():
+        plan = planned(config, name)
+    assert 0.99 * config.privacy.epsilon < plan.epsilon <= config.privacy.epsilon
+    assert plan.epsilon < plan.epsilon_rdp
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('name', 'argument'), PRINTED)
+def test_epsilon_of_the_canonical_variant_is_met_closely(name, argument):
+    config = tiny_runs.load_config(name, argument)
+    plan = planned(config, name)
+    assert 0.99 * config.privacy.epsilon < plan.epsilon <= config.privacy.epsilon
+
+
+def test_celeba_means_gender_unless_told():
+    named = tiny_runs.load_config('celeba64', 'gender').to_dict()
+    assert tiny_runs.load_config('celeba64').to_dict() == named
+    assert (named['data']['attribute'], named['data']['num_classes']) == ('gender', 2)
+    hair = tiny_runs.load_config('celeba64', 'hair').data
+    assert (hair.attribute, hair.num_classes) == ('hair', 3)
+    both = tiny_runs.load_config('celeba64', 'hair,canonical')
+    assert (both.data.attribute, both.dpaf.batch_size) == ('hair', 64)
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_an_unknown_argument_is_refused_with_the_choices(name):
+    with pytest.raises(ValueError, match="'nonsense'.* Choose .*'canonical'"):
+        tiny_runs.load_config(name, 'nonsense')
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_it_has_the_fields_of_the_default_and_no_other(name):
+    def fields(group, path=''):
+        for field, value in group.items():
+            if isinstance(value, dict):
+                yield from fields(value, f'{path}{field}.')
+            else:
+                yield f'{path}{field}'
+
+    default = set(fields(tiny_runs.load_config('default').to_dict()))
+    assert set(fields(tiny_runs.load_config(name).to_dict())) == default
+
+
+# --- two steps of each, on data of its shape -------------------------------------
+
+
+def tiny_of(name: str, argument: str, folder: pathlib.Path) -> ConfigDict:
+    """The config itself with thin networks, on a few pictures in its own layout.
+
+    A few steps for canonical batches, however many the pictures are.
+    """
+    config = tiny_runs.load_config(name, argument)
+    side, number = config.data.image_size, config.data.num_classes
+    if name == 'digits':
+        fewer = {'dpaf__epochs': 0.002} if argument == 'canonical' else {}
+        return tiny_runs.shrink(config, 'digits', **fewer)
+    if name == 'celeba64':
+        return tiny_runs.shrink(config, tiny_runs.write_celeba(folder / 'celeba'))
+    if name == 'ffhq128':
+        source, annotations = tiny_runs.write_ffhq(folder / 'ffhq')
+        return tiny_runs.shrink(config, source, data__annotations=annotations)
+    make = {'mnist': tiny_runs.write_npz, 'fashion_mnist': tiny_runs.write_folder}[name]
+    source = make(folder / 'images.npz', side=side, num_classes=number)
+    return tiny_runs.shrink(config, source)
+
+
+def trained_samples(config: ConfigDict, workdir: pathlib.Path) -> np.ndarray:
+    """Runs everything up to the samples; [40, H, W, C] uint8."""
+    pipeline = Pipeline(config, workdir)
+    with tiny_runs.accounting_grid():
+        for stage in ('prepare', 'plan', 'train', 'release', 'samples'):
+            result = pipeline.run(stage)
+    with np.load(result) as arrays:
+        images, labels = arrays['images'], arrays['labels']
+    counts = np.bincount(labels, minlength=config.data.num_classes)
+    assert counts.max() - counts.min() <= 1
+    assert images.dtype == np.uint8 and images.std() > 0
+    return images
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('name', 'argument'), ARGUMENTS)
+def test_two_steps_end_to_end(name, argument, tmp_path):
+    config = tiny_of(name, argument, tmp_path)
+    images = trained_samples(config, tmp_path / 'run')
+    side, channels = config.data.image_size, config.data.channels
+    assert images.shape == (40, side, side, channels)
+    manifest = read_manifest(tmp_path / 'run' / 'private' / 'data')
+    plan = Pipeline(config, tmp_path / 'run').run('plan')
+    assert plan.num_examples == manifest.num_examples
+    if 'canonical' in argument:
+        assert plan['dpagg'].steps == 2 * plan['conv2'].steps > 0
+    else:
+        assert [(m.name, m.steps) for m in plan.mechanisms] == [('dpagg', 1)]
+
+
+MODES = {
+    'class-pure batches': {'dpaf__batches': 'class_pure', 'dpaf__epochs': 0.2},
+    'as published': {'privacy__guarantee': 'as_published', 'dpaf__conv2__batch_size': 4},
+    'no privacy': {'privacy__epsilon': float('inf')},
+    'groups': {
+        'dpaf__classifier__unit': 'group',
+        'dpaf__classifier__num_groups': 2,
+        'dpaf__conv2__gradient': 'group',
+        'dpaf__conv2__num_groups': 2,
+    },
+    'privatised cotangent': {
+        'dpaf__conv2__gradient': 'cotangent',
+        'dpaf__classifier__private': 'conv1',
+    },
+    'all losses': {
+        'dpaf__generator__loss_aggregate': 1.0,
+        'dpaf__generator__loss_match': 1.0,
+        'dpaf__classifier__private': 'none',
+    },
+    'a class in turn': {
+        'dpaf__batches': 'class_pure',
+        'dpaf__classes_per_step': 1,
+        'dpaf__classifier__private': 'none',
+    },
+}  # fmt: skip
+GUARANTEES = {
+    'as published': 'none (as published: ',
+    'no privacy': 'none (epsilon is infinite: no noise, no clipping)',
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('mode', MODES)
+def test_two_steps_end_to_end_in_every_mode(mode, tmp_path):
+    source = tiny_runs.write_folder(tmp_path / 'images')
+    config = tiny_runs.canonical(source, **MODES[mode])
+    trained_samples(config, tmp_path / 'run')
+    report = Pipeline(config, tmp_path / 'run').run('report')
+    privacy = report['privacy']
+    assert privacy['guarantee'].startswith(GUARANTEES.get(mode, CERTIFIED))
+    if mode in GUARANTEES:
+        assert privacy['epsilon'] is None and privacy['epsilon_rdp'] is None
+        assert privacy['dp_event'] == {'class': 'NonPrivateDpEvent'}
+    if mode == 'as published':
+        assert 0 < privacy['claimed_epsilon'] <= 10.0
+        card = (tmp_path / 'run' / 'release' / 'README.md').read_text()
+        assert 'certified epsilon: none' in card
+
+
+@pytest.mark.parametrize(('argument', 'source', 'epsilon'), [
+    ('mnist,1', 'tfds:mnist', 1.0),
+    ('fashion_mnist', 'tfds:fashion_mnist', 10.0),
+    ('digits', 'digits', 10.0),
+    ('digits,1', 'digits', 1.0),
+    ('folder:/a,b/c', 'folder:/a,b/c', 10.0),
+    ('npz:/x.npz,2', 'npz:/x.npz', 2.0),
+])  # fmt: skip
+def test_what_is_recommended_depends_on_public_numbers_alone(argument, source, epsilon):
+    config = tiny_runs.load_config('recommended', argument)
+    assert (config.data.source, config.privacy.epsilon) == (source, epsilon)
+    with without_accountant():
+        typed = from_config_dict(config)
+        plan = methods.get('dpaf').plan(typed, typed.data.num_examples or 50000)
+    assert [m.name for m in plan.mechanisms] == ['labeller', 'dpagg']
+    # Whether N was known when the config was made or not.
+    steps, _ = steps_and_rate(typed, plan.num_examples)
+    assert plan['labeller'].steps == 8 * math.ceil(steps / 8)
+    assert plan['labeller'].sampling_prob == pytest.approx(1 / 15)
+    # The default for a name stays what it is there, but for the labeller.
+    assert typed.dpaf.batches == 'class_pure'
+
+
+@pytest.mark.parametrize(('size', 'sides'), [
+    (32, (32, 16, 8)), (64, (64, 32, 16, 8)), (128, (128, 64, 32, 16, 8)),
+])  # fmt: skip
+def test_what_is_recommended_fits_any_image_size(size, sides):
+    config = tiny_runs.load_config('recommended', 'folder:/a')
+    config.data.image_size = size
+    assert make_layout(from_config_dict(config)).sides == sides

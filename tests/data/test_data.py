@@ -1,0 +1,376 @@
+"""Preparing and loading data: what holds for every source."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import resource
+import shutil
+import stat
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from configs.default import get_config
+from dpaf_jax import data
+from dpaf_jax.config import DataConfig
+from dpaf_jax.data.decode import decoded
+from dpaf_jax.data.pixels import BadPictureError, to_pixels
+from dpaf_jax.data.sources.base import Source
+from dpaf_jax.data.split import hash_split
+from dpaf_jax.runtime.errors import UserError
+
+
+def make_config(**changes: Any) -> DataConfig:
+    return DataConfig(**(get_config().data.to_dict() | changes))
+
+
+def write_npz(path: pathlib.Path, seed: int = 0, **arrays: np.ndarray) -> DataConfig:
+    """Twenty 8 x 8 images in two classes, and the config that reads them."""
+    rng = np.random.default_rng(seed)
+    content: dict[str, np.ndarray] = {
+        'train_x': rng.integers(0, 256, (14, 8, 8), np.uint8),
+        'train_y': np.arange(14) % 2,
+        'test_x': rng.integers(0, 256, (6, 8, 8), np.uint8),
+        'test_y': np.arange(6) % 2,
+    }
+    np.savez(path, **(content | arrays))
+    return make_config(source=f'npz:{path}', image_size=8, num_classes=2)
+
+
+@pytest.fixture
+def config(tmp_path: pathlib.Path) -> DataConfig:
+    return write_npz(tmp_path / 'data.npz')
+
+
+@pytest.fixture
+def cache(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / 'run' / 'data'
+
+
+class TestPrepare:
+    def test_arrays_are_the_sources_and_the_manifest_describes_them(
+        self, config, cache, tmp_path
+    ):
+        manifest = data.prepare(config, cache)
+        dataset = data.load(config, cache)
+        raw = np.load(tmp_path / 'data.npz')
+        np.testing.assert_array_equal(dataset.images[..., 0], raw['train_x'])
+        np.testing.assert_array_equal(dataset.labels, raw['train_y'])
+        np.testing.assert_array_equal(dataset.test_images[..., 0], raw['test_x'])
+        np.testing.assert_array_equal(dataset.test_labels, raw['test_y'])
+        assert (dataset.images.dtype, dataset.labels.dtype) == (np.uint8, np.int32)
+        assert dataset.manifest == manifest == data.read_manifest(cache)
+        assert (manifest.num_examples, manifest.num_test) == (14, 6)
+        assert manifest.class_names == ('0', '1')
+
+    def test_images_are_read_only_memory_maps(self, config, cache):
+        data.prepare(config, cache)
+        dataset = data.load(config, cache)
+        assert isinstance(dataset.images, np.memmap)
+        with pytest.raises(ValueError):
+            dataset.images[0] = 0
+
+    def test_only_the_owner_can_enter_the_directory(self, config, cache):
+        cache.mkdir(parents=True, mode=0o755)
+        data.prepare(config, cache)
+        assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+
+    def test_a_second_call_reads_nothing_but_the_manifest(
+        self, config, cache, tmp_path
+    ):
+        first = data.prepare(config, cache)
+        (tmp_path / 'data.npz').unlink()
+        (cache / 'train_images.npy').unlink()
+        assert data.prepare(config, cache) == first
+
+    def test_the_checksum_depends_on_the_arrays_alone(self, tmp_path):
+        def checksum(name: str, seed: int, **arrays: np.ndarray) -> str:
+            made = write_npz(tmp_path / f'{name}.npz', seed, **arrays)
+            return data.prepare(made, tmp_path / name).checksum
+
+        first = checksum('a', 0)
+        assert checksum('same', 0) == first
+        assert checksum('pixels', 1) != first
+        assert checksum('labels', 0, train_y=np.arange(1, 15) % 2) != first
+        assert len(first) == len(hashlib.sha256().hexdigest())
+
+    @pytest.mark.parametrize(
+        'change',
+        [
+            {'image_size': 16},
+            {'channels': 3},
+            {'test_fraction': 0.5},
+            {'source': 'digits'},
+            {'attribute': 'hair'},
+            {'annotations': 'elsewhere'},
+            {'num_classes': 3},
+        ],
+    )
+    def test_a_cache_of_other_settings_is_refused_and_kept(self, config, cache, change):
+        manifest = data.prepare(config, cache)
+        other = dataclasses.replace(config, **change)
+        (name,) = change
+        for use in (data.prepare, data.load):
+            with pytest.raises(UserError, match=f'{name} = .*asked.*delete this one'):
+                use(other, cache)
+        assert data.read_manifest(cache) == manifest
+
+    def test_settings_that_do_not_shape_the_data_do_not_matter(self, config, cache):
+        data.prepare(config, cache)
+        other = dataclasses.replace(config, class_prior=(0.3, 0.7), cache='x')
+        data.load(other, cache)
+
+    def test_a_public_n_that_is_wrong_is_refused(self, config, cache):
+        wrong = dataclasses.replace(config, num_examples=13)
+        with pytest.raises(UserError, match=r'config\.data\.num_examples: is 13.*14'):
+            data.prepare(wrong, cache)
+        assert not cache.exists()
+        data.prepare(dataclasses.replace(config, num_examples=14), cache)
+        for use in (data.prepare, data.load):
+            with pytest.raises(UserError, match=r'config\.data\.num_examples'):
+                use(wrong, cache)
+
+    def test_two_at_a_time_leave_one_whole_copy(self, cache):
+        config = make_config()
+        results: list[data.Manifest] = []
+        threads = [
+            threading.Thread(target=lambda: results.append(data.prepare(config, cache)))
+            for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(results) == 2 and results[0] == results[1]
+        assert [p.name for p in cache.parent.iterdir()] == ['data']
+        data.load(config, cache)
+
+    def test_what_a_killed_preparation_left_is_reported_not_used(
+        self, config, cache, caplog
+    ):
+        left = cache.parent / 'data.unfinished-abc'
+        left.mkdir(parents=True)
+        data.prepare(config, cache)
+        assert str(left) in caplog.text
+        data.load(config, cache)
+
+
+class TestFailures:
+    """Each refusal names what to mend, and leaves nothing behind."""
+
+    def refused(self, config: DataConfig, cache: pathlib.Path, match: str) -> str:
+        with pytest.raises(UserError, match=match) as caught:
+            data.prepare(config, cache)
+        assert not cache.exists()
+        if cache.parent.is_dir():
+            assert list(cache.parent.iterdir()) == []
+        return str(caught.value)
+
+    def test_channels_other_than_grey_and_colour(self, config, cache):
+        config = dataclasses.replace(config, channels=2)
+        self.refused(config, cache, 'config.data.channels: is 2')
+
+    def test_an_unknown_kind_of_source(self, config, cache):
+        config = dataclasses.replace(config, source='hdf5:x')
+        self.refused(config, cache, "config.data.source: is 'hdf5:x'.*folder")
+
+    def test_no_test_split_and_no_fraction(self, cache):
+        config = make_config(test_fraction=0.0)
+        self.refused(config, cache, 'config.data.test_fraction: is 0, and digits')
+
+    def test_a_number_of_classes_that_the_source_does_not_have(self, cache):
+        config = make_config(num_classes=9)
+        self.refused(config, cache, 'config.data.num_classes: is 9.*10 classes')
+
+    @pytest.mark.parametrize('bad', [-1, 2])
+    def test_a_label_outside_the_range_without_telling_it(self, tmp_path, cache, bad):
+        labels = np.array([0, 1, 0, bad] + [1] * 10)
+        config = write_npz(tmp_path / 'x.npz', train_y=labels)
+        message = self.refused(config, cache, r'the label of train_x\[3\] is outside')
+        assert f'is {bad}' not in message
+
+    def test_a_class_without_training_images(self, tmp_path, cache):
+        # Two images have the class, but both are in the test split.
+        config = write_npz(tmp_path / 'x.npz', train_y=np.zeros(14, int))
+        match = r'x.npz: class 1 \(1\) has no training images'
+        message = self.refused(config, cache, match)
+        assert '14' not in message.split('x.npz')[1], 'counts per class are private'
+
+    def test_an_empty_test_split(self, cache):
+        self.refused(make_config(test_fraction=1e-9), cache, 'has no test images')
+
+    def test_a_path_that_does_not_exist(self, cache):
+        for kind in ('npz', 'folder', 'celeba'):
+            config = make_config(
+                source=f'{kind}:/no/such/path',
+                attribute='gender' if kind == 'celeba' else '',
+            )
+            self.refused(config, cache, 'config.data.source.*does not exist')
+
+    def test_an_attribute_that_would_be_ignored(self, config, cache):
+        config = dataclasses.replace(config, attribute='gender')
+        self.refused(config, cache, "config.data.attribute: is 'gender'.*to ''")
+
+    def test_a_directory_that_cannot_be_made(self, config, tmp_path):
+        (tmp_path / 'file').touch()
+        self.refused(config, tmp_path / 'file' / 'data', 'cannot be written')
+
+    def test_a_directory_of_something_else_is_left_alone(self, config, cache):
+        cache.mkdir(parents=True)
+        (cache / 'thesis.tex').touch()
+        with pytest.raises(UserError, match='holds no prepared data'):
+            data.prepare(config, cache)
+        assert [p.name for p in cache.parent.rglob('*')] == ['data', 'thesis.tex']
+
+    def test_too_little_free_space_is_found_out_before_decoding(
+        self, config, cache, monkeypatch
+    ):
+        usage = shutil.disk_usage('/')._replace(free=20 * 8 * 8 - 1)
+        monkeypatch.setattr(shutil, 'disk_usage', lambda path: usage)
+        self.refused(config, cache, 'cannot be written .*GB.*Free space')
+
+    def test_a_disk_that_fills_up_while_writing(self, cache):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+        try:
+            self.refused(make_config(image_size=32), cache, 'data: cannot be written')
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+class TestLoad:
+    def test_nothing_prepared(self, config, cache):
+        assert data.read_manifest(cache) is None
+        with pytest.raises(UserError, match=r'holds no prepared data. Run the prepare'):
+            data.load(config, cache)
+
+    @pytest.mark.parametrize(
+        'name',
+        [f'{s}_{w}.npy' for s in ('train', 'test') for w in ('images', 'labels')],
+    )
+    @pytest.mark.parametrize(
+        'damage', ['missing', 'empty', 'short', 'garbled', 'other']
+    )
+    def test_a_damaged_array_is_named_with_the_remedy(
+        self, config, cache, name, damage
+    ):
+        data.prepare(config, cache)
+        path = cache / name
+        content = path.read_bytes()
+        path.unlink()
+        if damage == 'other':
+            np.save(path, np.zeros((3, 8, 8, 1), np.uint8))
+        elif damage != 'missing':
+            changed = {'empty': b'', 'short': content[:-1], 'garbled': b'x' + content}
+            path.write_bytes(changed[damage])
+        with pytest.raises(
+            UserError, match=f'{name}: is damaged.*Delete the directory'
+        ):
+            data.load(config, cache)
+
+    @pytest.mark.parametrize(
+        'damage',
+        [
+            lambda text: text[:-5],
+            lambda text: '[]',
+            lambda text: json.dumps(json.loads(text) | {'extra': 1}),
+            lambda text: json.dumps(json.loads(text) | {'num_examples': 14.0}),
+            lambda text: json.dumps(json.loads(text) | {'checksum': None}),
+            lambda text: json.dumps(json.loads(text) | {'num_test': 0}),
+            lambda text: json.dumps(json.loads(text) | {'class_names': ['0']}),
+            lambda text: text.replace('"attribute"', '"atribute"'),
+        ],
+    )
+    def test_a_damaged_manifest_is_named_with_the_remedy(self, config, cache, damage):
+        data.prepare(config, cache)
+        path = cache / 'manifest.json'
+        path.write_text(damage(path.read_text()))
+        for use in (data.prepare, data.load):
+            with pytest.raises(UserError, match=r'manifest.json: is damaged.*Delete'):
+                use(config, cache)
+
+
+class TestDecoding:
+    def test_images_are_streamed_in_order(self):
+        read: list[int] = []
+
+        def contents() -> Iterator[np.ndarray]:
+            for i in range(1000):
+                read.append(i)
+                yield np.full((8, 8), i % 256, np.uint8)
+
+        labels = np.zeros(1000, int)
+        source = Source('x', ('0',), labels, str, None, contents)
+        images = decoded(source, make_config(image_size=8))
+        next(images)
+        assert len(read) < 100, 'ten million images must not be in memory at once'
+        rest = [int(image[0, 0, 0]) for image in images]
+        assert rest == [i % 256 for i in range(1, 1000)]
+
+
+class TestHashSplit:
+    def test_a_records_side_does_not_depend_on_the_others(self):
+        names = [f'{i:06d}.jpg' for i in range(500)]
+        side = dict(zip(names, hash_split(names.__getitem__, 500, 0.3), strict=True))
+        fewer = names[100:400][::-1]
+        again = hash_split(fewer.__getitem__, 300, 0.3)
+        assert [side[name] for name in fewer] == list(again)
+
+    def test_the_share_is_the_fraction_asked_for(self):
+        share = np.mean(hash_split(str, 20_000, 0.2))
+        assert abs(share - 0.2) < 0.012  # four standard deviations
+
+    def test_a_larger_fraction_only_adds(self):
+        small, large = (hash_split(str, 2000, f) for f in (0.1, 0.3))
+        assert not np.any(small & ~large)
+
+    def test_it_is_the_same_on_every_machine(self):
+        found = np.flatnonzero(hash_split(str, 30, 0.2))
+        assert found.tolist() == [18, 21, 25]
+
+
+class TestPictures:
+    def test_the_right_size_is_kept_to_the_bit(self):
+        pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
+        np.testing.assert_array_equal(to_pixels(pixels, 8, 3)[0], pixels)
+
+    @pytest.mark.parametrize('shape', [(8, 12), (12, 8)])
+    def test_the_centred_square_is_what_remains(self, shape):
+        pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+        top, left = (shape[0] - 8) // 2, (shape[1] - 8) // 2
+        found, size = to_pixels(pixels, 8, 1)
+        expected = pixels[top : top + 8, left : left + 8]
+        np.testing.assert_array_equal(found[..., 0], expected)
+        assert size == shape
+
+    def test_reducing_is_antialiased(self):
+        # One-pixel stripes: picking pixels gives 0 or 255, averaging gives grey.
+        stripes = np.tile(np.array([0, 255], np.uint8), (32, 16))
+        found, _ = to_pixels(stripes, 8, 1)
+        assert np.all(np.abs(found[:, 1:-1].astype(int) - 127) < 12)
+
+    def test_grey_and_colour_are_converted_both_ways(self):
+        grey = np.full((4, 4), 90, np.uint8)
+        np.testing.assert_array_equal(to_pixels(grey, 4, 3)[0], np.full((4, 4, 3), 90))
+        red = np.zeros((4, 4, 3), np.uint8)
+        red[..., 0] = 255
+        assert np.all(to_pixels(red, 4, 1)[0] == 76)  # ITU-R 601: 0.299 x 255
+
+    @pytest.mark.parametrize('mode', ['1', 'P', 'L', 'LA', 'RGB', 'RGBA', 'CMYK'])
+    def test_every_8_bit_mode_is_read(self, mode, tmp_path):
+        path = tmp_path / ('x.tif' if mode == 'CMYK' else 'x.png')
+        Image.new('RGB', (6, 6), 'white').convert(mode).save(path)
+        for channels in (1, 3):
+            pixels, _ = to_pixels(path.read_bytes(), 6, channels)
+            assert pixels.shape == (6, 6, channels) and np.all(pixels == 255)
+
+    def test_16_bit_pictures_are_not_clipped_in_silence(self, tmp_path):
+        path = tmp_path / 'x.png'
+        Image.fromarray(np.full((6, 6), 40_000, np.uint16)).save(path)
+        with pytest.raises(BadPictureError, match='more than 8 bits'):
+            to_pixels(path.read_bytes(), 6, 1)

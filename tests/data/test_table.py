@@ -1,0 +1,339 @@
+"""Tables: read by public bounds, a class histogram of its own budget, CSV out, AUROC."""
+
+import csv
+import json
+import math
+from unittest import mock
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+import tiny_runs
+from dp_accounting import LaplaceDpEvent
+
+from dpaf_jax import data
+from dpaf_jax.attack import memorisation
+from dpaf_jax.attack.target import open_target
+from dpaf_jax.audit import report, session, white_box
+from dpaf_jax.audit.methods import g_pate as g_pate_audit
+from dpaf_jax.config import EvaluationConfig, from_config_dict
+from dpaf_jax.evaluation import tables
+from dpaf_jax.methods import g_pate
+from dpaf_jax.methods.g_pate import class_histogram
+from dpaf_jax.privacy import accounting, voting
+from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, event_to_json
+from dpaf_jax.release.bundle import load_release
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.sample import run as sample
+from dpaf_jax.verify import accountant
+from dpaf_jax.verify.verification import verify
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+COLUMNS = 'age:0:100,bmi:10:60,dose:-1:1'
+
+
+def rows_of(number=60, seed=0):
+    """[N, 3] values that tell the label, [N] labels, one in four positive."""
+    coins = np.random.default_rng(seed)
+    labels = (np.arange(number) % 4 == 0).astype(int)
+    low, high = np.array([0, 10, -1]), np.array([100, 60, 1])
+    shares = np.clip(
+        0.3 + 0.4 * labels[:, None] + coins.normal(0, 0.1, (number, 3)), 0, 1
+    )
+    return low + (high - low) * shares, labels
+
+
+def write(path, values, labels, names=('age', 'bmi', 'dose')):
+    if path.suffix == '.npz':
+        arrays = dict(zip(names, values.T, strict=True))
+        np.savez(path, label=labels, **arrays)
+    else:
+        with path.open('w', newline='') as file:
+            writer = csv.writer(file)
+            writer.writerow(['id', *names, 'label'])
+            for i, (row, label) in enumerate(zip(values, labels, strict=True)):
+                writer.writerow([f'p{i}', *row, label])
+    return f'table:{path}'
+
+
+def config_dict(source, **changes):
+    config = tiny_runs.load_config('g_pate', 'table')
+    small = {
+        'data__columns': COLUMNS,
+        'g_pate__teachers': 6,
+        'g_pate__batch_size': 4,
+        'g_pate__width': 4,
+        'g_pate__fc_width': 4,
+        'g_pate__steps': 5,
+        'g_pate__fakes': 4,
+    }
+    return tiny_runs.shrink(config, source, **small | changes)
+
+
+def settings(source, **changes):
+    return from_config_dict(config_dict(source, **changes))
+
+
+# --- reading --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('suffix', ['.csv', '.npz'])
+def test_rows_are_scaled_by_public_bounds_alone(tmp_path, suffix):
+    values, labels = rows_of()
+    values[5] = [
+        250,
+        -7,
+        0.5,
+    ]  # beyond the bounds: moved to them, and nobody else moves
+    source = write(tmp_path / f'x{suffix}', values, labels)
+    config = settings(source).data
+    manifest = data.prepare(config, tmp_path / 'prepared')
+    there = data.load(config, tmp_path / 'prepared')
+    assert there.images.shape[1:] == (1, 3, 1) and there.images.dtype == np.float32
+    assert manifest.num_examples + manifest.num_test == 60
+    every = np.concatenate([there.images, there.test_images]).reshape(60, 3)
+    cut = np.clip(values, [0, 10, -1], [100, 60, 1])
+    expected = ((cut - [0, 10, -1]) / [100, 50, 2]).astype(np.float32)
+    found = every[np.lexsort(every.T)]
+    np.testing.assert_array_equal(found, expected[np.lexsort(expected.T)])
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (lambda v, y: (v, y, ('age', 'bmi', 'other')), 'has no column dose'),
+        (lambda v, y: (np.where(v > 50, np.nan, v), y), 'no finite number in column'),
+        (lambda v, y: (v, y + 0.5), 'column label holds other than integers'),
+        (lambda v, y: (v, y + 1), 'the label of row'),
+    ],
+)
+@pytest.mark.parametrize('suffix', ['.csv', '.npz'])
+def test_what_is_wrong_is_named_without_a_value(tmp_path, suffix, change, message):
+    source = write(tmp_path / f'x{suffix}', *change(*rows_of()))
+    with pytest.raises(UserError, match=message):
+        data.prepare(settings(source).data, tmp_path / 'prepared')
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'data__columns': 'age'}, r'config\.data\.columns: has the entry .age.'),
+        ({'data__columns': 'age:1:0'}, r'config\.data\.columns: has the entry'),
+        ({'data__columns': 'age:0:inf'}, r'config\.data\.columns: has the entry'),
+        ({'data__columns': 'a:0:1,a:0:2'}, 'with a name twice'),
+        ({'data__columns': ''}, 'A table needs columns'),
+        ({'method': 'dpaf'}, r'config\.method: is .dpaf., which knows images alone'),
+        ({'evaluation__wide_resnet': '16-2'}, r'wide_resnet: is .16-2., which knows'),
+    ],
+)
+def test_a_config_that_does_not_fit_a_table_is_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        settings('table:x.csv', **changes)
+
+
+def test_images_have_no_columns():
+    with pytest.raises(UserError, match='only a table has them'):
+        tiny.config(data__columns='age:0:1')
+
+
+# --- the class histogram --------------------------------------------------------------
+
+
+def test_the_histogram_has_its_own_laplace_budget():
+    plan = g_pate.plan(settings('table:x.csv'), 50)
+    classes, votes = plan.mechanisms
+    assert (classes.law, classes.steps, classes.l2_sensitivity) == ('laplace', 1, 1)
+    assert 1 / classes.noise_multiplier <= 0.0105  # with room for what delta buys
+    alone = accounting.epsilon_pld(
+        LaplaceDpEvent(classes.noise_multiplier), plan.delta - plan.overflow_delta
+    )
+    assert alone <= 0.01 and votes.law == 'gaussian'
+    assert plan.epsilon <= 1 and plan.guarantee == CERTIFIED
+    both = accounting.epsilon_pld(plan.dp_event, plan.delta)
+    assert both == pytest.approx(plan.epsilon, abs=1e-4)
+    assert PrivacyPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    queries = accountant.queries_of(event_to_json(plan.dp_event))
+    lower, upper = accountant.epsilon_bounds(queries, plan.delta)
+    assert lower <= plan.epsilon <= upper + 1e-4 and upper - lower <= 0.0105
+
+
+class FixedRun:
+    """As much of a run as the histogram needs."""
+
+    def __init__(self, scale, step=0):
+        m = class_histogram.class_histogram(50)
+        self.plan = {'classes': m.__class__(**{**vars(m), 'noise_multiplier': scale})}
+        self.keys = tiny.keys(fingerprint=f'{step:064x}')
+
+
+def test_counts_get_laplace_noise_on_a_grid():
+    counts, scale = np.array([7, 43]), 2.5
+    noise = np.concatenate(
+        [
+            class_histogram.add_laplace(counts, FixedRun(scale, i)) - counts
+            for i in range(4000)
+        ]
+    )
+    assert np.mean(np.abs(noise)) == pytest.approx(scale, rel=0.05)
+    assert np.mean(np.square(noise)) == pytest.approx(2 * scale**2, rel=0.15)
+    assert np.all(noise / class_histogram.SPACING % 1 == 0)
+    assert not np.array_equal(noise[:2], noise[2:4])
+
+
+# --- the audit ------------------------------------------------------------------------
+
+
+def audited(name, repetitions=300, devices=(1,)):
+    """Kinds of check that fail for a mechanism of a table's run."""
+    config = settings('table:x.csv', g_pate__teacher_learning_rate=1.0)
+    plan = tiny.plan(config)
+    targets = g_pate_audit.audit_targets(config, plan, devices)
+    (target,) = [t for t in targets if t.mechanism.name == name]
+    return tiny.audit_failures(target, plan, repetitions, samples=20_000)
+
+
+def test_the_audit_passes_both_mechanisms():
+    assert not audited('classes', repetitions=2000) and not audited('votes')
+
+
+@pytest.mark.parametrize('share', [0.5, 0.9])
+def test_a_histogram_with_too_little_noise_is_found_out(share):
+    add_laplace = class_histogram.add_laplace
+
+    def less(counts, run):
+        return counts + share * (add_laplace(counts, run) - counts)
+
+    with mock.patch.object(class_histogram, 'add_laplace', less):
+        caught = audited('classes', repetitions=2000)
+    assert 'noise level' in caught
+    # At half the noise the true epsilon is 2, and an attack shows more than 1.
+    assert ('epsilon' in caught) == (share == 0.5)
+
+
+def test_gaussian_noise_in_its_place_is_found_out():
+    def gaussian(counts, run):
+        noise = run.keys.coins('classes', 0).normal(0, 2**0.5, len(counts))
+        return counts + noise * run.plan['classes'].noise_std
+
+    with mock.patch.object(class_histogram, 'add_laplace', gaussian):
+        assert 'noise law' in audited('classes')
+
+
+def test_a_record_that_counts_twice_is_found_out():
+    counts = class_histogram.class_counts
+    with mock.patch.object(
+        class_histogram, 'class_counts', lambda run: 2 * counts(run)
+    ):
+        assert {'sensitivity', 'epsilon'} <= audited('classes', repetitions=2000)
+    count = voting.count
+    with mock.patch.object(
+        voting, 'count', lambda votes, *a: count(jnp.concatenate([votes, votes]), *a)
+    ):
+        assert 'sensitivity' in audited('votes')
+
+
+def test_coins_of_histogram_and_votes_are_noted():
+    config = settings('table:x.csv')
+    trace = g_pate_audit.trace(config, tiny.plan(config), tiny.keys())
+    assert len(trace.keys['classes']) == 1 and len(trace.keys['votes']) == 5
+    expected = tiny.keys().coins('classes', 0).bit_generator.state['state']['key']
+    np.testing.assert_array_equal(trace.keys['classes'][0], expected)
+
+
+@pytest.mark.slow
+def test_a_table_is_audited_whole(tmp_path):
+    config = settings('table:x.csv', data__num_examples=50)
+    with mock.patch.object(white_box, 'SAMPLES', 20_000):
+        made = session.audit(config, devices=(1, 8), repetitions=100, runs=2, seed=3)
+    assert not made.violations
+    assert {f.mechanism for f in made.findings} >= {'classes', 'votes', 'release'}
+    report.write_audit(made, tmp_path)
+    assert 'laplace' in report.table(made)
+
+
+# --- the whole ------------------------------------------------------------------------
+
+
+def test_one_command_from_a_csv_to_a_csv(tmp_path):
+    source = write(tmp_path / 'x.csv', *rows_of())
+    config = config_dict(source, g_pate__agreement=True)
+    base = tiny_runs.load_config('g_pate', 'table')
+    path = tiny_runs.ROOT / 'configs' / 'g_pate.py'
+    workdir = tmp_path / 'run'
+    with tiny_runs.accounting_grid(1e-3):
+        done = tiny_runs.call_main(
+            f'--config={path}:table',
+            f'--workdir={workdir}',
+            *tiny_runs.flags_of(config, base),
+        )
+        assert (done.code, done.err) == (0, '')
+        assert verify(workdir / 'release').passed
+    report = json.loads((workdir / 'report.json').read_text())
+    assert set(report['accuracy']['synthetic']) == set(tables.MODELS)
+    assert 'AUROC' in (workdir / 'report.html').read_text()
+    card = (workdir / 'release' / 'README.md').read_text()
+    assert 'rows of a table with 3 columns' in card
+    with (workdir / 'samples' / 'synthetic.csv').open() as file:
+        header, *lines = list(csv.reader(file))
+    assert header == ['age', 'bmi', 'dose', 'label'] and len(lines) == 40
+    made = np.array(lines, float)
+    assert np.all(made[:, :3] >= [0, 10, -1]) and np.all(made[:, :3] <= [100, 60, 1])
+    # What the teachers agreed on is in one place.
+    watched = [
+        path.relative_to(workdir).parts[0]
+        for path in workdir.rglob('*')
+        if path.is_file() and b'nonprivate_' in path.read_bytes()
+    ]
+    assert watched == ['nonprivate']
+    # Classes come as the noisy histogram has them.
+    released = load_release(workdir / 'release')
+    assert sum(released.prior) == pytest.approx(1, rel=1e-5)
+    share = np.mean(made[:, 3])
+    assert share == pytest.approx(released.prior[1], abs=1 / 40)
+    found = memorisation.run(open_target(workdir))
+    assert found['records'] == 'rows' and found['synthetic'] == 40
+    pairs = workdir / 'nonprivate' / 'attacks' / 'closest_pairs_NOT_PRIVATE.csv'
+    assert pairs.read_text().splitlines()[1] == 'distance,row,age,bmi,dose'
+    out = tmp_path / 'more.csv'
+    drawn = tiny_runs.call(
+        sample, 'sample', f'--release={workdir / "release"}', '--num=7', f'--out={out}'
+    )
+    assert drawn.code == 0 and len(out.read_text().splitlines()) == 8
+
+
+def test_auroc_is_of_the_positive_class_and_of_one_against_the_rest():
+    coins = np.random.default_rng(0)
+    labels = np.arange(300) % 3
+    rows = (coins.normal(size=(300, 4)) + 2 * labels[:, None]).astype(np.float32)
+    rows = rows[:, None, :, None]
+    config = EvaluationConfig(
+        seeds=1, epochs=1, batch_size=1, wide_resnet='', train_on_real=False
+    )
+    for k in (2, 3):
+        some = labels < k
+        made = tables.evaluate(
+            rows[some], labels[some], rows[some], labels[some], k, config
+        )
+        assert all(0.9 < made[name]['mean'] <= 1 for name in tables.MODELS)
+    wrong = tables.evaluate(
+        rows[labels < 2],
+        1 - labels[labels < 2],
+        rows[labels < 2],
+        labels[labels < 2],
+        2,
+        config,
+    )
+    assert wrong['logistic_regression']['mean'] < 0.1
+    assert math.isfinite(wrong['mlp']['std'])
+    # A noisy histogram may leave one class: nothing to learn, no failure.
+    alone = tables.evaluate(
+        rows[labels == 1],
+        labels[labels == 1],
+        rows[labels < 2],
+        labels[labels < 2],
+        2,
+        config,
+    )
+    assert [alone[name]['values'] for name in tables.MODELS] == [[0.5]] * 4

@@ -1,0 +1,284 @@
+"""Contracts of the downstream evaluation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen as nn
+
+from dpaf_jax.config import EvaluationConfig
+from dpaf_jax.evaluation import classifiers, utility
+
+
+def toy(num: int, side: int = 12, channels: int = 1, seed: int = 0):
+    """Three classes, each bright in its own corner, on noise."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, num)
+    images = rng.integers(0, 120, (num, side, side, channels), dtype=np.uint8)
+    half = side // 2
+    for k, (y, x) in enumerate(((0, 0), (0, half), (half, 0))):
+        images[labels == k, y : y + half, x : x + half] += 100
+    return images, labels
+
+
+def settings(**fields) -> EvaluationConfig:
+    usual = {'seeds': 1, 'epochs': 4, 'batch_size': 16, 'wide_resnet': ''}
+    return EvaluationConfig(**{**usual, 'train_on_real': False, **fields})
+
+
+@pytest.fixture(scope='module')
+def learned():
+    """A whole evaluation with progress, shared by the tests that only look at it."""
+    seen = []
+    result = utility.evaluate(
+        *toy(400),
+        *toy(90, seed=1),
+        3,
+        settings(seeds=2),
+        on_progress=lambda step, metrics: seen.append((step, metrics)),
+    )
+    return result, seen
+
+
+def test_both_models_learn_a_separable_set(learned):
+    for name in ('cnn', 'logistic_regression'):
+        values = learned[0][name]['values']
+        assert len(values) == 2
+        assert min(values) > 0.9, name
+
+
+def test_labels_without_information_stay_at_chance():
+    images, labels = toy(400)
+    shuffled = np.random.default_rng(2).permutation(labels)
+    result = utility.evaluate(images, shuffled, *toy(90, seed=1), 3, settings(epochs=1))
+    for name in result:
+        assert result[name]['mean'] < 0.6, name
+
+
+def test_summary_uses_the_sample_standard_deviation():
+    assert utility.summary([0.5, 0.7]) == {
+        'mean': pytest.approx(0.6),
+        'std': pytest.approx(0.02**0.5),
+        'values': [0.5, 0.7],
+    }
+    assert utility.summary([0.5])['std'] == 0.0
+
+
+def test_a_stop_ends_all_trainings_at_their_next_step():
+    seen = []
+
+    def stop(step, metrics):
+        seen.append(step)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        utility.evaluate(*toy(400), *toy(9), 3, settings(seeds=9), on_progress=stop)
+    assert len(seen) < 9  # those that had begun, one step each
+
+
+def test_progress_counts_the_steps_of_all_seeds(learned):
+    _, seen = learned
+    steps = [step for step, _ in seen]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == utility.total_steps(400, settings(seeds=2)) == 2 * 4 * 25
+    assert set(seen[0][1]) == {'loss'}
+
+
+def test_the_value_is_the_last_epochs_and_not_the_best(monkeypatch):
+    """With parameters that get worse, the accuracy is that of the last ones."""
+    rates = iter(range(100))
+    tested = []
+
+    def fake_train(*args, **kwargs):
+        return next(rates)
+
+    def fake_accuracy(model, params, *rest):
+        tested.append(params)
+        return 1.0 / (1 + params)
+
+    monkeypatch.setattr(utility, 'train', fake_train)
+    monkeypatch.setattr(utility, 'accuracy', fake_accuracy)
+    monkeypatch.setattr(utility, 'AT_ONCE', 1)
+    result = utility.evaluate(*toy(20), *toy(20), 3, settings(seeds=3))
+    assert tested == list(range(6))  # once a run, after it: nothing to choose from
+    assert result['cnn']['values'] == [1.0, 1 / 2, 1 / 3]
+
+
+def test_runs_are_repeatable_and_seeds_differ():
+    model = classifiers.LogisticRegression(3)
+    window = utility.train_window(model, 4)
+    images, labels = (jnp.asarray(a) for a in toy(64))
+
+    def run(seed):
+        return utility.train(
+            model,
+            window,
+            images,
+            labels.astype(jnp.int32),
+            settings(epochs=1),
+            [seed, 0],
+        )
+
+    first, again, other = (run(seed)['params']['Dense_0'] for seed in (0, 0, 1))
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    assert not np.array_equal(first['kernel'], other['kernel'])
+
+
+@pytest.mark.parametrize('side,channels', [(4, 1), (9, 2), (16, 1), (28, 3)])
+def test_cnn_takes_small_odd_and_coloured_images(side, channels):
+    model = classifiers.Cnn(5)
+    x = jnp.zeros((2, side, side, channels))
+    logits = jax.eval_shape(
+        lambda key: model.init_with_output(key, x, False)[0], jax.random.key(0)
+    )
+    assert logits.shape == (2, 5)
+
+
+@pytest.mark.parametrize(
+    'depth,width,number', [(16, 2, 691_674), (40, 4, 8_949_210), (28, 10, 36_479_194)]
+)
+def test_wide_resnets_have_the_parameters_of_their_paper(depth, width, number):
+    model = classifiers.WideResNet(10, depth, width)
+    images = jnp.zeros((1, 32, 32, 3))
+    made = jax.eval_shape(lambda key: model.init(key, images, False), jax.random.key(0))
+    assert sum(leaf.size for leaf in jax.tree.leaves(made['params'])) == number
+
+
+def test_a_wide_resnet_learns_and_is_judged_by_what_it_has_seen():
+    model = classifiers.WideResNet(3, depth=10, width=1)
+    (images, labels), config = toy(320), settings(epochs=2)
+    window = utility.train_window(model, 40)
+    variables = utility.train(
+        model, window, jnp.asarray(images), jnp.asarray(labels, jnp.int32), config, [0]
+    )
+    tests = toy(90, seed=1)
+    assert utility.accuracy(model, variables, *tests, 90) > 0.9
+    # By means over training, not over the images that happen to be judged together.
+    assert utility.accuracy(model, variables, *tests, 1) > 0.9
+
+
+def test_the_slowest_classifier_comes_first():
+    models = classifiers.make_models(settings(wide_resnet='16-2'), 3)
+    assert list(models) == ['wide_resnet', 'cnn', 'logistic_regression']
+    assert (models['wide_resnet'].depth, models['wide_resnet'].width) == (16, 2)
+    assert 'wide_resnet' not in classifiers.make_models(settings(), 3)
+
+
+def share_of_units_alive(optimizer):
+    """Of the CNN's 64, behind 16 384 inputs, after ten steps on 16 large patches of colour."""
+    model, coins = classifiers.Cnn(2), np.random.default_rng(0)
+    patches = coins.uniform(0, 1, (32, 4, 4, 3)).astype(np.float32)
+    images = patches.repeat(16, axis=1).repeat(16, axis=2)
+    labels = coins.integers(0, 2, 32)
+    params = model.init(jax.random.key(0), images, False)
+    state = optimizer.init(params)
+
+    def loss(params):
+        logits = model.apply(params, images, False)
+        each = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+        return each.mean()
+
+    @jax.jit
+    def step(params, state):
+        updates, state = optimizer.update(jax.grad(loss)(params), state)
+        return optax.apply_updates(params, updates), state
+
+    for _ in range(10):
+        params, state = step(params, state)
+    _, seen = model.apply(params, images, False, capture_intermediates=True)
+    hidden = seen['intermediates']['Dense_0']['__call__'][0]
+    return np.mean(np.max(hidden, axis=0) > 0)
+
+
+def test_the_cnns_units_live_through_its_first_steps_on_large_images():
+    model = classifiers.Cnn(2)
+    assert share_of_units_alive(classifiers.make_optimizer(model, 785)) > 0.5
+    plain = optax.adam(classifiers.LEARNING_RATE)
+    assert share_of_units_alive(plain) < 0.25  # what the rise is for
+
+
+@pytest.mark.parametrize('steps', [1, 5, 2345])
+def test_the_rate_rises_over_a_tenth_of_the_steps(steps):
+    optimizer = classifiers.make_optimizer(classifiers.Cnn(2), steps)
+    params, moved = {'w': np.zeros(1)}, []
+    state = optimizer.init(params)
+    for _ in range(steps + 1):
+        updates, state = optimizer.update({'w': np.ones(1)}, state)
+        moved.append(-float(updates['w'][0]))
+    assert moved[0] == 0
+    assert moved[max(1, steps // 10)] == pytest.approx(1e-3, rel=0.01)
+    assert moved[-1] == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_max_pool_is_flaxs_and_so_is_its_gradient():
+    x = jax.random.normal(jax.random.key(0), (2, 7, 6, 3))
+
+    def ours(x):
+        return (classifiers.max_pool(x) ** 2).sum()
+
+    def flaxs(x):
+        return (nn.max_pool(x, (2, 2), (2, 2)) ** 2).sum()
+
+    np.testing.assert_allclose(ours(x), flaxs(x), rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(ours)(x), jax.grad(flaxs)(x), rtol=1e-6)
+
+
+class Dropping(nn.Module):
+    """As little as needs what any of them needs: weights, dropout, means of batches."""
+
+    @nn.compact
+    def __call__(self, images, train):
+        x = nn.BatchNorm(use_running_average=not train)(images.reshape(len(images), -1))
+        x = nn.Dropout(0.5, deterministic=not train)(x)
+        return nn.Dense(3)(x)
+
+
+def test_a_scanned_window_equals_an_unrolled_one(monkeypatch):
+    model = Dropping()
+    images, labels = (jnp.asarray(a) for a in toy(32))
+    indices = jnp.arange(24).reshape(3, 8)
+    ends = []
+    for on_cpu in (True, False):
+        monkeypatch.setattr(utility, '_on_cpu', lambda on_cpu=on_cpu: on_cpu)
+        state = utility.init_state(model, 3, images.shape[1:], jax.random.key(0))
+        ends.append(
+            utility.train_window(model, 3)(
+                state, images, labels.astype(jnp.int32), indices, jax.random.key(1)
+            )
+        )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *ends)
+    losses = ends[0][1]
+    assert losses.shape == (3,)
+
+
+def test_accuracy_counts_the_last_partial_batch():
+    model = classifiers.LogisticRegression(2)
+    kernel = jnp.array([[-1.0, 1.0]])
+    variables = {
+        'params': {'Dense_0': {'kernel': kernel, 'bias': jnp.array([0.5, 0.0])}}
+    }
+    images = np.array([0, 255, 0, 255, 255], np.uint8).reshape(5, 1, 1, 1)
+    labels = np.array([0, 1, 1, 1, 0])
+    assert utility.accuracy(model, variables, images, labels, 2) == 3 / 5
+
+
+@pytest.mark.parametrize(
+    'change,message',
+    [
+        (lambda a: {**a, 'train_images': a['train_images'] / 255.0}, 'uint8'),
+        (lambda a: {**a, 'test_images': a['test_images'][:, :8]}, 'to test on'),
+        (lambda a: {**a, 'train_labels': a['train_labels'][:-1]}, 'labels of shape'),
+        (lambda a: {**a, 'test_labels': a['test_labels'] + 1}, '3 classes'),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(change, message):
+    images, labels = toy(12)
+    arguments = {
+        'train_images': images,
+        'train_labels': labels,
+        'test_images': images,
+        'test_labels': labels,
+    }
+    with pytest.raises(ValueError, match=message):
+        utility.evaluate(**change(arguments), num_classes=3, config=settings())

@@ -1,0 +1,290 @@
+"""G-PATE: every query charged, disjoint parts, teachers that learn, a student that follows."""
+
+import functools
+import math
+import tempfile
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from g_pate_cases import gan_of, settings
+
+from dpaf_jax.audit.methods import g_pate as g_pate_audit
+from dpaf_jax.methods import g_pate
+from dpaf_jax.methods.g_pate import student
+from dpaf_jax.methods.g_pate.student import GPate, GPatePhase
+from dpaf_jax.methods.g_pate.teachers import Parts, Teachers
+from dpaf_jax.privacy import voting
+from dpaf_jax.privacy.plan import CERTIFIED
+from dpaf_jax.runtime import parallel
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.batch import Units
+from dpaf_jax.training.run import Run
+from dpaf_jax.verify.accountant import gaussian_epsilon
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+
+# --- the plan -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('epsilon', [1.0, 10.0])
+def test_every_query_of_every_fake_of_every_step_is_charged(epsilon):
+    plan = g_pate.plan(settings(privacy__epsilon=epsilon), 40)
+    (m,) = plan.mechanisms
+    assert (m.sampling_prob, m.steps) == (1, 4 * 6 * 2)
+    assert m.l2_sensitivity == pytest.approx(math.sqrt(2 + 1 / 9))
+    assert plan.overflow_delta == 0 and plan.guarantee == CERTIFIED
+    # DESIGN's formulas: the composition's squared mu is that of both checks of each query.
+    sigma2 = m.noise_std
+    mu = math.sqrt(48 * (1 / (3 * sigma2) ** 2 + 2 / sigma2**2))
+    exact = gaussian_epsilon(mu, plan.delta)
+    assert exact <= plan.epsilon <= epsilon and exact > 0.999 * epsilon
+
+
+def test_queries_without_a_check_are_not_charged_for_one():
+    config = settings(g_pate__threshold=0.0)
+    (m,) = tiny.plan(config).mechanisms
+    assert m.l2_sensitivity == math.sqrt(2) and 'highest' not in m.kind
+    gan = gan_of(g_pate__threshold=0.0)
+    fn = parallel.pmapped(gan.release, jax.local_devices()[:1])
+    ballot = fn(np.zeros((1, 8, 6, 2), np.int32), np.zeros((1, 2), np.uint32))
+    assert ballot.highest is None
+    values, passed = voting.confident_gnmax(ballot, 4.0)
+    assert passed.all() and np.all(values != 0)
+
+
+def test_what_is_published_is_certified_and_the_same():
+    plans = [
+        tiny.plan(settings(privacy__guarantee=guarantee))
+        for guarantee in ('certified', 'as_published')
+    ]
+    assert plans[0] == plans[1]
+    assert plans[0].guarantee == CERTIFIED and plans[0].claimed_epsilon is None
+
+
+def test_without_privacy_votes_are_not_noised():
+    gan = gan_of(privacy__epsilon=math.inf)
+    assert gan.mechanism.noise_std == 0 and gan.grid is None
+
+
+def test_more_teachers_than_records_are_refused():
+    with pytest.raises(UserError, match=r'config\.g_pate\.teachers: is 41, for 40'):
+        g_pate.plan(settings(g_pate__teachers=41), 40)
+
+
+@pytest.mark.parametrize('ratio', [0.1, 3.0, 16.0])
+@pytest.mark.parametrize('sigma', [0.1, 1e4])
+def test_a_vote_is_whole_on_the_grid(ratio, sigma):
+    gan = gan_of(sigma, g_pate__threshold_noise=ratio)
+    assert gan.grid.units(jnp.float32(1)) * gan.grid.spacing == 1
+
+
+# --- who teaches whom -----------------------------------------------------------------
+
+
+def test_parts_are_disjoint_and_hold_everybody():
+    parts = Parts.of(np.arange(40), 40, 7)
+    assert parts.slots.shape == (7, 6)
+    held = parts.slots[parts.slots >= 0]
+    np.testing.assert_array_equal(np.sort(held), np.arange(40))
+    for record in range(40):
+        assert record in parts.slots[record % 7]
+
+
+def test_an_empty_record_moves_nobody_to_another_teacher_or_turn():
+    everybody = np.arange(40)
+    whole = Parts.of(everybody, 40, 7)
+    for gone in (0, 17, 39):
+        index = np.delete(everybody, gone)
+        rest = Parts.of(index, 40, 7)
+        named = np.where(rest.slots >= 0, index[rest.slots], -1)
+        expected = np.where(whole.slots == gone, -1, whole.slots)
+        np.testing.assert_array_equal(named, expected)
+
+
+def test_every_record_of_a_part_has_its_turn():
+    parts = Parts.of(np.arange(38), 38, 4)  # 10 slots, two of them empty
+    seen = np.zeros(38, int)
+    for step in range(5):
+        draw = parts.batch(step, 4)
+        assert draw.indices.shape == (4, 4)
+        np.add.at(seen, draw.indices[~draw.is_padding_example], 1)
+    assert seen.min() == seen.max() == 2
+    assert parts.batch(3, 99).indices.shape == (4, 10)
+
+
+# --- training -------------------------------------------------------------------------
+
+
+@functools.cache
+def trained(devices=1, unrolls=True, **fields):
+    """(run, start, end) of a whole phase."""
+    config = settings(**fields)
+    run = tiny.run(tempfile.gettempdir(), config, devices)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, 'unrolls', property(lambda self: unrolls))
+        phase = GPatePhase(run, GPate(config, run.plan))
+        start = phase.init()
+        state, step = parallel.replicate(start, run.devices), 0
+        while step < phase.total_steps:
+            state, step, metrics = phase.window(state, step)
+            assert phase.charged(step)['votes'] == 12 * step
+        assert set(metrics) == {'queries_passed', 'student_gradient_norm'}
+        return run, start, parallel.unreplicate(state)
+
+
+def assert_close(one, two):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_single_steps_equal_a_scan_and_eight_devices():
+    run, start, end = trained()
+    assert run.plan['votes'].steps == 4 * 12 and end.steps == 4
+    for name in ('teachers', 'generator', 'average'):
+        same = jax.tree.map(np.array_equal, getattr(start, name), getattr(end, name))
+        assert not all(jax.tree.leaves(same))
+    assert_close(end, trained(unrolls=False)[2])
+    assert_close(end, trained(devices=8)[2])
+
+
+def test_teachers_learn_to_tell_reals_from_fakes():
+    gan = gan_of(g_pate__teacher_learning_rate=0.01)
+    side, key = gan.teachers, jax.random.key(0)
+    data = tiny.dataset(gan.config)
+    mine = Units(data.images[:5] // 4, data.labels[:5], np.zeros(5, bool))
+    fakes, labels = jnp.ones((6, 8, 8, 1)), jnp.arange(6) % 3
+    state = side.init(key)
+    learn = jax.jit(side.learn)
+    for _ in range(50):
+        state = learn(state, mine, fakes, labels)
+    answers = side.network.apply(state[0], fakes, labels)
+    reals = side.network.apply(state[0], mine.images / 127.5 - 1, mine.labels)
+    assert reals.min() > answers.max()
+
+
+def test_a_part_without_records_teaches_from_fakes_alone():
+    gan = gan_of()
+    side = gan.teachers
+    nobody = Units(np.zeros((3, 8, 8, 1), np.uint8), np.zeros(3, int), np.ones(3, bool))
+    state = side.learn(side.init(jax.random.key(0)), nobody, jnp.ones((2, 8, 8, 1)), 0)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(state))
+
+
+def test_a_vote_is_for_the_way_in_which_the_discriminators_loss_rises():
+    gan = gan_of(g_pate__clip=1e-6, g_pate__bins=2)
+    side, coins = gan.teachers, np.random.default_rng(0)
+    params, _ = side.init(jax.random.key(0))
+    fakes = coins.normal(size=(4, 8, 8, 1)).astype(np.float32)
+    labels, r = np.arange(4) % 3, coins.normal(size=(4, 64, 5)).astype(np.float32)
+    votes = side.vote(params, fakes, labels, r)
+    for k in range(5):
+        ends = [
+            side.loss_on_fakes(
+                params, fakes + s * r[..., k].reshape(fakes.shape), labels
+            )
+            for s in (1e-2, -1e-2)
+        ]
+        np.testing.assert_array_equal(votes[:, k], ends[0] > ends[1])
+
+
+def test_the_student_follows_the_votes():
+    gan = gan_of(g_pate__generator_learning_rate=1e-3)
+    state = jax.device_get(gan.init(jax.random.key(0)))
+    fakes = gan.fakes(state.generator, jax.random.key(1))
+    coins = np.random.default_rng(0)
+    histogram = 8.0 * jax.nn.one_hot(coins.integers(4, size=(6, 2)), 4)
+    ballot = voting.Ballot(histogram, jnp.full((6, 2), 8.0))
+    values, passed = voting.confident_gnmax(ballot, 4.0)
+    assert passed.all()
+    moves = np.einsum('mk,mdk->md', values, fakes.projections)
+    after, _ = gan.learn(state, fakes, ballot)
+    images = gan.student.generator.apply(after.generator, fakes.z, fakes.labels)
+    assert np.vdot(images - fakes.images, moves.reshape(images.shape)) > 0
+    # Nobody agrees: nobody moves.
+    still, _ = gan.learn(state, fakes, ballot._replace(highest=jnp.zeros((6, 2))))
+    assert_close(still.generator, state.generator)
+
+
+def test_directions_are_of_variance_one_over_k_and_smooth_where_asked():
+    made = {}
+    for cell in (1, 2):
+        gan = gan_of(g_pate__cell=cell, g_pate__fakes=64, data__image_size=16)
+        key = jax.random.key(0)
+        generator = gan.student.init(key)
+        made[cell] = np.asarray(gan.fakes(generator, key).projections)
+        assert made[cell].shape == (64, 256, 2)
+    assert np.var(made[1]) == pytest.approx(1 / 2, rel=0.1)
+    rows = made[2].reshape(64, 16, 16, 2)
+    assert np.mean(rows[:, 3] * rows[:, 4]) > 0.5 * np.mean(rows[:, 3] ** 2)
+
+
+def test_the_student_cannot_show_what_smooth_directions_do_not_see():
+    board = (np.indices((16, 16)).sum(axis=0) % 2 * 2 - 1).astype(np.float32)
+    hidden = {}
+    for cell in (1, 2):
+        student = gan_of(g_pate__cell=cell, data__image_size=16).student
+        params = jax.tree.map(lambda x: 5 * x, student.init(jax.random.key(0)))
+        made = student.sample(params, jax.random.key(1), jnp.arange(6) % 3)
+        assert made.shape == (6, 16, 16, 1) and np.abs(made).max() <= 1 + 1e-5
+        assert np.std(made) > 0.01
+        hidden[cell] = np.abs(np.mean(np.asarray(made)[..., 0] * board, axis=(1, 2)))
+    assert hidden[2].max() < 0.1 * hidden[1].max()
+
+
+def test_a_cell_too_large_for_the_layers_is_refused_by_the_plan():
+    with pytest.raises(UserError, match=r'config\.networks\.layers'):
+        g_pate.plan(settings(g_pate__cell=4), 40)
+
+
+# --- memory ---------------------------------------------------------------------------
+
+
+def test_memory_is_stated_and_what_does_not_fit_is_refused(capsys):
+    config = settings()
+    run = tiny.run(tempfile.gettempdir(), config)
+    student._check_devices(Teachers(config), run)
+    assert '8 teachers take 0.00 GiB on each of 1 device(s)' in capsys.readouterr().out
+    with (
+        mock.patch.object(student, 'device_memory', lambda _: 1000.0),
+        pytest.raises(UserError, match=r'config\.g_pate\.teachers: is 8: .* GiB'),
+    ):
+        student._check_devices(Teachers(config), run)
+    run.devices = jax.local_devices()[:3]
+    with pytest.raises(UserError, match='is 8, for 3 devices'):
+        student._check_devices(Teachers(config), run)
+
+
+# --- the audit ------------------------------------------------------------------------
+
+
+def audited(devices=(1,)):
+    config = settings(g_pate__teacher_learning_rate=1.0)  # one record turns many votes
+    plan = tiny.plan(config)
+    (target,) = g_pate_audit.audit_targets(config, plan, devices)
+    return tiny.audit_failures(target, plan)
+
+
+@pytest.mark.slow
+def test_the_audit_passes_it_and_catches_faults():
+    assert not audited((1, 8))
+
+    query = GPate.query
+
+    def mixed(self, teachers, parts, fakes):
+        """Every teacher sees the records of all."""
+        number = len(parts.labels)
+        shared = (x.reshape(1, -1, *x.shape[2:]).repeat(number, 0) for x in parts)
+        return query(self, teachers, Units(*shared), fakes)
+
+    with mock.patch.object(GPate, 'query', mixed):
+        assert 'sensitivity' in audited()
+    release = voting.release
+    with mock.patch.object(
+        voting, 'release', lambda c, k, std, ratio: release(c, k, std / 2, ratio)
+    ):
+        assert 'noise level' in audited()

@@ -1,0 +1,183 @@
+"""GS-WGAN: a record reaches one critic, and no critic moves gradients by more than said."""
+
+import dataclasses
+import math
+from unittest import mock
+
+import dp_accounting
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+import tiny_runs
+from adversaries import deal, some_units
+from scipy import stats
+
+from dpaf_jax.audit.harness import wild_state
+from dpaf_jax.audit.methods import gs_wgan as gs_wgan_audit
+from dpaf_jax.methods import gs_wgan
+from dpaf_jax.methods.gs_wgan import GsWgan, GsWganPhase
+from dpaf_jax.privacy import accounting
+from dpaf_jax.privacy.plan import CERTIFIED
+from dpaf_jax.runtime import parallel
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.verify.accountant import gaussian_epsilon
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+SMALL = {'method': 'gs_wgan', 'gs_wgan__l2_clip_norm': 0.02}
+BOUND = 2 * 0.02 * math.sqrt(6)
+
+
+def settings(**fields):
+    return tiny.config(**{**SMALL, **fields})
+
+
+def method_of(number=1, sigma=1.0, **fields):
+    config = settings(**fields)
+    return GsWgan(config, tiny.plan(config, sigma), number)
+
+
+# --- the plan -------------------------------------------------------------------------
+
+
+def test_a_critic_is_charged_for_its_own_turns_without_amplification():
+    with tiny_runs.accounting_grid():
+        plan = gs_wgan.plan(settings(gs_wgan__generator_steps=12), 40)
+    (m,) = plan.mechanisms
+    # 40 records, 8 behind each of 5 critics, 12 turns: three for the first two of them.
+    assert (m.sampling_prob, m.steps) == (1.0, 3)
+    assert m.l2_sensitivity == pytest.approx(BOUND)
+    gaussian = dp_accounting.GaussianDpEvent(m.noise_multiplier)
+    assert m.event() == dp_accounting.SelfComposedDpEvent(gaussian, 3)
+    exact = gaussian_epsilon(math.sqrt(3) / m.noise_multiplier, plan.delta)
+    assert plan.guarantee == CERTIFIED and plan.overflow_delta == 0
+    assert 0.98 * 10 < exact <= plan.epsilon <= 10
+    with tiny_runs.accounting_grid():
+        assert accounting.epsilon_pld(plan.dp_event, plan.delta) <= 10
+
+
+def test_the_published_setting_is_far_from_its_epsilon():
+    # n_D = 1000, T = 20 000, B = 32, noise of 1.07 C.
+    multiplier = 1.07 / (2 * math.sqrt(32))
+    assert gaussian_epsilon(math.sqrt(20) / multiplier, 1e-5) == pytest.approx(
+        1319, abs=1
+    )
+
+
+def test_as_published_certifies_nothing():
+    made = gs_wgan.plan(settings(privacy__guarantee='as_published'), 40)
+    (m,) = made.mechanisms
+    assert (m.sampling_prob, m.steps, m.l2_sensitivity) == (1 / 5, 2 * 6, 0.02)
+    assert made.epsilon is None and made.claimed_epsilon == pytest.approx(10, rel=0.01)
+
+
+def test_more_records_behind_a_critic_than_there_are_is_refused():
+    with pytest.raises(UserError, match='config.gs_wgan.batch_size: asks for 41'):
+        gs_wgan.plan(settings(gs_wgan__batch_size=41), 40)
+
+
+# --- sensitivity and noise ------------------------------------------------------------
+
+
+def critics_of(method, number):
+    shapes = jax.eval_shape(method.adversaries.init, jax.random.key(0))
+    states = [wild_state(shapes, ['discriminator'], i) for i in range(number)]
+    return [state.discriminator for state in states]
+
+
+def queries(method, number=6):
+    fakes = np.random.default_rng(0).uniform(-1, 1, (6, 8, 8, 1)).astype(np.float32)
+    query = jax.jit(method.query)
+    labels = np.arange(6) % 3
+    return [tiny.vector(query(c, fakes, labels)) for c in critics_of(method, number)]
+
+
+def furthest(made):
+    return max(np.linalg.norm(a - b) for a in made for b in made)
+
+
+def test_no_two_critics_are_further_apart_than_the_sensitivity():
+    method = method_of()
+    assert method.mechanism.l2_sensitivity == pytest.approx(BOUND)
+    # Turned to the opposite, which some record may do to a critic: the whole bound.
+    made = queries(method)
+    made += [-q for q in made]
+    assert 0.9 * BOUND < furthest(made) <= BOUND
+
+
+def test_an_unclipped_gradient_is_found_out():
+    with mock.patch.object(gs_wgan, 'clip_vector', lambda vector, _: vector):
+        # Another config, since what is compiled is kept by function and config.
+        assert furthest(queries(method_of(gs_wgan__penalty_weight=9.0))) > 2 * BOUND
+
+
+def test_all_that_is_clipped_was_settled():
+    with mock.patch.object(gs_wgan, 'settled', jnp.zeros_like):
+        assert furthest(queries(method_of(gs_wgan__penalty_weight=8.0))) == 0
+
+
+def turned(method, units, number, k=1):
+    devices = jax.local_devices()[:number]
+    state = jax.device_get(jax.jit(method.init)(jax.random.key(0, impl='rbg')))
+    keys = tiny.keys().noise('gradient', 0), tiny.keys().public('step', 0)
+    placed, *coins = parallel.replicate((state, *keys, np.int32(k)), devices)
+    made = parallel.pmapped(method.turn, devices)(placed, deal(units, number), *coins)
+    return state, *parallel.unreplicate(made)
+
+
+@pytest.fixture(scope='module')
+def turns():
+    """(before, after, noisy) on 1 and 8 devices, with 12 times as many images."""
+    made = {}
+    for number in (1, 8):
+        method = method_of(number, 1.3, gs_wgan__generator_batch_size=72)
+        made[number] = method, *turned(method, some_units(method), number)
+    return made
+
+
+@pytest.mark.parametrize('number', [1, 8])
+def test_a_turn_adds_the_plans_noise_once_and_trains_one_critic(turns, number):
+    method, before, after, noisy = turns[number]
+    noise = noisy.ravel() / method.mechanism.noise_std
+    square, n = np.sum(np.square(noise)), noise.size
+    low, high = stats.chi2.ppf([5e-5, 1 - 5e-5], n)
+    # The gradients themselves add at most (1 / (2 sigma))^2.
+    assert n > 4000 and low < square < high + 0.2
+    assert not low < square * 1.5**2 < high and not low < square / 1.5**2 < high
+    for old, new in zip(
+        jax.tree.leaves(before.critics.params),
+        jax.tree.leaves(after.critics.params),
+        strict=True,
+    ):
+        changed = np.any(np.reshape(old != new, (len(old), -1)), axis=1)
+        assert not changed[[0, 2, 3, 4]].any()
+    moved = tiny.vector(after.generator) - tiny.vector(before.generator)
+    assert np.any(moved) and after.generator_steps == 1
+
+
+# --- whose records --------------------------------------------------------------------
+
+
+def test_each_record_is_behind_one_critic_and_in_all_its_turns():
+    config = settings()
+    trace = gs_wgan_audit.trace(config, tiny.plan(config), tiny.keys())
+    draws = trace.draws['gradient']
+    turns = [set(map(int, chosen)) for chosen in draws.chosen]
+    assert len(turns) == 15 and turns[:5] == turns[5:10] == turns[10:]
+    assert sorted(i for own in turns[:5] for i in own) == list(range(40))
+    assert len(np.unique(trace.keys['gradient'], axis=0)) == 15
+
+
+def test_a_missing_record_moves_no_other_to_another_critic():
+    # Independent coins: the places of n - 1 records have one law, whoever is missing.
+    config = settings(gs_wgan__batch_size=20)
+    coins = [tiny.keys(i.to_bytes(32)) for i in range(300)]
+    run = tiny.run('unused', config)
+    method = GsWgan(config, run.plan, 1)
+    together = []
+    for keys in coins:
+        phase = GsWganPhase(dataclasses.replace(run, keys=keys), method)
+        together.append(phase._owner[0] == phase._owner[1])
+    assert stats.binomtest(int(np.sum(together)), 300, 0.5).pvalue > 1e-4

@@ -1,0 +1,62 @@
+"""Contracts of the contrast features: what they tell, and that blank images have them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dpaf_jax.networks import contrast
+from dpaf_jax.networks.wavelets import wavelet_features
+
+
+def pictures(side, channels, number=3):
+    coins = np.random.default_rng(0)
+    coarse = coins.uniform(0.2, 0.8, (number, 8, 8, channels))
+    return np.float32(coarse.repeat(side // 8, axis=1).repeat(side // 8, axis=2))
+
+
+def features(images, seed=0):
+    params = contrast.init_contrast(jax.random.key(seed), images.shape[-1])
+    return contrast.contrast_features(jnp.asarray(images), params)
+
+
+@pytest.mark.parametrize('channels', [1, 3])
+def test_half_the_contrast_is_told_where_wavelets_hardly_see_it(channels):
+    strong = pictures(32, channels)
+    weak = 0.5 + (strong - 0.5) / 2
+
+    def gap(rows):
+        return np.linalg.norm(rows(strong) - rows(weak)) / np.linalg.norm(rows(strong))
+
+    hardly = gap(lambda x: np.asarray(wavelet_features(2 * x - 1)))
+    assert gap(lambda x: np.asarray(features(x))) > 2 * hardly
+
+
+def test_each_statistic_of_each_channel_is_told():
+    images = pictures(16, 3)
+    for channel in range(3):
+        brighter, flatter, smoother = (images.copy() for _ in range(3))
+        brighter[..., channel] += 0.2
+        flatter[..., channel] = images[..., channel].mean()
+        smoother[..., channel] = np.sort(images[..., channel].reshape(3, -1)).reshape(
+            3, 16, 16
+        )  # the same mean and spread
+        for changed in (brighter, flatter, smoother):
+            assert np.linalg.norm(features(changed) - features(images)) > 1
+
+
+def test_statistics_do_not_depend_on_how_fine_pixels_are():
+    images = pictures(16, 3)
+    mean, spread, _ = np.split(contrast.statistics(images), 3, axis=1)
+    finer = images.repeat(2, axis=1).repeat(2, axis=2)
+    finer_mean, finer_spread, _ = np.split(contrast.statistics(finer), 3, axis=1)
+    np.testing.assert_allclose(finer_mean, mean, rtol=1e-5)
+    np.testing.assert_allclose(finer_spread, spread, rtol=1e-5)
+
+
+@pytest.mark.parametrize('grey', [0.0, 0.5, 1.0])
+def test_a_grey_image_has_finite_features_and_gradient(grey):
+    blank = jnp.full((1, 16, 16, 3), grey)
+    gradient = jax.grad(lambda x: jnp.sum(features(x) ** 2))(blank)
+    assert jnp.isfinite(gradient).all()
+    assert jnp.isfinite(features(blank)).all()

@@ -1,0 +1,316 @@
+"""The main job, stage by stage, on a few tiny images."""
+
+import json
+import re
+import shutil
+
+import dp_accounting
+import numpy as np
+import pytest
+import tiny_runs
+from PIL import Image
+
+import dpaf_jax
+from dpaf_jax.pipeline import stages as pipelines
+from dpaf_jax.pipeline.stages import FIXED_ENTROPY, STAGES, Pipeline
+from dpaf_jax.privacy import accounting
+from dpaf_jax.privacy.plan import CERTIFIED, event_from_json
+from dpaf_jax.runtime.errors import UserError
+
+KINDS = ('one_shot', 'canonical')
+PRIVACY_FIELDS = {
+    'guarantee', 'epsilon', 'epsilon_rdp', 'delta', 'overflow_delta', 'neighbors',
+    'num_examples', 'accountant', 'mechanisms', 'dp_event',
+}  # fmt: skip
+MECHANISM_FIELDS = {
+    'name', 'kind', 'sampling_prob', 'l2_sensitivity', 'noise_multiplier', 'steps',
+    'expected_batch_size', 'capacity',
+}  # fmt: skip
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+@pytest.fixture(params=KINDS)
+def run(request) -> tiny_runs.Finished:
+    return tiny_runs.finished(request.param)
+
+
+@pytest.fixture
+def one_shot() -> tiny_runs.Finished:
+    return tiny_runs.finished('one_shot')
+
+
+@pytest.fixture
+def copied(one_shot, tmp_path):
+    """A pipeline in a copy of a finished run, with another config where given."""
+    shutil.copytree(one_shot.workdir, tmp_path / 'run')
+
+    def pipeline(**changes):
+        config = one_shot.config.copy_and_resolve_references()
+        config.update_from_flattened_dict(
+            {name.replace('__', '.'): value for name, value in changes.items()}
+        )
+        return Pipeline(config, tmp_path / 'run')
+
+    return pipeline
+
+
+class TestPlan:
+    def test_it_has_the_schema_of_privacy_json_and_is_the_releases(self, run):
+        plan = read(run.workdir / 'plan.json')
+        assert set(plan) == PRIVACY_FIELDS
+        for mechanism in plan['mechanisms']:
+            assert set(mechanism) >= MECHANISM_FIELDS
+        assert plan == read(run.workdir / 'release' / 'privacy.json')
+
+    def test_epsilon_is_that_of_the_event_rebuilt_with_dp_accounting_alone(self, run):
+        plan = read(run.workdir / 'plan.json')
+        event = event_from_json(plan['dp_event'])
+        accountant = dp_accounting.pld.PLDAccountant(
+            dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
+            value_discretization_interval=1e-2,  # as these runs were planned with
+        )
+        spent = accountant.compose(event).get_epsilon(
+            plan['delta'] - plan['overflow_delta']
+        )
+        assert spent <= plan['epsilon'] <= min(spent + 1e-4, run.config.privacy.epsilon)
+        assert plan['guarantee'] == CERTIFIED
+
+    def test_it_needs_no_data_where_n_is_given(self, tmp_path, monkeypatch):
+        def touched(*args, **options):
+            raise AssertionError('the plan stage looked at data or devices')
+
+        monkeypatch.setattr(pipelines, 'prepare', touched)
+        monkeypatch.setattr(pipelines, 'load', touched)
+        monkeypatch.setattr(pipelines.parallel, 'pick_devices', touched)
+        config = tiny_runs.one_shot('npz:/no/such/file', data__num_examples=24)
+        with tiny_runs.accounting_grid():
+            plan = Pipeline(config, tmp_path).run('plan')
+        assert plan.num_examples == 24 == read(tmp_path / 'plan.json')['num_examples']
+
+    def test_with_a_public_n_it_comes_first(self, tmp_path):
+        named = Pipeline(tiny_runs.one_shot('npz:x', data__num_examples=24), tmp_path)
+        assert named.stages() == ('plan', 'prepare', *STAGES[2:])
+        open_ = Pipeline(tiny_runs.one_shot('npz:x'), tmp_path)
+        assert open_.stages() == STAGES
+
+    def test_a_second_call_reads_what_the_first_one_wrote(self, tmp_path, monkeypatch):
+        config = tiny_runs.one_shot('npz:x', data__num_examples=24)
+        with tiny_runs.accounting_grid():
+            first = Pipeline(config, tmp_path).run('plan')
+        monkeypatch.setattr(accounting, 'calibrate', None)
+        assert Pipeline(config, tmp_path).run('plan') == first
+
+    def test_before_training_another_config_plans_anew(self, tmp_path):
+        config = tiny_runs.one_shot('npz:x', data__num_examples=24)
+        with tiny_runs.accounting_grid():
+            first = Pipeline(config, tmp_path).run('plan')
+            config.privacy.epsilon = 1.0
+            second = Pipeline(config, tmp_path).run('plan')
+        assert second.epsilon < 1 < first.epsilon
+        assert read(tmp_path / 'plan.json')['epsilon'] == second.epsilon
+
+
+class TestSecrets:
+    def test_the_private_folder_is_the_owners_alone(self, run):
+        assert run.private_modes == (0o700, 0o600)
+        assert tiny_runs.mode(run.workdir / 'private') == 0o700
+
+    def test_the_entropy_is_gone_after_the_release(self, run):
+        assert len(run.entropy) == 32
+        assert not (run.workdir / 'private' / 'entropy').exists()
+
+    def test_no_file_of_the_run_contains_the_entropy(self, run):
+        names = set()
+        for path, content in tiny_runs.contents(run.workdir).items():
+            names.add(path.name)
+            assert run.entropy not in content, path
+            assert run.entropy.hex().encode() not in content.lower(), path
+            assert repr(run.entropy).encode() not in content, path
+            digits = ', '.join(str(byte) for byte in run.entropy[:8])
+            assert digits.encode() not in content, path
+        assert {'history.jsonl', 'report.html', 'plan.json', 'README.md'} <= names
+        assert any('tfevents' in name for name in names)
+
+    def test_nothing_outside_private_knows_the_data(self, run):
+        checksum = read(run.workdir / 'private' / 'fingerprint.json')['data checksum']
+        path = run.config.data.source.partition(':')[2]
+        for file, content in tiny_runs.contents(run.workdir).items():
+            if 'private' not in file.relative_to(run.workdir).parts:
+                assert checksum.encode() not in content, file
+                assert path.encode() not in content, file
+
+    def test_no_real_image_is_outside_private(self, run):
+        with np.load(run.config.data.source.partition(':')[2]) as arrays:
+            real = [image.tobytes() for image in arrays['train_x']]
+        for file, content in tiny_runs.contents(run.workdir).items():
+            if 'private' not in file.relative_to(run.workdir).parts:
+                assert not any(image in content for image in real), file
+
+
+class TestReport:
+    def test_accuracies_are_mean_std_and_values_of_each_model(self, run):
+        report = read(run.workdir / 'report.json')
+        models = report['accuracy']['synthetic']
+        assert set(models) == {'cnn', 'logistic_regression'}
+        for figures in models.values():
+            assert set(figures) == {'mean', 'std', 'values'}
+            assert len(figures['values']) == run.config.evaluation.seeds
+            assert figures['mean'] == pytest.approx(np.mean(figures['values']))
+
+    def test_it_has_the_wall_seconds_of_every_stage_before_it(self, run):
+        seconds = read(run.workdir / 'report.json')['wall_seconds']
+        assert set(seconds) >= set(STAGES) - {'report'}
+        assert all(value >= 0 for value in seconds.values()) and seconds['train'] > 0
+
+    def test_it_states_the_releases_privacy(self, run):
+        report = read(run.workdir / 'report.json')
+        assert report['privacy'] == read(run.workdir / 'release' / 'privacy.json')
+        page = (run.workdir / 'report.html').read_text()
+        assert 'Measured on real test images: not covered by ε' in page
+        assert 'No privacy guarantee' not in page
+
+    def test_its_curves_are_those_of_both_phases(self, run):
+        rows = read(run.workdir / 'report.json')['history']
+        phases = ['gan']
+        if run.config.dpaf.classifier.private != 'none':
+            phases = ['classifier', 'gan']
+        assert list(dict.fromkeys(row['phase'] for row in rows)) == phases
+        spent = [row['epsilon_spent'] for row in rows]
+        assert spent == sorted(spent)
+        assert 0 < spent[-1] <= read(run.workdir / 'plan.json')['epsilon']
+
+    def test_training_on_real_images_goes_to_nonprivate_only(self, one_shot):
+        real = read(one_shot.workdir / 'nonprivate' / 'evaluation.json')['real']
+        assert set(real) == {'cnn', 'logistic_regression'}
+        assert set(read(one_shot.workdir / 'report.json')['accuracy']) == {'synthetic'}
+        other = tiny_runs.finished('canonical')  # which did not ask for it
+        assert not (other.workdir / 'nonprivate').exists()
+
+    def test_a_run_without_evaluation_has_a_report_without_accuracies(self, copied):
+        pipeline = copied()
+        (pipeline.workdir.root / 'evaluation.json').unlink()
+        assert pipeline.run('report')['accuracy'] == {}
+
+
+class TestTestFigures:
+    def test_the_release_has_none(self, run):
+        accuracy = read(run.workdir / 'report.json')['accuracy']['synthetic']
+        card = (run.workdir / 'release' / 'README.md').read_text()
+        assert 'Accuracy' not in card
+        assert not re.search(rf'\b{accuracy["cnn"]["mean"]:.3f}\b', card)
+
+    def test_they_enter_the_card_where_the_test_set_is_public(self, copied):
+        pipeline = copied(release__test_set_is_public=True)
+        assert not pipeline.is_done()
+        accuracy = pipeline.run('evaluate')
+        card = (pipeline.workdir.release / 'README.md').read_text()
+        mean = accuracy['synthetic']['cnn']['mean']
+        assert '## Accuracy on the public test set' in card
+        assert f'| cnn | {mean:.3f} |' in card
+        files = {path.name for path in pipeline.workdir.release.iterdir()}
+        assert files == set(dpaf_jax.release.FILES)
+
+
+class TestAgain:
+    def test_a_finished_run_is_done(self, run):
+        assert Pipeline(run.config, run.workdir).is_done()
+
+    def test_every_stage_once_more_changes_nothing(self, copied):
+        pipeline = copied()
+        before = tiny_runs.contents(pipeline.workdir.root)
+        for stage in STAGES[:-1]:
+            pipeline.run(stage)
+        assert tiny_runs.contents(pipeline.workdir.root) == before
+
+    def test_another_evaluation_or_number_of_samples_is_not_done(self, copied):
+        assert not copied(evaluation__seeds=2).is_done()
+        pipeline = copied(samples__num=30)
+        assert not pipeline.is_done()
+        with np.load(pipeline.run('samples')) as arrays:
+            assert len(arrays['labels']) == 30
+
+    def test_damaged_samples_are_named(self, copied):
+        pipeline = copied()
+        content = pipeline.workdir.samples.read_bytes()
+        pipeline.workdir.samples.write_bytes(content[:-200])
+        with pytest.raises(UserError, match=r'synthetic\.npz: is damaged\. Delete it'):
+            pipeline.run('samples')
+
+    def test_private_data_may_go_once_all_is_done(self, copied):
+        pipeline = copied()
+        shutil.rmtree(pipeline.workdir.private)
+        for stage in ('prepare', 'plan', 'train', 'release', 'samples', 'report'):
+            pipeline.run(stage)
+        assert not pipeline.workdir.entropy.exists()
+
+
+@pytest.fixture(scope='module')
+def result(tmp_path_factory):
+    """A whole run with a fixed entropy: its folder's parent, config and result."""
+    folder = tmp_path_factory.mktemp('fixed')
+    config = tiny_runs.one_shot(tiny_runs.write_npz(folder / 'images.npz'))
+    with tiny_runs.accounting_grid():
+        made = dpaf_jax.synthesize(config, folder / 'a', entropy=tiny_runs.ENTROPY)
+    return folder, config, made
+
+
+class TestFixedEntropy:
+    def test_it_certifies_nothing_anywhere(self, result):
+        folder, _, (release, report) = result
+        assert FIXED_ENTROPY == 'none (fixed entropy)'
+        assert release.privacy['guarantee'] == FIXED_ENTROPY
+        assert report['privacy']['guarantee'] == FIXED_ENTROPY
+        assert read(folder / 'a' / 'plan.json')['guarantee'] == FIXED_ENTROPY
+        card = (folder / 'a' / 'release' / 'README.md').read_text()
+        assert FIXED_ENTROPY in card and ', certified**' not in card
+        page = (folder / 'a' / 'report.html').read_text()
+        assert 'No privacy guarantee' in page and 'fixed entropy' in page
+
+    def test_a_later_session_without_it_does_not_make_it_certified(self, result):
+        folder, config, _ = result
+        for stage in ('plan', 'release', 'evaluate', 'report'):
+            Pipeline(config, folder / 'a').run(stage)
+        for name in ('plan.json', 'release/privacy.json'):
+            assert read(folder / 'a' / name)['guarantee'] == FIXED_ENTROPY
+        report = read(folder / 'a' / 'report.json')
+        assert report['privacy']['guarantee'] == FIXED_ENTROPY
+
+    def test_the_same_entropy_gives_the_same_generator(self, result):
+        folder, config, _ = result
+        pipeline = Pipeline(config, folder / 'b', entropy=tiny_runs.ENTROPY)
+        other = Pipeline(config, folder / 'c', entropy=bytes(32))
+        with tiny_runs.accounting_grid():
+            for stage in ('prepare', 'plan', 'release'):
+                pipeline.run(stage)
+                other.run(stage)
+        name = 'release/generator.safetensors'
+        first = (folder / 'a' / name).read_bytes()
+        assert (folder / 'b' / name).read_bytes() == first
+        assert (folder / 'c' / name).read_bytes() != first
+
+    def test_it_is_kept_in_no_file(self, result):
+        folder, _, _ = result
+        for path, content in tiny_runs.contents(folder / 'a').items():
+            assert tiny_runs.ENTROPY not in content, path
+            assert tiny_runs.ENTROPY.hex().encode() not in content, path
+
+
+def test_synthesize_returns_the_release_and_the_report(one_shot):
+    release, report = dpaf_jax.synthesize(one_shot.config, one_shot.workdir)
+    images, labels = release.sample(10, seed=1)
+    assert images.shape == (10, 8, 8, 1) and sorted(labels) == [0] * 5 + [1] * 5
+    assert report == read(one_shot.workdir / 'report.json')
+
+
+def test_the_pictures_are_of_the_samples(run):
+    picture = Image.open(run.workdir / 'release' / 'samples.png')
+    assert picture.size[0] > 8 and picture.size[1] > 2 * 8
+
+
+def test_an_unknown_stage_is_refused(tmp_path):
+    pipeline = Pipeline(tiny_runs.one_shot('npz:x'), tmp_path)
+    with pytest.raises(UserError, match="--stage: is 'bake'. Choose all or prepare"):
+        pipeline.run('bake')

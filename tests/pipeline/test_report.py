@@ -1,0 +1,293 @@
+"""Contracts of the run's report and its charts."""
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from dpaf_jax.pipeline import charts, report
+from dpaf_jax.release import pictures
+
+MECHANISM = {
+    'name': 'dpagg',
+    'kind': 'sum of <features>',
+    'sampling_prob': 0.004,
+    'l2_sensitivity': 2.0,
+    'noise_multiplier': 1.375,
+    'steps': 900,
+    'expected_batch_size': 24.0,
+    'capacity': 68,
+}
+PRIVACY = {
+    'guarantee': 'certified',
+    'epsilon': 2.0,
+    'epsilon_rdp': 2.25,
+    'delta': 1e-5,
+    'overflow_delta': 1e-7,
+    'neighbors': 'zero-out',
+    'num_examples': 6000,
+    'accountant': 'PLD',
+    'mechanisms': [MECHANISM],
+    'dp_event': {'class': 'NoOpDpEvent'},
+}
+ACCURACY = {
+    'synthetic': {
+        'cnn': {'mean': 0.71, 'std': 0.0141, 'values': [0.7, 0.72]},
+        'logistic_regression': {'mean': 0.5, 'std': 0.0, 'values': [0.5]},
+    }
+}
+HISTORY = [
+    {'phase': p, 'step': s, 'seconds': s, 'epsilon_spent': e, 'loss_head': 1 / s}
+    for p, s, e in (('classifier', 8, 0.1), ('gan', 8, 0.5), ('gan', 16, 2.0))
+]
+
+
+class Page(HTMLParser):
+    """Collects text, tags, and every attribute that could fetch something."""
+
+    VOID = ('meta', 'img', 'link', 'br', 'hr', 'input')
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.tags, self.links, self.open, self.text = [], [], [], ''
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [v for k, v in attrs if k in ('src', 'href', 'srcset', 'action')]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def written(workdir, **changes):
+    images = np.zeros((4, 8, 8, 1), np.uint8)
+    arguments = {
+        'config': {'method': 'dpaf', 'data': {'num_classes': 2}},
+        'privacy': PRIVACY,
+        'accuracy': ACCURACY,
+        'history': HISTORY,
+        'wall_seconds': {'train': 250.0, 'evaluate': 30.5},
+        'sample_grid': pictures.sample_grid(images, np.arange(4) % 2, 2),
+        'environment': {'python': '3.12.1'},
+    }
+    made = report.write_report(workdir, **{**arguments, **changes})
+    html = (workdir / 'report.html').read_text(encoding='utf-8')
+    return made, Page(html), html
+
+
+def test_json_has_the_promised_keys_and_is_what_is_returned(tmp_path):
+    made, _, _ = written(tmp_path)
+    read = json.loads((tmp_path / 'report.json').read_text())
+    assert read == made
+    assert read['accuracy']['synthetic']['cnn'] == ACCURACY['synthetic']['cnn']
+    assert read['wall_seconds'] == {'train': 250.0, 'evaluate': 30.5}
+    assert read['privacy'] == PRIVACY
+    assert read['history'] == HISTORY
+    assert read['method'] == 'dpaf' and read['environment'] and read['config']
+    assert 'not covered by ε' in read['accuracy_note']
+
+
+def test_json_is_strict_even_with_infinities_and_arrays(tmp_path):
+    privacy = {**PRIVACY, 'epsilon': math.inf, 'guarantee': 'none (no noise)'}
+    history = [{'phase': 'gan', 'step': np.int64(1), 'loss': np.float32(math.nan)}]
+    written(tmp_path, privacy=privacy, history=history)
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    text = (tmp_path / 'report.json').read_text()
+    read = json.loads(text, parse_constant=refuse)
+    assert float(read['privacy']['epsilon']) == math.inf
+    assert read['history'] == [{'phase': 'gan', 'step': 1, 'loss': 'nan'}]
+
+
+def test_page_is_whole_and_of_one_piece(tmp_path):
+    _, page, html = written(tmp_path)
+    assert page.open == []
+    assert 'script' not in page.tags and 'link' not in page.tags
+    assert all(link.startswith('data:') for link in page.links)
+    assert not re.search(r'url\(|@import|https?:', html)
+    assert 'prefers-color-scheme: dark' in html
+
+
+def test_headline_says_epsilon_its_meaning_and_its_unit(tmp_path):
+    _, page, _ = written(tmp_path)
+    assert 'ε = 2, δ = 1e-05' in page.text
+    assert 'certified' in page.text
+    assert 'e^ε = 7.39' in page.text
+    assert 'not one person' in page.text
+    assert 'No privacy guarantee' not in page.text
+
+
+def test_a_run_without_guarantee_says_so_first_and_shows_no_epsilon_of_its_own(
+    tmp_path,
+):
+    privacy = {
+        **PRIVACY,
+        'guarantee': 'none (the classifier has <hidden> state)',
+        'epsilon': None,
+        'claimed_epsilon': 10.0,
+    }
+    _, page, html = written(tmp_path, privacy=privacy)
+    assert 'claimed ε = 10, certified ε: none' in page.text
+    assert 'the classifier has <hidden> state' in page.text
+    assert 'class="bad"' in html
+    assert page.text.index('No privacy guarantee') < page.text.index('Usefulness')
+    assert '✓' not in page.text
+    assert 'ε spent' not in page.text
+    assert 'private by construction' not in page.text
+
+
+def test_a_seeded_run_does_not_show_its_plans_epsilon_as_true(tmp_path):
+    privacy = {**PRIVACY, 'guarantee': 'none (fixed entropy)', 'epsilon': 7.77}
+    _, page, _ = written(tmp_path, privacy=privacy)
+    assert 'certified ε: none' in page.text
+    assert 'fixed entropy' in page.text
+    assert '7.77' not in page.text
+
+
+def test_real_test_figures_stand_under_their_warning(tmp_path):
+    _, page, _ = written(tmp_path)
+    warning = page.text.index('Measured on real test images: not covered by ε')
+    assert warning < page.text.index('0.710 ± 0.014') < page.text.index('0.700, 0.720')
+
+
+def test_everything_that_comes_from_outside_is_escaped(tmp_path):
+    evil = '<script>alert("x")</script>&'
+    _, page, html = written(
+        tmp_path,
+        config={'method': evil, evil: evil, 'data': {'num_classes': 2}},
+        privacy={
+            **PRIVACY,
+            'neighbors': evil,
+            'accountant': evil,
+            'mechanisms': [{**MECHANISM, 'name': evil, 'kind': evil}],
+        },
+        accuracy={evil: {evil: ACCURACY['synthetic']['cnn']}},
+        history=[{'phase': evil, 'step': 1, 'epsilon_spent': 1.0, evil: 1.0}],
+        wall_seconds={evil: 1.0},
+        environment={evil: evil},
+    )
+    assert 'script' not in page.tags
+    assert '<script' not in html
+    assert page.text.count(evil) >= 8
+
+
+@pytest.mark.parametrize('num_examples,warns', [(100_001, True), (99_999, False)])
+def test_delta_of_at_least_one_over_n_warns(tmp_path, num_examples, warns):
+    privacy = {**PRIVACY, 'num_examples': num_examples}
+    _, page, _ = written(tmp_path, privacy=privacy)
+    assert ('is not below 1/N' in page.text) == warns
+
+
+def test_a_run_that_was_not_evaluated_still_has_a_report(tmp_path):
+    _, page, _ = written(
+        tmp_path, accuracy={}, history=[], wall_seconds={}, sample_grid=None
+    )
+    assert 'Not evaluated' in page.text
+    assert 'img' not in page.tags and 'svg' not in page.tags
+
+
+def test_values_that_are_missing_do_not_break_curves_or_tables(tmp_path):
+    history = [
+        {'phase': 'gan', 'step': 1, 'epsilon_spent': None, 'loss': None},
+        {'phase': 'gan', 'step': 2, 'epsilon_spent': 0.5, 'loss': math.nan},
+        {'phase': 'gan', 'step': 3, 'epsilon_spent': 1.0, 'loss': 2.0},
+    ]
+    mechanism = {**MECHANISM, 'l2_sensitivity': None, 'num_groups': 1}
+    _, page, _ = written(
+        tmp_path, history=history, privacy={**PRIVACY, 'mechanisms': [mechanism]}
+    )
+    assert page.tags.count('svg') == 2
+
+
+def test_mechanisms_are_listed_for_people(tmp_path):
+    _, page, _ = written(tmp_path)
+    for text in ('dpagg', 'sum of <features>', '0.004', '1.375', '900', '68'):
+        assert text in page.text
+
+
+def test_history_is_read_from_the_workdir(tmp_path):
+    (tmp_path / 'history.jsonl').write_text('{"phase": "gan", "step": 1}\n{"pha')
+    assert report.read_history(tmp_path) == [{'phase': 'gan', 'step': 1}]
+
+
+def test_environment_names_versions_and_hardware():
+    found = report.environment()
+    for name in ('python', 'jax', 'jaxlib', 'flax', 'optax', 'dp-accounting'):
+        assert re.match(r'\d+\.\d+', found[name]), name
+    assert found['backend'] == 'cpu' and found['devices'] >= 1
+    assert found['dpaf_jax'] and found['device_kind'] and found['cpu_count']
+    json.dumps(found)
+
+
+# --- charts -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    'low,high,expected',
+    [
+        (0, 10, [0, 2, 4, 6, 8, 10]),
+        (0.1, 0.93, [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        (-3, 4, [-4, -2, 0, 2, 4]),
+        (0, 25_000, [0, 5000, 10_000, 15_000, 20_000, 25_000]),
+    ],
+)
+def test_ticks_are_round_and_cover_the_data(low, high, expected):
+    assert charts.ticks(low, high, 5) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize('value', [0.0, 5.0, -1e-7, 1e12])
+def test_a_constant_has_ticks_too(value):
+    found = charts.ticks(value, value, 5)
+    assert found[0] < found[-1]
+    assert found[0] <= value <= found[-1]
+
+
+@pytest.mark.parametrize(
+    'all_ticks,labels',
+    [
+        ([0, 0.2, 0.4], ['0.0', '0.2', '0.4']),
+        ([0.0, 10_000.0], ['0', '10\u202f000']),
+        ([-0.05, 0.0], ['-0.05', '0.00']),
+        ([0.0, 2e-5], ['0', '2e-05']),
+    ],
+)
+def test_tick_labels_tell_neighbours_apart(all_ticks, labels):
+    assert [charts.tick_label(t, all_ticks) for t in all_ticks] == labels
+
+
+def test_thin_averages_neighbours():
+    points = [(float(i), float(i % 2)) for i in range(10)]
+    assert charts.thin(points, 5) == [(i * 2 + 0.5, 0.5) for i in range(5)]
+    assert charts.thin(points, 10) == points
+
+
+def test_the_curve_goes_through_the_scaled_points():
+    svg = charts.line_chart(
+        [(0.0, 0.0), (10.0, 10.0)], title='t', x_label='x', y_label='y'
+    )
+    (line,) = re.findall(r'<polyline points="([^"]+)"', svg)
+    left, right = charts.LEFT, charts.WIDTH - charts.RIGHT
+    low, high = charts.HEIGHT - charts.BOTTOM, charts.TOP
+    assert line == f'{left:.1f},{low:.1f} {right:.1f},{high:.1f}'
+
+
+def test_a_chart_without_points_is_a_sentence():
+    chart = charts.line_chart(
+        [(0.0, math.nan)], title='<loss>', x_label='x', y_label='y'
+    )
+    assert chart == '<p>&lt;loss&gt;: nothing was recorded.</p>'

@@ -1,0 +1,171 @@
+"""Contracts of the budget strings and of who takes what is left over."""
+
+import dataclasses
+import logging
+import math
+
+import pytest
+import tiny
+
+from dpaf_jax.methods.dpaf.plan import NAMES, REST_ORDER
+from dpaf_jax.privacy import accounting, budgets
+from dpaf_jax.privacy.plan import Mechanism
+from dpaf_jax.runtime.errors import UserError
+
+
+def test_budgets_may_be_absolute_percentages_and_rest():
+    assert budgets.parse('0.1,rest,0.1', NAMES, 10.0) == {
+        'conv1': 0.1,
+        'conv2': None,
+        'dpagg': 0.1,
+    }
+    shares = budgets.parse(' 20% , 1.5, rest', NAMES, 10.0)
+    assert shares == {'conv1': 2.0, 'conv2': 1.5, 'dpagg': None}
+
+
+def test_percentages_follow_epsilon():
+    assert budgets.parse('25%,50%,25%', NAMES, 4.0) == {
+        'conv1': 1.0,
+        'conv2': 2.0,
+        'dpagg': 1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('0.1,rest', 'has 2 entries'),
+        ('0.1,rest,0.1,0.1', 'has 4 entries'),
+        ('', 'has 1 entries'),
+        ('0.1,rest,rest', 'two times'),
+        ('0.1,rest,much', "entry 'much'"),
+        ('0.1,rest,', "entry ''"),
+        ('0.1,rest,-1', "entry '-1'"),
+        ('0,rest,0.1', "entry '0'"),
+        ('nan,rest,0.1', "entry 'nan'"),
+        ('inf,rest,0.1', "entry 'inf'"),
+        ('%,rest,0.1', "entry '%'"),
+        ('5,rest,6', 'adds up to 11 of epsilon 10'),
+        ('5,rest,5', 'adds up to 10 of epsilon 10'),
+        ('60%,30%,20%', 'adds up to 11 of epsilon 10'),
+    ],
+)
+def test_a_bad_budget_is_refused_by_name(text, message):
+    with pytest.raises(UserError, match='config.privacy.budgets') as error:
+        budgets.parse(text, NAMES, 10.0)
+    assert message in str(error.value)
+
+
+# --- who takes the rest ---------------------------------------------------------------
+
+
+def make(name):
+    return Mechanism(name, '', 0.1, 1.0, 10, 4.0, 4)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What is asked of the accountant: [(name, names composed with it, epsilon)]."""
+    asked = []
+
+    def calibrate(mechanism, others, epsilon, delta):
+        asked.append((mechanism.name, [m.name for m in others], epsilon, delta))
+        return dataclasses.replace(mechanism, noise_multiplier=1.0)
+
+    monkeypatch.setattr(accounting, 'calibrate', calibrate)
+    monkeypatch.setattr(accounting, 'epsilon_pld', lambda event, delta: 0.5)
+    monkeypatch.setattr(accounting, 'epsilon_rdp', lambda event, delta: 0.6)
+    return asked
+
+
+def settle(names, text, epsilon=10.0):
+    privacy = tiny.config(privacy__epsilon=epsilon, privacy__budgets=text).privacy
+    mechanisms = [make(name) for name in names]
+    return budgets.make_plan(mechanisms, NAMES, REST_ORDER, privacy, 40, 'reason')
+
+
+def spent(calls):
+    """{name: its own share, or 'rest'}, checking what the rest is composed with."""
+    own = [name for name, others, *_ in calls if not others]
+    for name, others, epsilon, _ in calls:
+        if others:
+            assert (sorted(others), epsilon) == (sorted(set(own) - {name}), 10.0)
+    return {name: 'rest' if others else eps for name, others, eps, _ in calls}
+
+
+def test_shares_are_allocations_and_the_rest_fills_the_composition(calls):
+    plan = settle(NAMES, '0.1,rest,0.2')
+    assert spent(calls) == {'conv1': 0.1, 'dpagg': 0.2, 'conv2': 'rest'}
+    assert [m.name for m in plan.mechanisms] == list(NAMES)
+
+
+def test_shares_of_less_than_the_total_are_kept(calls):
+    settle(NAMES, '1,2,3')
+    assert spent(calls) == {'conv1': 1.0, 'conv2': 2.0, 'dpagg': 3.0}
+
+
+def test_shares_of_the_whole_leave_conv2_what_composing_saves(calls):
+    settle(NAMES, '20%,60%,20%')
+    assert spent(calls) == {'conv1': 2.0, 'dpagg': 2.0, 'conv2': 'rest'}
+
+
+@pytest.mark.parametrize(
+    ('names', 'text', 'expected'),
+    [
+        (('conv2', 'dpagg'), '0.1,rest,0.2', {'dpagg': 0.2, 'conv2': 'rest'}),
+        (('conv2', 'dpagg'), '1,2,3', {'dpagg': 3.0, 'conv2': 'rest'}),
+        (('conv1', 'dpagg'), '0.1,rest,0.2', {'conv1': 0.1, 'dpagg': 'rest'}),
+        (('dpagg',), '0.1,rest,0.2', {'dpagg': 10.0}),
+    ],
+)
+def test_the_budget_of_an_absent_mechanism_goes_to_the_others(
+    names, text, expected, calls
+):
+    settle(names, text)
+    assert spent(calls) == expected
+
+
+def test_the_accountant_gets_delta_less_the_overflow(calls):
+    plan = settle(NAMES, '0.1,rest,0.2')
+    assert 0 < plan.overflow_delta <= 0.01 * plan.delta
+    assert {delta for *_, delta in calls} == {plan.delta - plan.overflow_delta}
+
+
+def test_the_stated_epsilon_is_rounded_up_but_never_above_the_target(
+    calls, monkeypatch
+):
+    monkeypatch.setattr(accounting, 'epsilon_pld', lambda event, delta: 9.12341)
+    assert settle(NAMES, '1,2,3').epsilon == 9.1235
+    monkeypatch.setattr(accounting, 'epsilon_pld', lambda event, delta: 9.99999)
+    assert settle(NAMES, '1,2,3', epsilon=9.99999).epsilon == 9.99999
+
+
+def test_a_composition_above_the_target_is_refused(calls, monkeypatch):
+    monkeypatch.setattr(accounting, 'epsilon_pld', lambda event, delta: 10.001)
+    with pytest.raises(UserError, match='above 10'):
+        settle(NAMES, '1,2,3')
+
+
+def test_a_run_that_looks_at_nothing_private_costs_nothing():
+    plan = settle((), '0.1,rest,0.2')
+    assert (plan.epsilon, plan.guarantee) == (0.0, 'certified')
+
+
+def test_an_infinite_epsilon_asks_for_no_noise(calls):
+    plan = settle(NAMES, '0.1,rest,0.2', math.inf)
+    assert not calls
+    assert plan.epsilon is None
+    assert all(m.noise_multiplier == 0 for m in plan.mechanisms)
+
+
+@pytest.mark.parametrize(
+    ('delta', 'warned'), [(1 / 40, True), (0.5, True), (0.02, False)]
+)
+def test_a_delta_of_one_over_n_or_more_is_explained(delta, warned, calls, caplog):
+    privacy = tiny.config(privacy__delta=delta).privacy
+    with caplog.at_level(logging.WARNING):
+        budgets.make_plan([make('dpagg')], NAMES, REST_ORDER, privacy, 40, '')
+    found = [r.getMessage() for r in caplog.records if 'delta' in r.getMessage()]
+    assert bool(found) == warned
+    if warned:
+        assert 'not below 1 / num_examples' in found[0]

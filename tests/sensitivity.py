@@ -1,0 +1,80 @@
+"""How far one record moves a query's pre-noise sum.
+
+Zero-out neighbours: a record's slot becomes padding. Parameters are scaled up until
+clips bind, and images are chosen for extreme contrasts.
+"""
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+import tiny
+
+from dpaf_jax.runtime import parallel
+
+UNITS, MEMBERS = 8, 3
+SCALES = (0.3, 3.0, 1e3)  # of the parameters
+
+
+def adversarial_images(shape, size=8):
+    """Black, white, stripes, one bright pixel, noise, and one step of grey, in turn."""
+    coins = np.random.default_rng(3)
+    grid = np.indices((size, size)).sum(axis=0)[..., None]
+    kinds = [
+        np.zeros((size, size, 1)),
+        np.full((size, size, 1), 255),
+        255 * (grid % 2),
+        255 * (grid == 3),
+        coins.integers(256, size=(size, size, 1)),
+        127 + (grid > size),
+        255 * (grid // 4 % 2),
+    ]
+    order = [kinds[i % len(kinds)] for i in range(math.prod(shape))]
+    return np.array(order, np.uint8).reshape(*shape, size, size, 1)
+
+
+def make_units(grouped):
+    shape = (UNITS, MEMBERS) if grouped else (UNITS, 1)
+    labels = np.arange(math.prod(shape), dtype=np.int32).reshape(shape) % 3
+    is_padding = np.zeros(shape, bool)
+    if grouped:
+        is_padding[0, 1:] = True  # a group of one, which leaving out empties
+    return tiny.units(adversarial_images(shape), labels, is_padding)
+
+
+def unclipped(plan):
+    """The plan of a mechanism that forgot to clip."""
+    free = [dataclasses.replace(m, l2_sensitivity=math.inf) for m in plan.mechanisms]
+    return dataclasses.replace(plan, mechanisms=tuple(free))
+
+
+def deal(units, number):
+    return type(units)(*(np.stack(np.split(x, number)) for x in units))
+
+
+def summed(query, number, state, units):
+    """The sum over devices as one float64 vector, exact where it lies on a grid."""
+    devices = jax.local_devices()[:number]
+    made = query(parallel.replicate(state, devices), deal(units, number))
+    return tiny.vector(parallel.unreplicate(made))
+
+
+def moves(query, number, states, units):
+    """How far leaving one record out moves the sum: for each state, each record."""
+    far = []
+    for state in states:
+        whole = summed(query, number, state, units)
+        for where in np.argwhere(~units.is_padding_example):
+            is_padding = units.is_padding_example.copy()
+            is_padding[tuple(where)] = True
+            rest = units._replace(is_padding_example=is_padding)
+            far.append(np.linalg.norm(whole - summed(query, number, state, rest)))
+    return np.array(far)
+
+
+def check(query, number, states, units, sensitivity, power=0.9):
+    """Bounded by the sensitivity, and the test would see a mechanism that is not."""
+    far = moves(query, number, states, units)
+    assert far.max() <= sensitivity  # in exact arithmetic: nothing to allow for
+    assert far.max() > power * sensitivity

@@ -1,0 +1,277 @@
+"""What shapes a run, by name: the same names and values, the same bits."""
+
+import dataclasses
+import shutil
+
+import jax
+import numpy as np
+import pytest
+import tiny
+import tiny_runs
+
+from dpaf_jax.config import METHOD_SECTIONS
+from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training import fingerprint
+from dpaf_jax.training.checkpoint import Checkpoints, Inherited
+from dpaf_jax.training.workdir import read_json
+
+RESUMABLE = ('run', 'samples', 'evaluation', 'release')  # sections that may change
+BY_STAGE = ('prepare', 'plan', 'train', 'release')
+
+
+def parts(base=None, **changes):
+    base = base or tiny.config()
+    given = {
+        'config': base,
+        'plan': tiny.plan(base),
+        'manifest': tiny.dataset(base).manifest,
+        'devices': jax.local_devices()[:2],
+        'entropy': tiny.ENTROPY,
+    }
+    return fingerprint.components(**(given | changes))
+
+
+def leaves(group, path=''):
+    for field in dataclasses.fields(group):
+        value = getattr(group, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from leaves(value, f'{path}{field.name}.')
+        else:
+            yield f'{path}{field.name}'
+
+
+def replaced(group, name):
+    """The config with another value at 'section.field', whatever its range."""
+    head, _, rest = name.partition('.')
+    value = getattr(group, head)
+    if rest:
+        return dataclasses.replace(group, **{head: replaced(value, rest)})
+    if isinstance(value, str):
+        return dataclasses.replace(group, **{head: value + '?'})
+    other = (0.5, 0.5) if isinstance(value, tuple) else value + 1
+    return dataclasses.replace(group, **{head: other})
+
+
+FIELDS = [
+    name
+    for name in leaves(tiny.config())
+    if name.partition('.')[0] not in RESUMABLE and name != 'data.cache'
+]
+
+
+@pytest.mark.parametrize('name', FIELDS)
+def test_every_config_field_that_shapes_training_is_in_it_by_name(name):
+    config, section = tiny.config(), name.partition('.')[0]
+    if section in METHOD_SECTIONS:  # of the run's own method, that is
+        config = dataclasses.replace(config, method=section)
+    if name == 'method':  # its section goes by its name, so there must be one
+        assert parts(config)['config.method'] == 'dpaf'
+        return
+    section = name.partition('.')[0]
+    if section in METHOD_SECTIONS:  # a method's fields shape its own runs alone
+        config = dataclasses.replace(config, method=section)
+    changed = fingerprint.changes(
+        parts(config), parts(config, config=replaced(config, name))
+    )
+    assert changed.startswith(f'config.{name} (was ') and changed.count(' (was ') == 1
+
+
+@pytest.mark.parametrize('name', sorted(set(leaves(tiny.config())) - set(FIELDS)))
+def test_other_config_fields_may_change_between_sessions(name):
+    config = tiny.config()
+    changed = replaced(config, name)
+    assert changed != config and parts(config, config=changed) == parts(config)
+
+
+def test_data_entropy_plan_devices_and_libraries_are_in_it(monkeypatch):
+    config, before = tiny.config(), parts()
+    manifest = dataclasses.replace(tiny.dataset(config).manifest, checksum='1' * 64)
+    # Named, but not quoted: messages end up in logs.
+    assert fingerprint.changes(before, parts(manifest=manifest)) == 'data checksum'
+    assert fingerprint.changes(before, parts(entropy=bytes(32))) == 'entropy hash'
+    changed = {
+        'plan': parts(plan=tiny.plan(config, noise_multiplier=2.0)),
+        'device count': parts(devices=jax.local_devices()[:1]),
+    }
+    monkeypatch.setattr(fingerprint.importlib.metadata, 'version', lambda name: '0.0')
+    changed['optax'] = parts()
+    for name, now in changed.items():
+        named = fingerprint.changes(before, now)
+        assert f'{name} (was {before[name]!r}, now {now[name]!r})' in named
+        assert fingerprint.digest(now) != fingerprint.digest(before)
+
+
+def test_the_entropy_itself_is_not_in_it():
+    text = repr(parts())
+    assert tiny.ENTROPY.hex() not in text and repr(tiny.ENTROPY) not in text
+
+
+def test_the_digest_is_of_content_not_of_order():
+    given = parts()
+    turned = dict(reversed(given.items()))
+    assert fingerprint.digest(given) == fingerprint.digest(turned)
+    assert fingerprint.changes(given, turned) == ''
+
+
+def test_the_code_hash_changes_with_any_source(tmp_path, monkeypatch):
+    package = tmp_path / 'dpaf_jax'
+    (package / 'privacy').mkdir(parents=True)
+    (package / 'training').mkdir()
+    (package / 'training' / 'fingerprint.py').write_text('a = 1\n')
+    (package / 'privacy' / 'noise.py').write_text('sigma = 1\n')
+    monkeypatch.setattr(
+        fingerprint, '__file__', str(package / 'training' / 'fingerprint.py')
+    )
+    code_hash = fingerprint.code_hash.__wrapped__
+    before = code_hash()
+    assert code_hash() == before
+    (package / 'privacy' / 'noise.py').write_text('sigma = 2\n')
+    assert code_hash() != before
+    (package / 'privacy' / 'noise.py').rename(package / 'noise.py')
+    assert code_hash() != before
+
+
+@pytest.fixture
+def resumed(tmp_path):
+    """Makes the pipeline of a later session of a run that was stopped in training."""
+    config = tiny_runs.begun(tmp_path / 'run')
+
+    def pipeline(**changes):
+        fields = {name.replace('__', '.'): value for name, value in changes.items()}
+        config.update_from_flattened_dict(fields)
+        return Pipeline(config, tmp_path / 'run')
+
+    return pipeline
+
+
+def refusal(pipeline, stage='train') -> str:
+    before = tiny_runs.contents(pipeline.workdir.root)
+    with pytest.raises(UserError) as error:
+        pipeline.run(stage)
+    assert tiny_runs.contents(pipeline.workdir.root) == before
+    return str(error.value)
+
+
+class TestResumeIsRefusedAndNames:
+    @pytest.mark.parametrize('stage', BY_STAGE)
+    def test_a_config_field_at_every_stage(self, resumed, stage):
+        message = refusal(resumed(privacy__epsilon=3.0), stage)
+        assert 'another config: privacy.epsilon (was 10.0, now 3.0)' in message
+
+    def test_the_data(self, resumed, tmp_path):
+        pipeline = resumed()
+        source = tiny_runs.write_npz(tmp_path / 'other.npz', seed=5)
+        other = Pipeline(tiny_runs.one_shot(source), tmp_path / 'other')
+        other.run('prepare')
+        prepared, ours = other.workdir.private, pipeline.workdir.private
+        for name in ('train_images.npy', 'test_images.npy'):
+            (ours / 'data' / name).write_bytes((prepared / 'data' / name).read_bytes())
+        manifest = (prepared / 'data' / 'manifest.json').read_text()
+        path = tmp_path / 'other.npz'
+        manifest = manifest.replace(str(path), pipeline.config.data.source[4:])
+        (ours / 'data' / 'manifest.json').write_text(manifest)
+        assert 'data checksum' in refusal(pipeline)
+
+    def test_the_number_of_devices_after_a_kill(self, resumed):
+        pipeline = resumed(run__devices=2)
+        pipeline.workdir.stopped.unlink()  # as from the first step on until a stop
+        message = refusal(pipeline)
+        assert 'device count (was 1, now 2)' in message
+
+    def test_the_number_of_devices_where_a_checkpoint_is_gone(self, resumed):
+        pipeline = resumed(run__devices=2)
+        [newest] = (pipeline.workdir.root / 'checkpoints' / 'gan').glob('[0-9]*')
+        newest.rename(newest.with_name('0'))
+        assert 'device count (was 1, now 2)' in refusal(pipeline)
+
+    def test_a_library(self, resumed, monkeypatch):
+        version = fingerprint.importlib.metadata.version
+        monkeypatch.setattr(
+            fingerprint.importlib.metadata,
+            'version',
+            lambda name: '9.9' if name == 'flax' else version(name),
+        )
+        assert 'flax (was' in (message := refusal(resumed()))
+        assert "now '9.9')" in message and 'jaxlib' not in message
+
+    def test_the_code(self, resumed, monkeypatch):
+        monkeypatch.setattr(fingerprint, 'code_hash', lambda: 'c0de')
+        assert 'dpaf_jax code (was' in (message := refusal(resumed()))
+        assert "now 'c0de')" in message
+
+    def test_entropy_that_is_gone_or_another(self, resumed):
+        pipeline = resumed()
+        pipeline.workdir.entropy.write_bytes(bytes(32))
+        assert 'entropy hash' in refusal(pipeline)
+        pipeline.workdir.entropy.unlink()
+        message = refusal(pipeline)
+        assert str(pipeline.workdir.entropy) in message and 'is missing' in message
+
+    def test_nothing_where_only_the_machine_is_used_otherwise(self, resumed):
+        pipeline = resumed(run__checkpoint_seconds=1.0, run__keep_checkpoints=3)
+        with tiny_runs.accounting_grid():
+            pipeline.run('train')
+        steps = (pipeline.workdir.root / 'checkpoints' / 'gan').iterdir()
+        assert '4' in {path.name for path in steps}
+
+
+def test_a_stopped_run_goes_on_on_other_devices_with_other_keys(resumed):
+    pipeline = resumed(run__devices=2)
+    folder = pipeline.workdir.root / 'checkpoints'
+    before = read_json(pipeline.workdir.fingerprint)
+    reached = read_json(pipeline.workdir.stopped)
+    taken = []
+    with pytest.MonkeyPatch.context() as patch, tiny_runs.accounting_grid():
+        digest = RunKeys._digest
+
+        def note(self, purpose, step):
+            taken.append((purpose, step))
+            return digest(self, purpose, step)
+
+        patch.setattr(RunKeys, '_digest', note)
+        pipeline.run('train')
+    assert read_json(pipeline.workdir.fingerprint)['device count'] == 2
+    noted = read_json(pipeline.workdir.inherited)
+    assert noted == {'fingerprints': [fingerprint.digest(before)], 'steps': reached}
+    # The one release is not made again, and no tick is.
+    assert ('noise/dpagg', 0) not in taken
+    assert ('public/tick', reached['gan'] - 1) not in taken
+    assert ('public/tick', reached['gan']) in taken
+    assert read_json(pipeline.workdir.stopped) == {'gan': 4}
+    assert (folder / 'gan' / '4').is_dir()
+
+
+def test_once_it_went_on_elsewhere_no_earlier_checkpoint_will_do(tmp_path):
+    state = {'a': np.arange(3, dtype=np.float32)}
+    old = Checkpoints(tmp_path / 'gan', 9, 'ab' * 32)
+    for step in (8, 16):
+        old.save(step, state)
+    moved = Inherited(('ab' * 32,), {'gan': 16})
+
+    def restore():
+        return Checkpoints(tmp_path / 'gan', 9, 'cd' * 32, moved).restore(state)
+
+    assert restore()[1] == 16
+    shutil.rmtree(tmp_path / 'gan' / '16')
+    with pytest.raises(UserError, match='gan/16: is missing: steps up to it were'):
+        restore()
+    shutil.rmtree(tmp_path / 'gan' / '8')
+    with pytest.raises(UserError, match='gan/16: is missing'):
+        restore()
+    Checkpoints(tmp_path / 'gan', 9, 'ab' * 32).save(24, state)
+    with pytest.raises(UserError, match='gan/24: this checkpoint belongs to another'):
+        restore()
+
+
+def test_with_the_release_made_another_config_is_refused():
+    made = tiny_runs.finished('one_shot')
+    config = made.config.copy_and_resolve_references()
+    config.privacy.epsilon = 1.0
+    pipeline = Pipeline(config, made.workdir)
+    for stage in ('plan', 'train', 'release', 'samples', 'evaluate', 'report'):
+        with pytest.raises(UserError, match=r'privacy.epsilon \(was 10.0, now 1.0\)'):
+            pipeline.run(stage)
+    with pytest.raises(UserError, match='another config'):
+        pipeline.is_done()

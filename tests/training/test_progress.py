@@ -1,0 +1,296 @@
+"""Contracts of progress lines, the history file and TensorBoard."""
+
+import io
+import json
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.progress import History, Progress, TensorBoard, duration, number
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def watched(total=100, examples=24, every=0.0, **more):
+    stream, clock = more.pop('stream', io.StringIO()), Clock()
+    progress = Progress(
+        'gan', total, examples, every_seconds=every, stream=stream, clock=clock, **more
+    )
+    return progress, stream, clock
+
+
+# --- the line ---------------------------------------------------------------------
+
+
+def test_line_has_step_rate_time_left_and_epsilon():
+    progress, stream, clock = watched(
+        total=1000, planned_epsilon=10.0, epsilon_at=lambda step: step / 100
+    )
+    clock.now = 30.0  # compilation, which the rate must not count
+    progress.update(100, {})
+    clock.now = 40.0
+    progress.update(300, {})
+    # 20 steps/s of 24 images; 700 steps are left.
+    assert stream.getvalue().splitlines()[-1] == (
+        'gan  step 300/1000 · 480 images/s · 35 s left · ε 3 of 10'
+    )
+
+
+def test_rate_follows_the_expected_batch_and_nothing_in_the_metrics():
+    lines = []
+    for batch in (3.0, 50.0):
+        progress, stream, clock = watched()
+        progress.update(1, {'loss': batch})
+        clock.now = 1.0
+        progress.update(11, {'loss': batch})
+        lines.append(stream.getvalue())
+    assert '240 images/s' in lines[0]
+    assert lines[0] == lines[1]
+
+
+def test_log_gets_whole_lines_not_more_often_than_asked():
+    progress, stream, clock = watched(every=10.0)
+    for step in range(1, 60):
+        clock.now = float(step)
+        progress.update(step, {})
+    assert [line.split()[2] for line in stream.getvalue().splitlines()] == [
+        f'{step}/100' for step in (10, 20, 30, 40, 50)
+    ]
+    assert '\r' not in stream.getvalue()
+
+
+def test_terminal_line_is_rewritten_and_wiped():
+    progress, stream, clock = watched(stream=Terminal())
+    progress.update(10, {})
+    clock.now = 5.0
+    progress.update(20, {})
+    progress.update(100, {})
+    progress.close()
+    text = stream.getvalue()
+    assert text.count('\n') == 1 and text.endswith('\r\n')
+    shown = text.removesuffix('\r\n').split('\r')
+    assert len(shown) == 3
+    assert len(shown[2]) >= len(shown[1].rstrip())  # covers what stood there
+
+
+def test_the_last_step_is_always_shown():
+    progress, stream, _ = watched(every=1e9)
+    progress.update(99, {})
+    assert stream.getvalue() == ''
+    progress.update(100, {})
+    assert 'step 100/100' in stream.getvalue()
+
+
+def test_without_a_plan_no_epsilon_is_shown_and_infinity_is_readable():
+    progress, stream, _ = watched(planned_epsilon=None, epsilon_at=lambda step: 1.0)
+    progress.update(1, {})
+    assert 'ε' not in stream.getvalue()
+    progress, stream, _ = watched(
+        planned_epsilon=math.inf, epsilon_at=lambda s: math.inf
+    )
+    progress.update(1, {})
+    assert 'ε ∞ of ∞' in stream.getvalue()
+
+
+def test_accounting_is_not_asked_at_every_line():
+    asked = []
+    progress, _, clock = watched(
+        total=10_000,
+        planned_epsilon=1.0,
+        epsilon_at=lambda step: asked.append(step) or 0.5,
+    )
+    for step in range(1, 101):
+        clock.now = step / 10
+        progress.update(step, {})
+    assert len(asked) <= 2
+
+
+@pytest.mark.parametrize(
+    'seconds,text',
+    [
+        (0.4, '0 s'),
+        (59.4, '59 s'),
+        (59.6, '1 min 00 s'),
+        (250, '4 min 10 s'),
+        (3600, '1 h 00 min'),
+        (7500, '2 h 05 min'),
+    ],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_numbers():
+    assert [number(v) for v in (2.3149, 10.0, 0.00123)] == ['2.31', '10', '0.00123']
+
+
+# --- metrics ----------------------------------------------------------------------
+
+
+def test_rows_hold_means_since_the_row_before_and_epsilon(tmp_path):
+    history = History(tmp_path)
+    progress, _, clock = watched(
+        total=400,  # a row every 2 steps
+        history=history,
+        planned_epsilon=10.0,
+        epsilon_at=lambda step: step / 10,
+    )
+    for step, loss in ((1, 1.0), (2, 3.0), (3, 5.0)):
+        clock.now = float(step)
+        progress.update(step, {'loss_head': jnp.float32(loss)})
+    progress.close()
+    assert history.rows() == [
+        {'phase': 'gan', 'step': 2, 'seconds': 2, 'epsilon_spent': 0.2, 'loss_head': 2},
+        {'phase': 'gan', 'step': 3, 'seconds': 3, 'epsilon_spent': 0.3, 'loss_head': 5},
+    ]
+
+
+def test_a_long_phase_leaves_a_bounded_number_of_rows(tmp_path):
+    history = History(tmp_path)
+    progress, _, _ = watched(total=5000, history=history)
+    for step in range(8, 5001, 8):
+        progress.update(step, {'loss': 1.0})
+    assert 100 <= len(history.rows()) <= 200
+
+
+def test_a_window_without_a_value_is_skipped_but_not_for_ever(tmp_path):
+    history = History(tmp_path)
+    progress, _, _ = watched(total=200, history=history)
+    for step in range(1, 10):
+        progress.update(step, {'loss': math.nan if step % 3 else 2.0})
+    rows = history.rows()
+    assert [row['loss'] for row in rows] == [None, None, 2.0] * 3
+    with pytest.raises(FloatingPointError, match='loss'):
+        for step in range(10, 150):
+            progress.update(step, {'loss': math.nan})
+
+
+def test_an_infinite_loss_stops_the_run_naming_it():
+    progress, _, _ = watched()
+    with pytest.raises(FloatingPointError, match='gan step 1: loss_match'):
+        progress.update(1, {'loss_match': math.inf, 'loss_head': 1.0})
+
+
+# --- history ----------------------------------------------------------------------
+
+
+def fill(history):
+    for phase, step in (('classifier', 8), ('classifier', 16), ('gan', 8), ('gan', 16)):
+        history.append({'phase': phase, 'step': step, 'seconds': step / 2})
+
+
+def steps(history):
+    return [(row['phase'], row['step']) for row in history.rows()]
+
+
+def test_appended_rows_come_back_as_strict_json(tmp_path):
+    history = History(tmp_path)
+    row = {'phase': 'gan', 'step': np.int64(3), 'a': np.float32(0.5), 'b': math.nan}
+    history.append(row | {'c': jnp.float32(2)})
+    text = (tmp_path / 'history.jsonl').read_text()
+    assert 'NaN' not in text
+    assert History(tmp_path).rows() == [
+        {'phase': 'gan', 'step': 3, 'a': 0.5, 'b': None, 'c': 2.0}
+    ]
+    assert json.loads(text) == history.rows()[0]
+
+
+@pytest.mark.parametrize(
+    'phase,step,kept',
+    [
+        ('gan', 16, 4),
+        ('gan', 8, 3),
+        ('gan', 0, 2),
+        ('classifier', 16, 2),
+        ('classifier', 12, 1),
+        ('classifier', 0, 0),
+        ('later', 0, 4),
+    ],
+)
+def test_truncate_forgets_what_a_resumed_run_does_again(tmp_path, phase, step, kept):
+    history = History(tmp_path)
+    fill(history)
+    before = steps(history)
+    history.truncate(phase, step)
+    assert steps(history) == before[:kept]
+    history.append({'phase': phase, 'step': step + 1})
+    assert steps(history) == [*before[:kept], (phase, step + 1)]
+
+
+def test_a_torn_last_line_is_dropped_and_does_not_spoil_the_next(tmp_path):
+    history = History(tmp_path)
+    fill(history)
+    path = tmp_path / 'history.jsonl'
+    whole = path.read_bytes()
+    for torn in (b'{"phase": "gan", "st', b'{"phase": "gan", "step": 24}', b'\xce'):
+        path.write_bytes(whole + torn)
+        reopened = History(tmp_path)
+        assert len(reopened.rows()) == 4
+        reopened.append({'phase': 'gan', 'step': 24})
+        assert path.read_bytes().startswith(whole)
+        assert steps(reopened)[3:] == [('gan', 16), ('gan', 24)]
+
+
+@pytest.mark.parametrize('line', [b'no json\n', b'[1]\n', b'{"step": 3}\n', b'\xff\n'])
+def test_a_damaged_line_in_the_middle_is_refused_by_number(tmp_path, line):
+    path = tmp_path / 'history.jsonl'
+    row = b'{"phase": "gan", "step": 1}\n'
+    path.write_bytes(row + line + row)
+    history = History(tmp_path)
+    for touch in (
+        history.rows,
+        lambda: history.append({}),
+        lambda: history.truncate('', 0),
+    ):
+        with pytest.raises(UserError, match='line 2'):
+            touch()
+    assert path.read_bytes() == row + line + row
+
+
+def test_reading_a_history_that_is_not_there_gives_no_rows(tmp_path):
+    history = History(tmp_path / 'new')
+    history.truncate('gan', 5)
+    assert history.rows() == []
+    assert not (tmp_path / 'new').exists()
+
+
+def test_seconds_go_on_after_a_resume(tmp_path):
+    history = History(tmp_path)
+    fill(history)
+    progress, _, clock = watched(history=history, start_step=16)
+    clock.now = 5.0
+    progress.update(100, {'loss': 1.0})
+    assert history.rows()[-1]['seconds'] == 8 + 5
+
+
+# --- TensorBoard ------------------------------------------------------------------
+
+
+def test_curves_and_pictures_reach_tensorboard(tmp_path):
+    board = TensorBoard(tmp_path)
+    progress, _, _ = watched(total=2, writer=board)
+    progress.update(2, {'loss_head': 0.25, 'loss_match': math.nan})
+    board.picture(Image.new('RGBA', (5, 4), (9, 8, 7, 255)), 2)
+    board.close()
+    (events,) = (tmp_path / 'tensorboard').iterdir()
+    content = events.read_bytes()
+    assert b'gan/loss_head' in content
+    assert b'gan/loss_match' not in content
+    assert b'samples' in content and b'PNG' in content

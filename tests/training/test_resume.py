@@ -1,0 +1,342 @@
+"""A run that is cut off anywhere goes on as if it had not been: the same bits."""
+
+import json
+import pathlib
+import shutil
+import signal
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+import tiny_runs
+
+from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.checkpoint import Checkpoints
+from dpaf_jax.training.run import Interrupted, StopRequest
+
+# Runs a config up to its release with a fixed entropy, as `main` does, and notes every
+# key it takes. With a phase and a step: sends itself a signal when it has come so far.
+DRIVER = """
+import json, os, signal, sys
+import tiny_runs
+from dpaf_jax.methods.dpaf import classifier_phase
+from dpaf_jax.pipeline import Pipeline
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.training.progress import Progress
+from dpaf_jax.training.run import Interrupted, StopRequest
+
+kind, source, workdir, log, number, phase, step, seconds = sys.argv[1:]
+classifier_phase.WINDOW = 2  # compiles sooner
+update, taken = Progress.update, RunKeys._digest
+
+def cut(self, at, metrics):
+    update(self, at, metrics)
+    if (self._phase, at) == (phase, int(step)):
+        os.kill(os.getpid(), int(number))
+
+def note(self, purpose, at):
+    value = taken(self, purpose, at)
+    with open(log, 'a') as file:
+        file.write(json.dumps([purpose, at, value.hex()]) + '\\n')
+    return value
+
+Progress.update, RunKeys._digest = cut, note
+stop = StopRequest()
+stop.listen()
+config = tiny_runs.resumable(kind, source)
+config.run.checkpoint_seconds = float(seconds)
+pipeline = Pipeline(config, workdir, entropy=tiny_runs.ENTROPY, stop=stop)
+try:
+    with tiny_runs.accounting_grid():
+        for stage in ('prepare', 'plan', 'train', 'release'):
+            pipeline.run(stage)
+except Interrupted as notice:
+    print(notice, file=sys.stderr)
+    sys.exit(143)
+"""
+TERM, KILL = int(signal.SIGTERM), int(signal.SIGKILL)
+
+
+class Session:
+    """One run directory that several processes work on, one after the other."""
+
+    def __init__(self, folder: pathlib.Path, kind: str, source: str):
+        self.folder, self.workdir = folder, folder / 'run'
+        self._kind, self._source = kind, source
+        folder.mkdir()
+
+    def process(self, number=0, phase='none', step=0, seconds=300.0):
+        """Runs until it is done or cut; its exit status and what it said."""
+        args = (
+            self._kind,
+            self._source,
+            self.workdir,
+            self.folder / 'keys',
+            number,
+            phase,
+        )
+        python = {'PYTHONPATH': f'{tiny_runs.ROOT}:{tiny_runs.ROOT / "tests"}'}
+        return tiny_runs.run_python(
+            *('-c', DRIVER, *map(str, (*args, step, seconds))), environment=python
+        )
+
+    def done(self) -> None:
+        process = self.process()
+        assert process.returncode == 0, process.stderr
+
+    @property
+    def generator(self) -> bytes:
+        return (self.workdir / 'release' / 'generator.safetensors').read_bytes()
+
+    def history(self) -> list[dict]:
+        lines = (self.workdir / 'history.jsonl').read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        return [{k: v for k, v in row.items() if k != 'seconds'} for row in rows]
+
+    def keys(self) -> dict[tuple[str, int], set[str]]:
+        found: dict[tuple[str, int], set[str]] = {}
+        for line in (self.folder / 'keys').read_text().splitlines():
+            purpose, step, value = json.loads(line)
+            found.setdefault((purpose, step), set()).add(value)
+        return found
+
+    def saved(self, phase: str) -> list[int]:
+        folder = self.workdir / 'checkpoints' / phase
+        return sorted(int(path.name) for path in folder.glob('[0-9]*'))
+
+
+@pytest.fixture(scope='module')
+def source(tmp_path_factory) -> str:
+    """The one data set of all sessions: its path is part of the fingerprint."""
+    return tiny_runs.write_npz(tmp_path_factory.mktemp('data') / 'images.npz')
+
+
+@pytest.fixture
+def session(tmp_path, source):
+    """Makes a session of a kind."""
+    return lambda kind: Session(tmp_path / 'session', kind, source)
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory, source):
+    """Uninterrupted runs, by kind, made when they are asked for."""
+    folder, made = tmp_path_factory.mktemp('whole'), {}
+
+    def get(kind: str) -> Session:
+        if kind not in made:
+            made[kind] = Session(folder / kind, kind, source)
+            made[kind].done()
+        return made[kind]
+
+    return get
+
+
+def assert_same(session: Session, reference: Session) -> None:
+    """Bits, curves and plan as without interruption; no key used for two things."""
+    assert session.generator == reference.generator
+    assert session.history() == reference.history()
+    plans = [(s.workdir / 'plan.json').read_bytes() for s in (session, reference)]
+    assert plans[0] == plans[1]
+    keys = session.keys()
+    assert keys.keys() == reference.keys().keys()
+    assert all(len(values) == 1 for values in keys.values())
+    noise = [next(iter(v)) for (name, _), v in keys.items() if name.startswith('noise')]
+    assert len(set(noise)) == len(noise) > 0
+    assert not (session.workdir / 'private' / 'entropy').exists()
+
+
+@pytest.mark.slow
+def test_kills_in_both_phases_change_no_bit(session, whole):
+    run = session('canonical')
+    first = run.process(TERM, 'classifier', 4)
+    assert first.returncode == 143
+    assert first.stderr == (
+        'SIGTERM: stopped at classifier step 4 of 8 and saved. '
+        'Run the same command to go on.\n'
+    )
+    assert run.saved('classifier') == [4]
+    # Saves every window: what kill -9 loses is the window at hand.
+    second = run.process(KILL, 'gan', 4, seconds=0.0)
+    assert second.returncode == -KILL
+    assert run.saved('gan') == [2]
+    assert not (run.workdir / 'release').exists()
+    run.done()
+    assert_same(run, whole('canonical'))
+
+
+@pytest.mark.slow
+def test_kills_the_other_way_round_change_no_bit(session, whole):
+    run = session('canonical')
+    assert run.process(KILL, 'classifier', 6, seconds=0.0).returncode == -KILL
+    assert run.saved('classifier') == [2, 4]
+    second = run.process(TERM, 'gan', 2)
+    assert second.returncode == 143 and 'stopped at gan step 2 of 8' in second.stderr
+    run.done()
+    assert_same(run, whole('canonical'))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('number', 'phase', 'step'),
+    [(KILL, 'classifier', 4), (KILL, 'gan', 6), (TERM, 'classifier', 8), (TERM, 'gan', 8)],
+)  # fmt: skip
+def test_a_kill_before_any_save_or_at_the_end_of_a_phase(
+    session, whole, number, phase, step
+):
+    run = session('canonical')
+    assert run.process(number, phase, step).returncode in (143, -KILL)
+    run.done()
+    assert_same(run, whole('canonical'))
+
+
+def test_kills_after_the_one_release_change_no_bit(session, whole):
+    run = session('one_shot')
+    assert run.process(TERM, 'gan', 20).returncode == 143
+    assert run.process(KILL, 'gan', 40, seconds=0.0).returncode == -KILL
+    run.done()
+    assert_same(run, whole('one_shot'))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['canonical', 'one_shot'])
+def test_a_run_repeats_its_own_bits(session, whole, kind):
+    run = session(kind)
+    run.done()
+    assert_same(run, whole(kind))
+
+
+def test_a_finished_run_is_not_trained_again(whole):
+    run = whole('one_shot')
+    before = tiny_runs.contents(run.workdir)
+    run.done()
+    assert tiny_runs.contents(run.workdir) == before
+
+
+class TestSignals:
+    def test_outside_training_one_ends_the_run_at_once(self):
+        code = (
+            'import os, signal, time\n'
+            'from dpaf_jax.training.run import Interrupted, StopRequest\n'
+            'stop = StopRequest()\n'
+            'stop.listen()\n'
+            'stop.check("prepare")\n'
+            'try:\n'
+            '    os.kill(os.getpid(), signal.SIGTERM)\n'
+            '    time.sleep(5)\n'
+            'except Interrupted as notice:\n'
+            '    print(notice)\n'
+        )
+        done = tiny_runs.run_python('-c', code)
+        assert (done.returncode, done.stderr) == (0, '')
+        assert done.stdout == (
+            'SIGTERM: stopped in prepare. Run the same command to go on.\n'
+        )
+
+    def test_inside_it_is_noted_and_a_second_one_changes_nothing(self):
+        stop = StopRequest()
+        with stop.deferred():
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+                stop._note(number, None)
+            assert stop.signal_name == 'SIGTERM'
+        with pytest.raises(Interrupted, match='SIGTERM: stopped in samples'):
+            stop.check('samples')
+
+    def test_a_second_interrupt_of_the_keyboard_means_it(self):
+        stop = StopRequest()
+        with stop.deferred():
+            stop._note(signal.SIGINT, None)
+            with pytest.raises(KeyboardInterrupt):
+                stop._note(signal.SIGINT, None)
+
+    def test_training_is_left_at_a_stop_that_came_with_the_last_step(self, tmp_path):
+        config = tiny_runs.begun(tmp_path / 'run')
+        stop = StopRequest()
+        pipeline = Pipeline(config, tmp_path / 'run', stop=stop)
+        with tiny_runs.stop_at(stop, 'gan', 4), pytest.raises(Interrupted):
+            pipeline.run('train')
+        assert (tmp_path / 'run' / 'checkpoints' / 'gan' / '4').is_dir()
+
+
+class TestCheckpoints:
+    STATE = {'a': np.arange(6, dtype=np.float32), 'b': {'c': np.array(3, np.int32)}}  # noqa: RUF012
+    OWNER = 'ab' * 32
+
+    def make(self, folder, keep=2, owner=OWNER):
+        return Checkpoints(folder / 'checkpoints', keep, owner)
+
+    def scaled(self, factor):
+        return jax.tree.map(lambda leaf: leaf * factor, self.STATE)
+
+    def test_the_newest_comes_back_bit_for_bit_with_its_step(self, tmp_path):
+        checkpoints = self.make(tmp_path)
+        assert checkpoints.restore(self.STATE) is None
+        for step in (8, 16):
+            checkpoints.save(step, self.scaled(step))
+        state, step = self.make(tmp_path).restore(self.STATE)
+        assert step == 16
+        jax.tree.map(np.testing.assert_array_equal, state, self.scaled(16))
+
+    def test_the_last_few_are_kept(self, tmp_path):
+        checkpoints = self.make(tmp_path, keep=2)
+        for step in range(1, 6):
+            checkpoints.save(step, self.STATE)
+        names = {path.name for path in (tmp_path / 'checkpoints').iterdir()}
+        assert names == {'4', '5'}
+
+    def test_one_that_was_cut_off_does_not_count(self, tmp_path):
+        self.make(tmp_path).save(8, self.STATE)
+        folder = tmp_path / 'checkpoints'
+        (folder / '16.orbax-checkpoint-tmp-0').mkdir()
+        assert self.make(tmp_path).restore(self.STATE)[1] == 8
+
+    def test_one_of_another_run_is_refused(self, tmp_path):
+        self.make(tmp_path).save(8, self.STATE)
+        with pytest.raises(
+            UserError, match='checkpoints/8: this checkpoint belongs to'
+        ):
+            self.make(tmp_path, owner='cd' * 32).restore(self.STATE)
+
+    @pytest.mark.parametrize(
+        'like',
+        [
+            {'a': np.zeros(5, np.float32), 'b': {'c': np.zeros((), np.int32)}},
+            {'a': np.zeros(6, np.float32), 'b': {'d': np.zeros((), np.int32)}},
+            {'a': np.zeros(6, np.float32)},
+        ],
+        ids=['shape', 'name', 'missing'],
+    )
+    def test_one_of_another_structure_is_refused(self, tmp_path, like):
+        self.make(tmp_path).save(8, self.STATE)
+        with pytest.raises(
+            UserError, match='checkpoints/8: this checkpoint is damaged'
+        ):
+            self.make(tmp_path).restore(like)
+
+    def test_a_single_changed_bit_is_noticed(self, tmp_path):
+        self.make(tmp_path).save(8, self.STATE)
+        files = ocp.StandardCheckpointer()
+        content = files.restore(tmp_path / 'checkpoints' / '8' / 'default')
+        content['state']['a'] = np.nextafter(content['state']['a'], np.float32(9))
+        files.save(tmp_path / 'checkpoints' / '8' / 'default', content, force=True)
+        files.close()
+        with pytest.raises(UserError, match='damaged .*checksum'):
+            self.make(tmp_path).restore(self.STATE)
+
+    def test_without_the_newest_the_one_before_is_used(self, tmp_path):
+        checkpoints = self.make(tmp_path)
+        for step in (8, 16):
+            checkpoints.save(step, self.scaled(step))
+        shutil.rmtree(tmp_path / 'checkpoints' / '16')
+        assert self.make(tmp_path).restore(self.STATE)[1] == 8
+
+    def test_a_disk_that_is_full_is_said(self, tmp_path, monkeypatch):
+        checkpoints = self.make(tmp_path)
+
+        def full(*args, **options):
+            raise OSError(28, 'No space left on device')
+
+        monkeypatch.setattr(checkpoints._manager, 'save', full)
+        with pytest.raises(UserError, match='step 8 could not be written .*No space'):
+            checkpoints.save(8, self.STATE)

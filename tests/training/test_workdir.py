@@ -1,0 +1,129 @@
+"""The folder of a run: one user at a time, whole files, room to write."""
+
+import collections
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+import tiny_runs
+
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training import workdir as workdirs
+from dpaf_jax.training.workdir import Workdir, read_json, write_json
+
+HOLD = """
+import sys, time
+from dpaf_jax.workdir import Workdir
+with Workdir(sys.argv[1]).locked():
+    print('held', flush=True)
+    time.sleep(60)
+"""
+
+
+def refused(workdir: Workdir) -> str:
+    with pytest.raises(UserError) as error, workdir.locked():
+        pass
+    return str(error.value)
+
+
+def test_it_is_made_and_its_private_part_is_the_owners(tmp_path):
+    workdir = Workdir(tmp_path / 'a' / 'run')
+    with workdir.locked():
+        assert tiny_runs.mode(workdir.private) == 0o700
+
+
+def test_a_second_run_is_refused_until_the_first_is_over(tmp_path):
+    workdir = Workdir(tmp_path)
+    with workdir.locked():
+        message = refused(Workdir(tmp_path))
+    assert message.startswith(f'--workdir: {tmp_path} is in use by another run. ')
+    with Workdir(tmp_path).locked():
+        pass
+
+
+def test_a_run_that_was_killed_holds_nothing(tmp_path):
+    environment = {'PYTHONPATH': str(tiny_runs.ROOT)}
+    with subprocess.Popen(
+        [sys.executable, '-c', HOLD, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as other:
+        assert other.stdout.readline() == 'held\n'
+        assert 'in use' in refused(Workdir(tmp_path))
+        other.kill()
+        other.wait()
+    with Workdir(tmp_path).locked():
+        pass
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / 'file').write_text('in the way')
+    for place in (tmp_path / 'file' / 'run', pathlib.Path('/proc/run')):
+        message = refused(Workdir(place))
+        assert message.startswith(f'--workdir: {place} cannot be written (')
+        assert message.endswith('Give another.')
+    assert (tmp_path / 'file').read_text() == 'in the way'
+
+
+def test_a_full_disk_is_noticed_before_work_starts(tmp_path, monkeypatch):
+    usage = collections.namedtuple('usage', 'total used free')
+    free = workdirs.MIN_FREE_BYTES - 1
+    monkeypatch.setattr(
+        workdirs.shutil, 'disk_usage', lambda path: usage(free, 0, free)
+    )
+    message = refused(Workdir(tmp_path))
+    assert message.startswith(f'--workdir: {tmp_path} has only 200 MiB of free space. ')
+    free += 1
+    with Workdir(tmp_path).locked():
+        pass
+
+
+def test_times_of_a_stage_add_up_also_where_it_fails(tmp_path):
+    workdir = Workdir(tmp_path)
+    for error in (None, RuntimeError):
+        try:
+            with workdir.timed('train'):
+                time.sleep(0.02)
+                if error:
+                    raise error
+        except RuntimeError:
+            pass
+    with workdir.timed('release'):
+        pass
+    assert set(workdir.wall_seconds()) == {'train', 'release'}
+    assert workdir.wall_seconds()['train'] >= 0.04
+
+
+def test_json_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / 'new' / 'plan.json'
+    write_json(path, {'epsilon': 1.0})
+    with pytest.raises(TypeError):
+        write_json(path, {'epsilon': object()})
+    assert read_json(path) == {'epsilon': 1.0}
+    assert [p.name for p in path.parent.iterdir()] == ['plan.json']
+
+
+def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / 'plan.json'
+    write_json(path, {'epsilon': 1.0})
+
+    def full(*args, **options):
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(pathlib.Path, 'write_text', full)
+    with pytest.raises(OSError):
+        write_json(path, {'epsilon': 2.0})
+    assert json.loads(path.read_bytes()) == {'epsilon': 1.0}
+
+
+def test_absent_json_is_none_and_damaged_json_is_named(tmp_path):
+    path = tmp_path / 'plan.json'
+    assert read_json(path) is None
+    for content in ('{"epsilon": 1', '', '\x00\x01'):
+        path.write_text(content)
+        with pytest.raises(UserError, match=f'^{path}: is damaged'):
+            read_json(path)

@@ -1,0 +1,129 @@
+"""The verifier: accepts what the package writes; its command, its accountants."""
+
+import json
+import shutil
+
+import pytest
+import tiny
+import tiny_runs
+from tiny_releases import (
+    CERTIFIED,
+    NUMBER,
+    SETTINGS,
+    call,
+    failed,
+    plan_once,
+    privacy_of,
+)
+
+from dpaf_jax.release.card import model_card
+from dpaf_jax.verify import __main__ as command
+from dpaf_jax.verify import accountant as independent
+from dpaf_jax.verify import statement
+from dpaf_jax.verify.statement import check_statement
+from dpaf_jax.verify.verification import verify
+
+
+@pytest.mark.parametrize('kind', SETTINGS)
+def test_every_kind_of_release_is_consistent(kind, known_plan, made):
+    found = verify(made(kind))
+    assert found.passed, [str(check) for check in found.checks]
+    says_nothing = 'NOTHING IS CERTIFIED' in found.verdict()
+    assert says_nothing == (kind not in CERTIFIED)
+    assert 'Not checked: the execution' in found.verdict()
+
+
+def test_the_command_in_a_process_of_its_own(made):
+    done = tiny_runs.run_python(
+        '-m', 'dpaf_jax.verify', f'--release={made("one shot")}'
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert not [line for line in lines if line.startswith('FAIL')]
+    for accountant in ('PLD', 'Renyi DP', 'independently'):
+        assert any('epsilon' in line and accountant in line for line in lines)
+    assert (
+        f'verdict: consistent: epsilon = {privacy_of(made("one shot"))["epsilon"]}'
+        in (done.stdout)
+    )
+
+
+@pytest.mark.parametrize('kind', CERTIFIED)
+def test_all_three_accountants_agree_with_what_is_stated(kind, made):
+    privacy = privacy_of(made(kind))
+    found = statement.recompute(privacy)
+    assert privacy['epsilon'] - 1e-4 <= found.pld <= privacy['epsilon']
+    assert privacy['epsilon_rdp'] - 1e-4 <= found.rdp <= privacy['epsilon_rdp']
+    assert found.bounds.lower <= found.pld
+    assert found.bounds.upper <= 1.005 * found.pld
+
+
+def integral(value):
+    """As JavaScript writes numbers: 10 for 10.0."""
+    if isinstance(value, dict):
+        return {name: integral(v) for name, v in value.items()}
+    if isinstance(value, list):
+        return [integral(v) for v in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@pytest.mark.parametrize('kind', SETTINGS)
+@pytest.mark.parametrize('writer', ['compact', 'sorted', 'integral'])
+def test_another_json_writer_changes_nothing(kind, writer, tmp_path, known_plan, made):
+    folder = shutil.copytree(made(kind), tmp_path / 'release')
+    for name in ('privacy.json', 'config.json'):
+        fields = json.loads((folder / name).read_text())
+        text = {
+            'compact': lambda f: json.dumps(f, separators=(',', ':')),
+            'sorted': lambda f: json.dumps(f, indent=7, sort_keys=True),
+            'integral': lambda f: json.dumps(integral(f)),
+        }[writer](fields)
+        assert text != (folder / name).read_text()
+        (folder / name).write_text(text)
+    assert failed(folder) == set()
+
+
+def test_a_delta_that_is_too_large_for_n_is_remarked_and_no_mistake():
+    config = tiny.config(**SETTINGS['no noise'], privacy__delta=0.03)
+    plan = plan_once(config, NUMBER)
+    checks = check_statement(plan.to_json(), model_card(config, plan.to_json()), config)
+    assert [c.passed for c in checks if 'not below 1 / num_examples' in c.detail] == [
+        None
+    ]
+    assert all(check.passed is not False for check in checks)
+
+
+@pytest.mark.parametrize(
+    'arguments',
+    [(), ('--release=/no/such/folder',), ('--relase=x',), ('--release=.', 'stray')],
+)
+def test_a_question_that_makes_no_sense_has_status_2(arguments):
+    outcome = tiny_runs.call(command.run, 'dpaf_jax.verify', *arguments)
+    assert outcome.code == 2
+    assert outcome.err.startswith('error: ')
+
+
+def test_an_empty_folder_is_rejected(tmp_path):
+    assert call(tmp_path).code == 1
+
+
+def test_the_help_says_what_is_not_checked():
+    assert 'not the execution' in ' '.join(command.__doc__.split())
+
+
+def test_an_event_of_anything_else_is_refused():
+    other = {'class': 'ExponentialMechanismDpEvent', 'epsilon': 0.1}
+    gauss = {'class': 'GaussianDpEvent', 'noise_multiplier': 3.0}
+    for event in (
+        other,
+        {'class': 'LaplaceDpEvent', 'noise_multiplier': 0.0},
+        {'class': 'NonPrivateDpEvent'},
+        gauss | {'extra': 1},
+        gauss | {'noise_multiplier': 0.0},
+        {'class': 'SelfComposedDpEvent', 'event': gauss, 'count': 0},
+        {'class': 'ComposedDpEvent', 'events': [gauss, other]},
+        {'class': 'PoissonSampledDpEvent', 'sampling_probability': 1.5, 'event': gauss},
+        None,
+    ):
+        with pytest.raises(ValueError, match='Poisson-sampled'):
+            independent.queries_of(event)
