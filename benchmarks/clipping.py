@@ -24,7 +24,8 @@ from absl import app, flags
 from benchmarks.probe import native_convolution
 from benchmarks.timing import interleaved, print_result
 from dpaf_jax.config import from_config_dict
-from dpaf_jax.networks.discriminator import label_planes, make_networks
+from dpaf_jax.methods.dpaf.networks import make_networks
+from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.runtime.command import prepare_jax

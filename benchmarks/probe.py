@@ -26,7 +26,8 @@ from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.run import Phase, Run
+from dpaf_jax.training.phase import Phase
+from dpaf_jax.training.run import Run
 
 BYTES = {'pred': 1, 's8': 1, 'u8': 1, 'bf16': 2, 'f16': 2}  # others: bits / 8
 ALL_REDUCE = re.compile(r'= (.*?) all-reduce(?:-start)?\(')

@@ -7,13 +7,23 @@ release, report = dpaf_jax.synthesize(config, 'runs/digits')
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dpaf_jax.runtime.version import VERSION
+
 if TYPE_CHECKING:
     from dpaf_jax.pipeline.stages import Pipeline, Result, synthesize
     from dpaf_jax.release.bundle import Release, load_release
     from dpaf_jax.runtime.errors import UserError
 
-__version__ = '0.1.0'
-__all__ = ['Pipeline', 'Release', 'Result', 'UserError', 'load_release', 'synthesize']
+__version__ = VERSION
+__all__ = [
+    'Pipeline',
+    'Release',
+    'Result',
+    'UserError',
+    '__version__',
+    'load_release',
+    'synthesize',
+]
 
 _HOMES = {
     'Pipeline': 'pipeline.stages',

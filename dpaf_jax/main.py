@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> None:
     prepare_jax()
     # Imported late, so that --help and a mistyped flag answer at once.
     from dpaf_jax.runtime import processes
-    from dpaf_jax.training.run import Interrupted, StopRequest
+    from dpaf_jax.training.signals import Interrupted, StopRequest
 
     stop = StopRequest()
     stop.listen()

@@ -211,7 +211,7 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1 or _OUT.value is None:
         fail('give --out=<folder>; see python -m experiments.dpba_leak --help')
     prepare_jax()
-    from dpaf_jax.training.workdir import write_json
+    from dpaf_jax.runtime.files import write_json
 
     alpha = (1 - CONFIDENCE) / len(GUARANTEES)
     outcomes = [

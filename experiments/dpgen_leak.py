@@ -145,7 +145,7 @@ def main(argv: Sequence[str]) -> None:
     prepare_jax()
     # Imported late, so that --help answers at once.
     from dpaf_jax.release.pictures import save_png
-    from dpaf_jax.training.workdir import write_json
+    from dpaf_jax.runtime.files import write_json
 
     out = pathlib.Path(_OUT.value)
     images, labels = digits()

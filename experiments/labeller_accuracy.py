@@ -51,9 +51,11 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
     from dpaf_jax import methods
     from dpaf_jax.methods.dpaf.classifier_phase import LabellerPhase
     from dpaf_jax.methods.dpaf.labeller import Labeller
-    from dpaf_jax.networks.discriminator import to_float
+    from dpaf_jax.networks.images import to_float
     from dpaf_jax.privacy.keys import RunKeys
-    from dpaf_jax.release.samplers.latent import LABELLER, Labels, make_sampler
+    from dpaf_jax.release.samplers.dpaf import LABELLER
+    from dpaf_jax.release.samplers.protocol import Labels
+    from dpaf_jax.release.samplers.registry import make_sampler
     from dpaf_jax.training.run import Run
 
     number = config.data.num_examples

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from absl import app, flags
 
 from dpaf_jax.runtime.command import fail, parse
-from dpaf_jax.training.workdir import read_json
+from dpaf_jax.runtime.files import read_json
 
 # By method and guarantee: config (with {} for the data set) and what is cut from it.
 SMALL = {

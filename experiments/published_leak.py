@@ -122,7 +122,7 @@ def measure(steps: int) -> dict[str, Any]:
     from dpaf_jax.data import load, prepare
     from dpaf_jax.methods import dpaf
     from dpaf_jax.methods.dpaf.classifier import Classifier
-    from dpaf_jax.networks.discriminator import make_networks
+    from dpaf_jax.methods.dpaf.networks import make_networks
     from dpaf_jax.privacy.keys import RunKeys
     from experiments.leave_one_out import leave_one_out
 
@@ -194,7 +194,7 @@ def main(argv: Sequence[str]) -> None:
     prepare_jax()
     # Imported late, so that --help answers at once.
     from dpaf_jax.release.pictures import save_png
-    from dpaf_jax.training.workdir import write_json
+    from dpaf_jax.runtime.files import write_json
     from experiments.leak_games import GAMES, GUARANTEES
 
     start, out = time.monotonic(), pathlib.Path(_OUT.value)

@@ -117,7 +117,7 @@ def config_of(table: Table, path: pathlib.Path, epsilon: float) -> Any:
 def measure(table: Table, epsilon: float) -> dict[str, Any]:
     """One run: AUROC by classifier, of synthetic and of real training rows."""
     from dpaf_jax.pipeline.stages import synthesize
-    from dpaf_jax.training.workdir import read_json
+    from dpaf_jax.runtime.files import read_json
 
     start = time.process_time()
     with tempfile.TemporaryDirectory() as scratch:

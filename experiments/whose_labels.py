@@ -38,9 +38,10 @@ def draw(release: Any, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     """Images [n, H, W, C] uint8, labels meant [n], labels given [n]."""
     import jax
 
-    from dpaf_jax.networks.discriminator import to_float, to_uint8
+    from dpaf_jax.networks.images import to_float, to_uint8
     from dpaf_jax.release.bundle import BATCH, balanced_labels
-    from dpaf_jax.release.samplers.latent import Labels, make_sampler
+    from dpaf_jax.release.samplers.protocol import Labels
+    from dpaf_jax.release.samplers.registry import make_sampler
 
     sampler = make_sampler(release.config)
     assert isinstance(sampler, Labels)
@@ -67,9 +68,10 @@ def main(argv: Sequence[str]) -> None:
 
     from dpaf_jax.data import load, prepare
     from dpaf_jax.evaluation.utility import evaluate
-    from dpaf_jax.networks.discriminator import to_float
+    from dpaf_jax.networks.images import to_float
     from dpaf_jax.release.bundle import load_release
-    from dpaf_jax.release.samplers.latent import Labels, make_sampler
+    from dpaf_jax.release.samplers.protocol import Labels
+    from dpaf_jax.release.samplers.registry import make_sampler
 
     release = load_release(pathlib.Path(_RELEASE.value))
     config = release.config

@@ -11,9 +11,9 @@ import tiny
 
 from dpaf_jax.methods.dpaf.batch_phase import GanPhase
 from dpaf_jax.methods.dpaf.gan import Gan
+from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.table_phase import TablePhase
 from dpaf_jax.methods.dpaf.taps import make_row_layout
-from dpaf_jax.networks.discriminator import make_networks
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import input_pipeline
 from dpaf_jax.training.run import Run

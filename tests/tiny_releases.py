@@ -11,9 +11,9 @@ import tiny
 import tiny_runs
 
 from dpaf_jax.methods import dpaf
-from dpaf_jax.pipeline.stages import FIXED_ENTROPY
+from dpaf_jax.privacy.plan import FIXED_ENTROPY
 from dpaf_jax.release.bundle import write_release
-from dpaf_jax.release.samplers.latent import make_sampler
+from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.verify import __main__ as command
 from dpaf_jax.verify.verification import verify
 

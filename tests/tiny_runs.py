@@ -300,7 +300,7 @@ def mode(path: pathlib.Path) -> int:
 @functools.cache
 def _begun() -> tuple[pathlib.Path, ConfigDict]:
     from dpaf_jax.pipeline.stages import Pipeline
-    from dpaf_jax.training.run import Interrupted, StopRequest
+    from dpaf_jax.training.signals import Interrupted, StopRequest
 
     folder = _folder()
     config = one_shot(write_npz(folder / 'images.npz'), dpaf__generator_steps=4)

@@ -16,10 +16,10 @@ from dpaf_jax.data import load, read_manifest
 from dpaf_jax.data.manifest import Manifest
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.release.export import read_npz
-from dpaf_jax.release.pictures import write_atomically
-from dpaf_jax.release.samplers.latent import unbent
+from dpaf_jax.release.samplers.dpaf import unbent
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.workdir import Workdir, json_text
+from dpaf_jax.runtime.files import json_text, write_atomically
+from dpaf_jax.training.workdir import Workdir
 
 WARNING = (
     'NOT PRIVATE: made from real training images; no epsilon covers it. '

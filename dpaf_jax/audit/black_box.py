@@ -26,9 +26,10 @@ from dpaf_jax.audit.findings import Check
 from dpaf_jax.audit.target import MethodAudit
 from dpaf_jax.audit.white_box import Outcome
 from dpaf_jax.config import Config
-from dpaf_jax.networks.discriminator import to_float
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.keys import RunKeys
-from dpaf_jax.release.samplers.latent import make_sampler, unbent
+from dpaf_jax.release.samplers.dpaf import unbent
+from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.training.run import Run
 
 NUM_EXAMPLES = 64

@@ -1,5 +1,6 @@
 """The config as typed, frozen objects: read once at the door, checked, then trusted."""
 
+from dpaf_jax.config.public import from_public_dict, public_dict, public_source, to_dict
 from dpaf_jax.config.schema import (
     METHOD_SECTIONS,
     Column,
@@ -9,10 +10,6 @@ from dpaf_jax.config.schema import (
     NetworksConfig,
     PrivacyConfig,
     from_config_dict,
-    from_public_dict,
-    public_dict,
-    public_source,
-    to_dict,
 )
 
 __all__ = [

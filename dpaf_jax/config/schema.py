@@ -5,7 +5,6 @@ range. Below `main` nobody asks a ConfigDict for anything.
 """
 
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -13,7 +12,6 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from dpaf_jax import __version__
 from dpaf_jax.config.fields import ABSENT, at_least, between, one_of, read
 from dpaf_jax.config.methods import (
     DpafConfig,
@@ -224,7 +222,7 @@ def from_config_dict(config: ConfigDict) -> Config:
     Raises:
         UserError: for an unknown or missing field, a wrong type, a value out of range.
     """
-    typed = _typed(config.to_dict())
+    typed = read_config(config.to_dict())
     _check_data(typed.data)
     _check_privacy(typed.privacy)
     _check_warm_start(typed)
@@ -233,61 +231,13 @@ def from_config_dict(config: ConfigDict) -> Config:
     return typed
 
 
-def from_public_dict(fields: Mapping[str, Any]) -> Config:
-    """Reads the config of a release: without paths, and with its own method's fields alone.
-
-    Raises:
-        UserError: it does not fit this version of the package.
-    """
-    fields = dict(fields)
-    version = fields.pop('version', 'unknown')
-    try:
-        return _typed(fields)
-    except UserError as error:
-        if version == __version__:
-            raise
-        raise UserError(
-            'version',
-            f'is {version}, here it is {__version__}: {error}',
-            'Use that one',
-        ) from error
-
-
-def _typed(fields: Mapping[str, Any]) -> Config:
+def read_config(fields: Mapping[str, Any]) -> Config:
+    """The typed fields, each checked by itself; UserError for one that does not fit."""
     typed = read(Config, fields, 'config')
     if getattr(typed, typed.method, typed) is ABSENT:
         where = f'config.{typed.method}'
         raise UserError(where, 'is missing', 'Start from configs/default.py')
     return typed
-
-
-def to_dict(config: Config) -> dict[str, Any]:
-    """The inverse of `from_config_dict`, as plain JSON values."""
-    return dataclasses.asdict(config)
-
-
-def public_dict(config: Config) -> dict[str, Any]:
-    """The config as it may be released: no path in it, and who wrote it."""
-    fields = json.loads(json.dumps(to_dict(config)))
-    if math.isinf(config.privacy.epsilon):
-        fields['privacy']['epsilon'] = 'inf'
-    fields['data']['source'] = public_source(config.data.source)
-    fields['data']['cache'] = ''
-    fields['data']['annotations'] = ''
-    if config.method == 'dpgen':
-        fields['dpgen']['warm_start'] = public_source(config.dpgen.warm_start)
-    others = {name for name in METHOD_SECTIONS if name != config.method}
-    own = {name: value for name, value in fields.items() if name not in others}
-    return {'version': __version__, **own}
-
-
-def public_source(source: str) -> str:
-    """A source of images without the path in it."""
-    kind = source.partition(':')[0]
-    if kind == 'private':  # a share of the private images: a number
-        return source
-    # A TFDS name is public; everything else behind the colon or the @ is a path.
-    return source.partition('@')[0] if kind == 'tfds' else kind
 
 
 def _check_data(data: DataConfig) -> None:

@@ -30,7 +30,8 @@ from dpaf_jax.methods.adversarial.networks import (
     widths,
 )
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase
-from dpaf_jax.networks.discriminator import Discriminator, to_float
+from dpaf_jax.networks.discriminator import Discriminator
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.keys import RunKeys, public_key

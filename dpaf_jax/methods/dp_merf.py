@@ -25,14 +25,15 @@ import optax
 from PIL import Image
 
 from dpaf_jax.config import Config
-from dpaf_jax.networks.discriminator import to_float
 from dpaf_jax.networks.fourier import frequencies, waves
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.aggregation import aggregate, dpagg
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import REPLACE_ONE, Mechanism, PrivacyPlan
-from dpaf_jax.release.samplers.latent import latent_sampler, preview
+from dpaf_jax.release.samplers.latent import latent_sampler
+from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training import losses
@@ -40,8 +41,8 @@ from dpaf_jax.training.batch import Units
 from dpaf_jax.training.fakes import share_of_fakes
 from dpaf_jax.training.input_pipeline import every_record
 from dpaf_jax.training.optimizers import make_optimizer, moving_average
+from dpaf_jax.training.phase import repeat
 from dpaf_jax.training.run import Run
-from dpaf_jax.training.windows import repeat
 
 EMBEDDING = 'embedding'
 WINDOW = 10  # at most so many generator steps in one compiled call
@@ -258,7 +259,7 @@ class MerfPhase:
         return state, step + self._length, metrics
 
     def _window(self, state: MerfState, keys: jax.Array) -> Any:
-        return repeat(self._run, self._merf.generator_step, state, keys)
+        return repeat(self._run.unrolls, self._merf.generator_step, state, keys)
 
     def _add(self, sums: Any, weights: jax.Array, units: Units) -> Any:
         return sums + self._merf.query(weights, units)

@@ -36,7 +36,7 @@ from dpaf_jax.methods.adversarial.wgan import (
     gradient_penalty,
     make_critic,
 )
-from dpaf_jax.networks.discriminator import to_float
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.accounting import capacity_for
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.clipping import clip_vector
@@ -46,7 +46,7 @@ from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.privacy.summation import settled
-from dpaf_jax.release.samplers.latent import preview
+from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import Units

@@ -1,10 +1,9 @@
-"""Classifier and discriminator as Flax Linen modules, and all networks of a run.
+"""Classifier and discriminator as Flax Linen modules.
 
 DPAGG sits behind conv2*; the head (conv3*, then always two fully connected layers) reads
-its output. Generators: generators.py.
+its output.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from dpaf_jax.config import Config
-from dpaf_jax.networks.architecture import SLOPE, Layout, make_layout
-from dpaf_jax.networks.generator import make_generator
+from dpaf_jax.networks.architecture import SLOPE
 from dpaf_jax.networks.layers import convolve, multiply
 
 
@@ -112,47 +109,3 @@ class Discriminator(nn.Module):
         maps = part(images)
         answers = Head((), self.kernel_size, self.fc_width, self.num_classes)(maps)
         return jnp.sum(answers * label_planes(labels, self.num_classes), axis=1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Networks:
-    """All modules of one run; they share nothing but the config."""
-
-    layout: Layout
-    conv1: ConvPart
-    conv2: ConvPart
-    classifier_head: Head
-    head: Head
-    generator: nn.Module
-    num_classes: int
-    z_dim: int
-
-
-def make_networks(config: Config) -> Networks:
-    """Builds the modules for a config; raises UserError where it does not fit."""
-    layout = make_layout(config)
-    net, data = config.networks, config.data
-    split = (layout.parts[0], layout.parts[0] + layout.parts[1])
-    width3 = layout.widths[split[1] :]
-    return Networks(
-        layout=layout,
-        conv1=ConvPart(layout.widths[: split[0]], net.kernel_size, net.label_injection),
-        conv2=ConvPart(layout.widths[split[0] : split[1]], net.kernel_size),
-        classifier_head=Head(width3, net.kernel_size, net.fc_width, data.num_classes),
-        head=Head(width3, net.kernel_size, net.fc_width, 1),
-        generator=make_generator(config),
-        num_classes=data.num_classes,
-        z_dim=net.z_dim,
-    )
-
-
-def to_float(images: jax.Array) -> jax.Array:
-    """uint8 [..., H, W, C], or a table's float32 in [0, 1], to float32 in [-1, 1]."""
-    if images.dtype != jnp.uint8:
-        return images * 2 - 1
-    return images.astype(jnp.float32) / 127.5 - 1
-
-
-def to_uint8(images: jax.Array) -> jax.Array:
-    """float32 in [-1, 1] to uint8."""
-    return jnp.round((jnp.clip(images, -1, 1) + 1) * 127.5).astype(jnp.uint8)

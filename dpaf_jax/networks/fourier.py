@@ -7,26 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-MAX_SIDE = 32  # larger images are reduced to this: the weights would be huge
-
-
-def reduction(side: int) -> int:
-    """By how much a side is divided, so that it is at most MAX_SIDE."""
-    return -(-side // MAX_SIDE)
-
-
-def averaged(images: jax.Array, factor: int) -> jax.Array:
-    """Means over squares: [B, H, W, C] to [B, H / factor, W / factor, C], rounded down."""
-    batch, side, _, channels = images.shape
-    short = side // factor
-    cut = images[:, : short * factor, : short * factor]
-    squares = cut.reshape(batch, short, factor, short, factor, channels)
-    return jnp.mean(squares, axis=(2, 4))
-
-
-def reduced(images: jax.Array) -> jax.Array:
-    """Means over squares, so that the side is at most MAX_SIDE."""
-    return averaged(images, reduction(images.shape[1]))
+from dpaf_jax.networks.images import reduced
 
 
 def frequencies(

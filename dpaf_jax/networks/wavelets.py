@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.networks.fourier import averaged, reduced, reduction
+from dpaf_jax.networks.images import averaged, reduced, reduction
 
 ORIENTATIONS = 8
 SIDE = 7  # of a kernel, in pixels

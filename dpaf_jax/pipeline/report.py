@@ -18,8 +18,8 @@ import jax
 from PIL import Image
 
 from dpaf_jax.pipeline.report_page import NOT_COVERED, html_page
-from dpaf_jax.release.pictures import write_atomically
-from dpaf_jax.training.progress import History
+from dpaf_jax.runtime.files import write_atomically
+from dpaf_jax.training.history import History
 
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'dp-accounting')
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from dpaf_jax.pipeline.charts import Point, line_chart
 from dpaf_jax.release.pictures import png_data_uri
-from dpaf_jax.training.progress import duration, number
+from dpaf_jax.training.history import duration, number
 
 NOT_COVERED = 'Measured on real test images: not covered by ε'
 NOT_CURVES = ('phase', 'step', 'seconds', 'epsilon_spent')

@@ -22,28 +22,24 @@ from dpaf_jax.config import Config, from_config_dict, public_dict
 from dpaf_jax.data import Dataset, Manifest, load, prepare, read_manifest
 from dpaf_jax.evaluation import tables, utility
 from dpaf_jax.pipeline import report
-from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.privacy.plan import FIXED_ENTROPY, PrivacyPlan
 from dpaf_jax.release import pictures
 from dpaf_jax.release.bundle import CARD, Release, load_release, write_release
 from dpaf_jax.release.card import model_card
 from dpaf_jax.release.export import read_npz, write_csv, write_npz
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import json_text, read_json, write_json, write_text
 from dpaf_jax.training import fingerprint, resume
-from dpaf_jax.training.progress import History, Progress
-from dpaf_jax.training.run import Run, StopRequest
-from dpaf_jax.training.workdir import (
-    Workdir,
-    json_text,
-    read_json,
-    write_json,
-    write_text,
-)
+from dpaf_jax.training.history import History
+from dpaf_jax.training.progress import Progress
+from dpaf_jax.training.run import Run
+from dpaf_jax.training.signals import StopRequest
+from dpaf_jax.training.workdir import Workdir
 
 STAGES = ('prepare', 'plan', 'train', 'release', 'samples', 'evaluate', 'report')
 SHARED = ('train', 'release')  # by all processes; the others are the first one's
 SHAPES_RESULTS = ('samples', 'evaluation', 'release')  # sections read after the release
-FIXED_ENTROPY = 'none (fixed entropy)'
 
 
 class Result(NamedTuple):

@@ -13,6 +13,8 @@ import dp_accounting
 
 from dpaf_jax.privacy.grid import Grid
 
+FIXED_ENTROPY = 'none (fixed entropy)'
+
 NEIGHBORS = (
     'zero-out: one image with its label against an empty record, N fixed and public '
     '(dp-accounting: REPLACE_SPECIAL)'

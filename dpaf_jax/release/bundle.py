@@ -19,12 +19,14 @@ import safetensors
 import safetensors.numpy
 
 from dpaf_jax.config import Config, from_public_dict, public_dict
-from dpaf_jax.networks.discriminator import to_float, to_uint8
+from dpaf_jax.networks.images import to_float, to_uint8
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release import pictures
 from dpaf_jax.release.card import model_card
 from dpaf_jax.release.relabel import by_label
-from dpaf_jax.release.samplers.latent import PRIOR, Labels, make_sampler
+from dpaf_jax.release.samplers.latent import PRIOR
+from dpaf_jax.release.samplers.protocol import Labels
+from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime.errors import UserError
 
 T = TypeVar('T')

@@ -11,6 +11,8 @@ import pathlib
 import numpy as np
 from PIL import Image
 
+from dpaf_jax.runtime.files import write_atomically
+
 GAP = 2  # pixels between tiles, see-through
 TILE = 56  # pixels: small images are enlarged to about this size
 
@@ -74,25 +76,6 @@ def save_png(image: Image.Image, path: str | os.PathLike[str]) -> None:
 def png_data_uri(image: Image.Image) -> str:
     """The picture as `data:image/png;base64,...`, for an HTML file of one piece."""
     return 'data:image/png;base64,' + base64.b64encode(_png_bytes(image)).decode()
-
-
-def write_atomically(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file that is never seen half done; makes its folder if need be.
-
-    Args:
-        path: replaced if it exists.
-        content: the whole file.
-
-    Raises:
-        OSError: it cannot be written; what was there before is untouched.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _enlarged(image: np.ndarray, scale: int) -> np.ndarray:

@@ -13,9 +13,10 @@ from typing import Any
 from dpaf_jax.privacy.keys import RunKeys, read_or_create_entropy
 from dpaf_jax.runtime import processes
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import read_json, write_json
 from dpaf_jax.training import fingerprint
 from dpaf_jax.training.checkpoint import NOTHING, Inherited, reached
-from dpaf_jax.training.workdir import Workdir, read_json, write_json
+from dpaf_jax.training.workdir import Workdir
 
 
 def take_keys(

@@ -7,12 +7,11 @@ import os
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
-from PIL import Image
 
 from dpaf_jax.config import Config
 from dpaf_jax.data import Dataset
@@ -20,86 +19,13 @@ from dpaf_jax.privacy.accounting import spent_so_far
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime import parallel, processes
+from dpaf_jax.runtime.files import write_json
 from dpaf_jax.training.checkpoint import NOTHING, Checkpoints, Inherited, reached
-from dpaf_jax.training.progress import History, Progress, TensorBoard
-from dpaf_jax.training.workdir import Workdir, write_json
-
-
-class Interrupted(Exception):
-    """The run was asked to stop and has saved what it had."""
-
-
-class StopRequest:
-    """Notices SIGTERM and SIGINT.
-
-    The training loop asks between windows, and saves. Everything else leaves its result
-    whole or not at all, so there a signal ends the run at once.
-    """
-
-    def __init__(self) -> None:
-        self.signal_name: str | None = None
-        self._where, self._deferred = 'the start', False
-
-    def listen(self) -> None:
-        """Takes the signals over; only possible in the main thread."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._note)
-
-    @property
-    def signal_number(self) -> int:
-        """0 if none has come."""
-        return int(signal.Signals[self.signal_name]) if self.signal_name else 0
-
-    def check(self, where: str) -> None:
-        """Raises Interrupted if a signal has come; for work that saves nothing."""
-        self._where = where
-        if self.signal_name:
-            raise Interrupted(
-                f'{self.signal_name}: stopped in {where}. Run the same command to go on.'
-            )
-
-    @contextlib.contextmanager
-    def deferred(self) -> Iterator[None]:
-        """Inside, a signal raises nothing: who works there asks for `signal_name`."""
-        self._deferred = True
-        try:
-            yield
-        finally:
-            self._deferred = False
-
-    def _note(self, number: int, _: Any) -> None:
-        # A second Ctrl-C means it; a second SIGTERM is what schedulers send anyway.
-        if number == signal.SIGINT and self.signal_name == 'SIGINT':
-            raise KeyboardInterrupt
-        self.signal_name = self.signal_name or signal.Signals(number).name
-        if not self._deferred:
-            self.check(self._where)
-
-
-class Phase(Protocol):
-    """A part of training with a state of its own.
-
-    Attributes:
-        name: of its checkpoints and log lines.
-        total_steps: when it is done.
-        images_per_step: expected, public; for the rate that people see.
-    """
-
-    name: str
-    total_steps: int
-    images_per_step: float
-
-    def init(self) -> Any:
-        """The state at step 0, as host arrays."""
-
-    def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
-        """Advances a replicated state; returns it, the step reached, and metrics."""
-
-    def charged(self, step: int) -> Mapping[str, int]:
-        """Steps of each mechanism done when this phase has reached `step`."""
-
-    def picture(self, state: Any) -> Image.Image | None:
-        """Synthetic samples of a host state; None where the phase has no generator."""
+from dpaf_jax.training.history import History
+from dpaf_jax.training.phase import Phase
+from dpaf_jax.training.progress import Progress, TensorBoard
+from dpaf_jax.training.signals import Interrupted, StopRequest
+from dpaf_jax.training.workdir import Workdir
 
 
 @dataclasses.dataclass

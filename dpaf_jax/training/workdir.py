@@ -11,15 +11,14 @@ nonprivate/           what no epsilon covers, only where asked for
 
 import contextlib
 import fcntl
-import json
 import os
 import pathlib
 import shutil
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import read_json, write_json
 
 MIN_FREE_BYTES = 200 * 2**20
 
@@ -95,33 +94,3 @@ class Workdir:
     def wall_seconds(self) -> dict[str, float]:
         """Seconds by stage."""
         return read_json(self.stages) or {}
-
-
-def write_json(path: pathlib.Path, content: Any) -> None:
-    """Writes JSON: whole, or not at all."""
-    write_text(path, json_text(content))
-
-
-def json_text(content: Any) -> str:
-    """What `write_json` writes."""
-    return json.dumps(content, indent=2) + '\n'
-
-
-def write_text(path: pathlib.Path, text: str) -> None:
-    """Writes a text under a temporary name, then renames it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + '.unfinished')
-    temporary.write_text(text, encoding='utf-8')
-    temporary.rename(path)
-
-
-def read_json(path: pathlib.Path) -> Any:
-    """The content, or None where there is no file; UserError if it is damaged."""
-    if not path.exists():
-        return None
-    try:
-        return json.loads(path.read_text(encoding='utf-8'))
-    except ValueError:
-        raise UserError(
-            str(path), 'is damaged', 'Restore or delete it, then start again'
-        ) from None

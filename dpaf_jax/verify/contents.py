@@ -16,7 +16,7 @@ import safetensors.numpy
 from dpaf_jax.config import Config, from_public_dict, public_dict
 from dpaf_jax.release.bundle import CONFIG, FILES, GENERATOR, PICTURE
 from dpaf_jax.release.pictures import sample_grid
-from dpaf_jax.release.samplers.latent import make_sampler
+from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.verify.check import Check
 

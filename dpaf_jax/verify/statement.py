@@ -10,9 +10,13 @@ from scipy import stats
 
 from dpaf_jax import methods
 from dpaf_jax.config import Config
-from dpaf_jax.pipeline.stages import FIXED_ENTROPY
 from dpaf_jax.privacy import accounting
-from dpaf_jax.privacy.plan import PrivacyPlan, event_from_json, event_to_json
+from dpaf_jax.privacy.plan import (
+    FIXED_ENTROPY,
+    PrivacyPlan,
+    event_from_json,
+    event_to_json,
+)
 from dpaf_jax.release.bundle import CARD
 from dpaf_jax.release.card import model_card
 from dpaf_jax.runtime.errors import UserError

@@ -20,7 +20,7 @@ from dpaf_jax.data import read_manifest
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import CERTIFIED
-from dpaf_jax.training.run import Interrupted, StopRequest
+from dpaf_jax.training.signals import Interrupted, StopRequest
 from dpaf_jax.verify.verification import verify
 
 SMALL = {

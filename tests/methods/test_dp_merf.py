@@ -18,8 +18,8 @@ from dpaf_jax.audit import canaries
 from dpaf_jax.audit.methods import dp_merf as dp_merf_audit
 from dpaf_jax.methods import dp_merf
 from dpaf_jax.methods.dp_merf import Merf, MerfPhase
-from dpaf_jax.networks.discriminator import to_float
 from dpaf_jax.networks.fourier import frequencies, waves
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, NEIGHBORS, REPLACE_ONE
 from dpaf_jax.runtime import parallel

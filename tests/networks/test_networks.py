@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 import tiny
 
+from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.taps import make_row_layout
 from dpaf_jax.networks.architecture import make_layout
-from dpaf_jax.networks.discriminator import (
-    label_planes,
-    make_networks,
-    to_float,
-    to_uint8,
-)
+from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.generator import _Styled, make_generator
+from dpaf_jax.networks.images import to_float, to_uint8
 from dpaf_jax.runtime.errors import UserError
 
 KEY = jax.random.key(0, impl='rbg')  # compiles fast

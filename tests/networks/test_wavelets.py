@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from dpaf_jax.networks.fourier import reduced
+from dpaf_jax.networks.images import reduced
 from dpaf_jax.networks.wavelets import num_features, wavelet_features
 
 

@@ -12,9 +12,10 @@ from PIL import Image
 
 import dpaf_jax
 from dpaf_jax.pipeline import stages as pipelines
-from dpaf_jax.pipeline.stages import FIXED_ENTROPY, STAGES, Pipeline
+from dpaf_jax.pipeline.stages import STAGES, Pipeline
 from dpaf_jax.privacy import accounting
-from dpaf_jax.privacy.plan import CERTIFIED, event_from_json
+from dpaf_jax.privacy.plan import CERTIFIED, FIXED_ENTROPY, event_from_json
+from dpaf_jax.release.bundle import FILES
 from dpaf_jax.runtime.errors import UserError
 
 KINDS = ('one_shot', 'canonical')
@@ -211,7 +212,7 @@ class TestTestFigures:
         assert '## Accuracy on the public test set' in card
         assert f'| cnn | {mean:.3f} |' in card
         files = {path.name for path in pipeline.workdir.release.iterdir()}
-        assert files == set(dpaf_jax.release.FILES)
+        assert files == set(FILES)
 
 
 class TestAgain:

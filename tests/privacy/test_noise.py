@@ -14,8 +14,8 @@ from scipy import stats
 from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.conv2_update import conv2_step
 from dpaf_jax.methods.dpaf.gan import Gan, StepKeys
+from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.taps import make_row_layout
-from dpaf_jax.networks.discriminator import make_networks
 from dpaf_jax.privacy import noise
 from dpaf_jax.privacy.grid import ExactSum, Grid
 from dpaf_jax.privacy.noise import add_gaussian, noisy_total

@@ -10,8 +10,8 @@ from dp_accounting import pld
 
 from dpaf_jax.methods import dpaf
 from dpaf_jax.methods.dpaf.gan import Gan
+from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.taps import make_row_layout
-from dpaf_jax.networks.discriminator import make_networks
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy import plan as plan_lib
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan

@@ -24,8 +24,8 @@ from sensitivity import (
 from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.conv2_update import conv2_query
 from dpaf_jax.methods.dpaf.gan import Gan
+from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.taps import make_row_layout
-from dpaf_jax.networks.discriminator import make_networks
 from dpaf_jax.runtime import parallel
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')

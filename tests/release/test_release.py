@@ -20,7 +20,7 @@ from dpaf_jax.release.bundle import (
     load_release,
     write_release,
 )
-from dpaf_jax.release.samplers.latent import make_sampler
+from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime.errors import UserError
 
 FILES = {

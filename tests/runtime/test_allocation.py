@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import resource
-from dpaf_jax.allocation import keep_freed_memory
+from dpaf_jax.runtime.memory import keep_freed_memory
 
 if {keep}:
     assert keep_freed_memory()

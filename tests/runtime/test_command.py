@@ -10,7 +10,7 @@ from dpaf_jax.runtime.command import EXIT_BAD_INPUT, fail_with_help
 
 CODE = """
 import jax
-from dpaf_jax.command import prepare_jax
+from dpaf_jax.runtime.command import prepare_jax
 prepare_jax()
 print(jax.config.jax_compilation_cache_dir)
 """

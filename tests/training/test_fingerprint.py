@@ -13,9 +13,9 @@ from dpaf_jax.config import METHOD_SECTIONS
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import read_json
 from dpaf_jax.training import fingerprint
 from dpaf_jax.training.checkpoint import Checkpoints, Inherited
-from dpaf_jax.training.workdir import read_json
 
 RESUMABLE = ('run', 'samples', 'evaluation', 'release')  # sections that may change
 BY_STAGE = ('prepare', 'plan', 'train', 'release')

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.progress import History, Progress, TensorBoard, duration, number
+from dpaf_jax.training.history import History, duration, number
+from dpaf_jax.training.progress import Progress, TensorBoard
 
 
 class Terminal(io.StringIO):

@@ -14,7 +14,7 @@ import tiny_runs
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.checkpoint import Checkpoints
-from dpaf_jax.training.run import Interrupted, StopRequest
+from dpaf_jax.training.signals import Interrupted, StopRequest
 
 # Runs a config up to its release with a fixed entropy, as `main` does, and notes every
 # key it takes. With a phase and a step: sends itself a signal when it has come so far.
@@ -22,7 +22,7 @@ DRIVER = """
 import json, os, signal, sys
 import tiny_runs
 from dpaf_jax.methods.dpaf import classifier_phase
-from dpaf_jax.pipeline import Pipeline
+from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.training.progress import Progress
 from dpaf_jax.training.run import Interrupted, StopRequest

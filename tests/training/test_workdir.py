@@ -11,12 +11,13 @@ import pytest
 import tiny_runs
 
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import read_json, write_json
 from dpaf_jax.training import workdir as workdirs
-from dpaf_jax.training.workdir import Workdir, read_json, write_json
+from dpaf_jax.training.workdir import Workdir
 
 HOLD = """
 import sys, time
-from dpaf_jax.workdir import Workdir
+from dpaf_jax.training.workdir import Workdir
 with Workdir(sys.argv[1]).locked():
     print('held', flush=True)
     time.sleep(60)

@@ -19,7 +19,7 @@ from tiny_releases import (
 )
 
 from dpaf_jax.config import from_public_dict
-from dpaf_jax.pipeline.stages import FIXED_ENTROPY
+from dpaf_jax.privacy.plan import FIXED_ENTROPY
 from dpaf_jax.verify import contents, statement
 from dpaf_jax.verify.statement import check_statement
 

@@ -27,12 +27,12 @@ from dpaf_jax.methods.dpaf.classifier_phase import ClassifierPhase
 from dpaf_jax.methods.dpaf.conv2_update import conv2_step
 from dpaf_jax.methods.dpaf.gan import Gan, StepKeys
 from dpaf_jax.methods.dpaf.labeller import Labeller
+from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.table_phase import TablePhase
 from dpaf_jax.methods.dpaf.taps import make_row_layout
-from dpaf_jax.networks.discriminator import make_networks
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.release.samplers.latent import LABELLER
+from dpaf_jax.release.samplers.dpaf import LABELLER
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import Units
 from dpaf_jax.training.run import Run

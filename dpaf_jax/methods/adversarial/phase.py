@@ -11,12 +11,12 @@ from dpaf_jax.methods.adversarial.networks import AdversarialState, Adversaries,
 from dpaf_jax.privacy.keys import RunKeys, public_key
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import Draw, fitted
-from dpaf_jax.release.samplers.latent import preview
+from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import Units
 from dpaf_jax.training.input_pipeline import Feed, gather
+from dpaf_jax.training.phase import repeat
 from dpaf_jax.training.run import Run
-from dpaf_jax.training.windows import repeat
 
 UNROLLED = 5  # at most so many discriminator steps in one unrolled call
 
@@ -117,4 +117,4 @@ class AdversarialPhase:
             units = gather(data, draw)
             return self._method.discriminator_step(state, units, *coins)
 
-        return repeat(self._run, body, state, (draws, *rest))
+        return repeat(self._run.unrolls, body, state, (draws, *rest))

@@ -1,5 +1,6 @@
 """DPAF: `plan` says what it costs, `train` is Algorithm 1."""
 
-from dpaf_jax.methods.dpaf.plan import plan, train
+from dpaf_jax.methods.dpaf.plan import plan
+from dpaf_jax.methods.dpaf.train import train
 
 __all__ = ['plan', 'train']

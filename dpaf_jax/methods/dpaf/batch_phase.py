@@ -15,8 +15,8 @@ from dpaf_jax.methods.dpaf.phase import DiscriminatorPhase, draw_records
 from dpaf_jax.privacy.sampling import Draw, packed
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.input_pipeline import gather
+from dpaf_jax.training.phase import stack, summary
 from dpaf_jax.training.run import Run
-from dpaf_jax.training.windows import stack, summary
 
 
 class GanPhase(DiscriminatorPhase):

@@ -19,8 +19,10 @@ import jax.numpy as jnp
 import optax
 
 from dpaf_jax.config import Config
+from dpaf_jax.methods.dpaf.networks import Networks
 from dpaf_jax.methods.dpaf.taps import sin_maps
-from dpaf_jax.networks.discriminator import Networks, label_planes, to_float
+from dpaf_jax.networks.discriminator import label_planes
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan

@@ -14,8 +14,8 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.sampling import fitted
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.input_pipeline import Feed, gather
+from dpaf_jax.training.phase import repeat
 from dpaf_jax.training.run import Run
-from dpaf_jax.training.windows import repeat
 
 WINDOW = 8  # steps in one compiled call
 
@@ -61,7 +61,7 @@ class ClassifierPhase:
             draw, key = xs
             return self._classifier.step(state, gather(data, draw), key)
 
-        return repeat(self._run, body, state, (draws, keys))
+        return repeat(self._run.unrolls, body, state, (draws, keys))
 
 
 class LabellerPhase(ClassifierPhase):

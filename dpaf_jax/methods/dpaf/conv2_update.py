@@ -18,7 +18,8 @@ import optax
 
 from dpaf_jax.methods.dpaf.gan import Gan, GanState, Params, StepKeys
 from dpaf_jax.methods.dpaf.taps import sin_maps
-from dpaf_jax.networks.discriminator import label_planes, to_float
+from dpaf_jax.networks.discriminator import label_planes
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.keys import public_key

@@ -19,15 +19,17 @@ import numpy as np
 import optax
 
 from dpaf_jax.config import Config
+from dpaf_jax.methods.dpaf.networks import Networks
 from dpaf_jax.methods.dpaf.shrinkage import shrunk
 from dpaf_jax.methods.dpaf.taps import RowLayout, features, init_fourier, init_labeller
 from dpaf_jax.networks.contrast import init_contrast
-from dpaf_jax.networks.discriminator import Networks, to_float
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.aggregation import aggregate, dpagg
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.release.samplers.latent import LABELLER, LatentSampler, init_weights
+from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights
+from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import Units
 from dpaf_jax.training.fakes import prior_labels, share_of_fakes

@@ -19,14 +19,14 @@ import jax.numpy as jnp
 import optax
 
 from dpaf_jax.config import Config
-from dpaf_jax.networks.discriminator import to_float
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.wavelets import wavelet_features
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.summation import settled
-from dpaf_jax.release.samplers.latent import LABELLER, init_weights
+from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights
 from dpaf_jax.training.batch import Units
 from dpaf_jax.training.optimizers import make_optimizer
 

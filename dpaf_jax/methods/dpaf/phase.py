@@ -20,7 +20,9 @@ from dpaf_jax.privacy.sampling import (
     poisson_draw,
     shuffled_batches,
 )
-from dpaf_jax.release.samplers.latent import LABELLER, latent_sampler, preview
+from dpaf_jax.release.samplers.dpaf import LABELLER
+from dpaf_jax.release.samplers.latent import latent_sampler
+from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.training.input_pipeline import Feed
 from dpaf_jax.training.run import Run
 

@@ -1,26 +1,17 @@
-"""DPAF: its privacy plan, and its two phases in order."""
+"""DPAF's privacy plan: which mechanisms a config needs, and how often."""
 
 import math
-from typing import Any
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf.batch_phase import GanPhase
-from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.classifier_phase import (
     WINDOW,
-    ClassifierPhase,
-    LabellerPhase,
 )
-from dpaf_jax.methods.dpaf.gan import Gan
-from dpaf_jax.methods.dpaf.labeller import Labeller, steps_and_rate
-from dpaf_jax.methods.dpaf.table_phase import TablePhase
+from dpaf_jax.methods.dpaf.labeller import steps_and_rate
 from dpaf_jax.methods.dpaf.taps import make_row_layout
-from dpaf_jax.networks.discriminator import make_networks
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.release.samplers.latent import LABELLER, labelled
+from dpaf_jax.release.samplers.dpaf import LABELLER
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.run import Run
 
 NAMES = ('conv1', 'conv2', 'dpagg')  # in the order of config.privacy.budgets
 REST_ORDER = ('conv2', 'dpagg', 'conv1', LABELLER)
@@ -57,22 +48,6 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     return make_plan(
         mechanisms, names, REST_ORDER, config.privacy, num_examples, PUBLISHED_REASON
     )
-
-
-def train(run: Run) -> Any:
-    """Trains classifier, then GAN; returns what `samplers.dpaf_sampler` samples with."""
-    networks, config = make_networks(run.config), run.config
-    learnt: dict[str, Any] = {}
-    if LABELLER in run.plan:
-        phase1: ClassifierPhase = LabellerPhase(run, Labeller(config, run.plan))
-        learnt[LABELLER] = run.train(phase1).params
-    elif 'conv1' in run.plan:
-        phase1 = ClassifierPhase(run, Classifier(networks, config, run.plan))
-        learnt['conv1'] = run.train(phase1).params['conv1']
-    gan = Gan(networks, make_row_layout(config), config, run.plan, len(run.devices))
-    phase = TablePhase if run.plan['dpagg'].sampling_prob == 1 else GanPhase
-    generator = run.train(phase(run, gan, learnt)).average
-    return labelled(generator, learnt[LABELLER]) if LABELLER in learnt else generator
 
 
 def _clip_bound(config: Config, l2_clip_norm: float, grouped: bool) -> float:

@@ -18,8 +18,8 @@ from dpaf_jax.methods.dpaf.whitening import Factors, Whitening
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import Units
 from dpaf_jax.training.input_pipeline import every_record, gather
+from dpaf_jax.training.phase import repeat
 from dpaf_jax.training.run import Run
-from dpaf_jax.training.windows import repeat
 
 WINDOW = 10  # at most so many steps in one compiled call
 
@@ -121,7 +121,7 @@ class TablePhase(DiscriminatorPhase):
             state, made = generator_step(self._gan, state, keys, metric=metric)
             return state, metrics | made
 
-        return repeat(self._run, body, state, keys)
+        return repeat(self._run.unrolls, body, state, keys)
 
     def _update_conv2(self, state: GanState, data: Any, draw: Any, keys: Any) -> Any:
         return conv2_step(self._gan, state, gather(data, draw), keys)

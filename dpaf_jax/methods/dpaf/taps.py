@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax.config import Config
+from dpaf_jax.methods.dpaf.networks import Networks
 from dpaf_jax.networks import contrast
 from dpaf_jax.networks.architecture import Layout, make_layout
-from dpaf_jax.networks.discriminator import Networks, label_planes
-from dpaf_jax.networks.fourier import reduced
+from dpaf_jax.networks.discriminator import label_planes
+from dpaf_jax.networks.images import reduced
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
 from dpaf_jax.networks.wavelets import num_features, wavelet_features
 from dpaf_jax.runtime.errors import UserError

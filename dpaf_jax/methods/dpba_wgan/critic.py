@@ -46,7 +46,7 @@ from dpaf_jax.methods.dpba_wgan.plan import (
     plan,
     scale_of_step,
 )
-from dpaf_jax.networks.discriminator import to_float
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.keys import RunKeys, public_key

@@ -24,7 +24,7 @@ from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
-from dpaf_jax.release.samplers.latent import preview
+from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.input_pipeline import Feed, gather

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 
 from dpaf_jax.config import Config
-from dpaf_jax.networks.discriminator import to_float
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.score import SIGMA_DATA, UNLABELLED, noise_levels
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.keys import public_key

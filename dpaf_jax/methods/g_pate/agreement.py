@@ -9,7 +9,7 @@ import pathlib
 import numpy as np
 
 from dpaf_jax.methods.g_pate import data_dependent
-from dpaf_jax.training.progress import History
+from dpaf_jax.training.history import History
 
 NOTE = 'NOT PRIVATE; epsilon_data_dependent is no guarantee of the release'
 

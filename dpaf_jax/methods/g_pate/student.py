@@ -45,20 +45,17 @@ from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.voting import Ballot
-from dpaf_jax.release.samplers.latent import (
-    PRIOR,
-    LatentSampler,
-    g_pate_sampler,
-    preview,
-)
+from dpaf_jax.release.samplers.g_pate import g_pate_sampler
+from dpaf_jax.release.samplers.latent import PRIOR, LatentSampler
+from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.parallel import Split
 from dpaf_jax.training.batch import Units
 from dpaf_jax.training.input_pipeline import Feed, device_memory, gather
 from dpaf_jax.training.optimizers import make_optimizer, moving_average
+from dpaf_jax.training.phase import repeat
 from dpaf_jax.training.run import Run
-from dpaf_jax.training.windows import repeat
 
 VOTES = 'votes'
 WINDOW = 10  # at most so many steps in one scanned call
@@ -381,7 +378,7 @@ class GPatePhase:
             return self._gan.step(state, gather(data, draw), noise_key, key)
 
         made: tuple[Any, Metrics] = repeat(
-            self._run, body, state, (draws, noise_keys, public_keys)
+            self._run.unrolls, body, state, (draws, noise_keys, public_keys)
         )
         return made
 

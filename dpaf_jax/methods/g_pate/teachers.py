@@ -19,7 +19,8 @@ import optax
 
 from dpaf_jax.config import Config
 from dpaf_jax.networks.architecture import SLOPE
-from dpaf_jax.networks.discriminator import label_planes, to_float
+from dpaf_jax.networks.discriminator import label_planes
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.privacy.voting import discretise
 from dpaf_jax.training.batch import Units

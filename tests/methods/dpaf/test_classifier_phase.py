@@ -10,7 +10,7 @@ from tiny_phases import SGD, SIGMA, assert_close, equal, train
 from dpaf_jax.methods.dpaf import classifier_phase
 from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.classifier_phase import ClassifierPhase
-from dpaf_jax.networks.discriminator import make_networks
+from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.training.run import Run
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')

@@ -18,8 +18,9 @@ from dpaf_jax.audit import canaries
 from dpaf_jax.methods.dpaf.classifier_phase import LabellerPhase
 from dpaf_jax.methods.dpaf.gan import Gan
 from dpaf_jax.methods.dpaf.labeller import FEATURE, Labeller, steps_and_rate
+from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.taps import features, make_row_layout
-from dpaf_jax.networks.discriminator import make_networks, to_float
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.wavelets import wavelet_features
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy.aggregation import aggregate
@@ -28,12 +29,8 @@ from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.release import card
 from dpaf_jax.release.bundle import load_release
-from dpaf_jax.release.samplers.latent import (
-    LABELLER,
-    init_weights,
-    make_sampler,
-    unbent,
-)
+from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights, unbent
+from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.run import Run

@@ -6,9 +6,9 @@ import pytest
 import tiny
 
 from dpaf_jax.methods.dpaf.gan import Gan
+from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.shrinkage import shrunk
 from dpaf_jax.methods.dpaf.taps import make_row_layout
-from dpaf_jax.networks.discriminator import make_networks
 
 
 def test_by_hand():

@@ -10,8 +10,8 @@ import tiny
 
 from dpaf_jax.methods.dpaf.gan import Gan
 from dpaf_jax.methods.dpaf.generator_update import _match_losses
+from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.taps import make_row_layout
-from dpaf_jax.networks.discriminator import make_networks
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import losses
 

@@ -9,9 +9,9 @@ import tiny
 from dpaf_jax.methods.dpaf import whitening
 from dpaf_jax.methods.dpaf.gan import Gan
 from dpaf_jax.methods.dpaf.generator_update import FOLDS, _whitened_distance
+from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.taps import make_row_layout
 from dpaf_jax.methods.dpaf.whitening import CHUNK, Whitening, blocks, whitened
-from dpaf_jax.networks.discriminator import make_networks
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
 

@@ -23,10 +23,11 @@ from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.bundle import load_release
-from dpaf_jax.release.samplers.latent import latent_sampler, make_sampler
+from dpaf_jax.release.samplers.latent import latent_sampler
+from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.run import Interrupted, StopRequest
+from dpaf_jax.training.signals import Interrupted, StopRequest
 from dpaf_jax.verify.verification import verify
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')

@@ -22,7 +22,7 @@ from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.run import Interrupted, StopRequest
+from dpaf_jax.training.signals import Interrupted, StopRequest
 from dpaf_jax.verify.verification import verify
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')

@@ -24,7 +24,7 @@ from dpaf_jax.release.card import model_card
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training import fingerprint
-from dpaf_jax.training.run import Interrupted, StopRequest
+from dpaf_jax.training.signals import Interrupted, StopRequest
 from dpaf_jax.verify.verification import verify
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')

@@ -1,0 +1,60 @@
+"""The config as it may be released: without paths, with its own method's fields alone."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dpaf_jax.config.schema import METHOD_SECTIONS, Config, read_config
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.version import VERSION
+
+
+def from_public_dict(fields: Mapping[str, Any]) -> Config:
+    """Reads the config of a release: without paths, and with its own method's fields alone.
+
+    Raises:
+        UserError: it does not fit this version of the package.
+    """
+    fields = dict(fields)
+    version = fields.pop('version', 'unknown')
+    try:
+        return read_config(fields)
+    except UserError as error:
+        if version == VERSION:
+            raise
+        raise UserError(
+            'version',
+            f'is {version}, here it is {VERSION}: {error}',
+            'Use that one',
+        ) from error
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """The inverse of `from_config_dict`, as plain JSON values."""
+    return dataclasses.asdict(config)
+
+
+def public_dict(config: Config) -> dict[str, Any]:
+    """The config as it may be released: no path in it, and who wrote it."""
+    fields = json.loads(json.dumps(to_dict(config)))
+    if math.isinf(config.privacy.epsilon):
+        fields['privacy']['epsilon'] = 'inf'
+    fields['data']['source'] = public_source(config.data.source)
+    fields['data']['cache'] = ''
+    fields['data']['annotations'] = ''
+    if config.method == 'dpgen':
+        fields['dpgen']['warm_start'] = public_source(config.dpgen.warm_start)
+    others = {name for name in METHOD_SECTIONS if name != config.method}
+    own = {name: value for name, value in fields.items() if name not in others}
+    return {'version': VERSION, **own}
+
+
+def public_source(source: str) -> str:
+    """A source of images without the path in it."""
+    kind = source.partition(':')[0]
+    if kind == 'private':  # a share of the private images: a number
+        return source
+    # A TFDS name is public; everything else behind the colon or the @ is a path.
+    return source.partition('@')[0] if kind == 'tfds' else kind

@@ -1,0 +1,42 @@
+"""All modules of a run of DPAF, built from its config."""
+
+import dataclasses
+
+import flax.linen as nn
+
+from dpaf_jax.config import Config
+from dpaf_jax.networks.architecture import Layout, make_layout
+from dpaf_jax.networks.discriminator import ConvPart, Head
+from dpaf_jax.networks.generator import make_generator
+
+
+@dataclasses.dataclass(frozen=True)
+class Networks:
+    """All modules of one run; they share nothing but the config."""
+
+    layout: Layout
+    conv1: ConvPart
+    conv2: ConvPart
+    classifier_head: Head
+    head: Head
+    generator: nn.Module
+    num_classes: int
+    z_dim: int
+
+
+def make_networks(config: Config) -> Networks:
+    """Builds the modules for a config; raises UserError where it does not fit."""
+    layout = make_layout(config)
+    net, data = config.networks, config.data
+    split = (layout.parts[0], layout.parts[0] + layout.parts[1])
+    width3 = layout.widths[split[1] :]
+    return Networks(
+        layout=layout,
+        conv1=ConvPart(layout.widths[: split[0]], net.kernel_size, net.label_injection),
+        conv2=ConvPart(layout.widths[split[0] : split[1]], net.kernel_size),
+        classifier_head=Head(width3, net.kernel_size, net.fc_width, data.num_classes),
+        head=Head(width3, net.kernel_size, net.fc_width, 1),
+        generator=make_generator(config),
+        num_classes=data.num_classes,
+        z_dim=net.z_dim,
+    )

@@ -1,0 +1,72 @@
+"""DPAF's sampler: a generator, and a labeller where phase 1 has learnt one."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from dpaf_jax.config import Config
+from dpaf_jax.networks.wavelets import num_features, wavelet_features
+from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
+from dpaf_jax.release.samplers.protocol import Params
+from dpaf_jax.release.samplers.warp import warped
+
+GENERATOR, LABELLER = 'generator', 'labeller'
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledSampler:
+    """A generator, and a labeller that says what each of its images shows, once bent."""
+
+    generator: LatentSampler
+    config: Config
+
+    def init(self, key: jax.Array) -> Params:
+        """See `Sampler`."""
+        return labelled(self.generator.init(key), init_weights(self.config))
+
+    def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
+        """See `Sampler`: of the generator's classes, whatever the labeller says."""
+        images = self.generator.sample(params[GENERATOR], key, labels)
+        most = self.config.dpaf.generator.warp
+        return warped(jax.random.fold_in(key, 1), images, most)
+
+    def label(self, params: Params, images: jax.Array) -> jax.Array:
+        """See `Labels`."""
+        logits = wavelet_features(images) @ params[LABELLER]['weights']
+        return jnp.argmax(logits, axis=1)
+
+
+def init_weights(config: Config) -> Params:
+    """A labeller's, {'weights': [features, K]}, before it has learnt: zeros."""
+    data = config.data
+    features = num_features(data.image_size, data.channels)
+    return {'weights': jnp.zeros((features, data.num_classes))}
+
+
+def labelled(generator: Params, labeller: Params) -> Params:
+    """The parameters of a `LabelledSampler`."""
+    return {GENERATOR: generator, LABELLER: labeller}
+
+
+def dpaf_sampler(config: Config) -> LatentSampler | LabelledSampler:
+    """DPAF's: with a labeller where phase 1 has learnt one."""
+    scale = config.dpaf.generator.latent_scale
+    generator = dataclasses.replace(latent_sampler(config), scale=scale)
+    if config.dpaf.classifier.private == LABELLER:
+        return LabelledSampler(generator, config)
+    return generator
+
+
+def unbent(config: Config) -> Config:
+    """The config without a warp.
+
+    Whoever has a release can draw so: bending images protects nobody, and attacks must not
+    be misled by it.
+    """
+    if config.method != 'dpaf':  # a release holds its own method's section alone
+        return config
+    generator = dataclasses.replace(config.dpaf.generator, warp=0.0)
+    return dataclasses.replace(
+        config, dpaf=dataclasses.replace(config.dpaf, generator=generator)
+    )

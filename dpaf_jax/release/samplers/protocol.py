@@ -1,0 +1,25 @@
+"""What a sampler offers: images of given classes from released parameters."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+
+Params = Any
+
+
+class Sampler(Protocol):
+    """Draws images of given classes."""
+
+    def init(self, key: jax.Array) -> Params:
+        """Random parameters, as training starts from: their names and shapes."""
+
+    def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
+        """[B] int32 labels to [B, H, W, C] float32 images in [-1, 1]."""
+
+
+@runtime_checkable
+class Labels(Protocol):
+    """What a sampler has besides, if its images get their labels afterwards."""
+
+    def label(self, params: Params, images: jax.Array) -> jax.Array:
+        """[B, H, W, C] images in [-1, 1] to their classes, [B] int32."""

@@ -1,0 +1,65 @@
+"""From released parameters to images: each method's sampler, by the method's name.
+
+Neither data nor training code can be reached from here: a release needs no more.
+"""
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from PIL import Image
+
+from dpaf_jax.config import Config
+from dpaf_jax.networks.images import to_uint8
+from dpaf_jax.release.pictures import sample_grid
+from dpaf_jax.release.samplers.dpaf import dpaf_sampler
+from dpaf_jax.release.samplers.dpba_wgan import dpba_wgan_sampler
+from dpaf_jax.release.samplers.dpgen import score_sampler
+from dpaf_jax.release.samplers.g_pate import g_pate_sampler
+from dpaf_jax.release.samplers.latent import latent_sampler
+from dpaf_jax.release.samplers.protocol import Params, Sampler
+from dpaf_jax.runtime.errors import UserError
+
+SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
+    'dpaf': dpaf_sampler,
+    'dpgen': score_sampler,
+    'dp_merf': latent_sampler,
+    'dp_gan': latent_sampler,
+    'g_pate': g_pate_sampler,
+    'dpba_wgan': dpba_wgan_sampler,
+    'gs_wgan': latent_sampler,
+}
+
+
+def make_sampler(config: Config) -> Sampler:
+    """The sampler of a config's method; UserError for an unknown one."""
+    if config.method not in SAMPLERS:
+        raise UserError(
+            'config.method',
+            f'is {config.method!r}',
+            f'Choose one of {", ".join(SAMPLERS)}',
+        )
+    return SAMPLERS[config.method](config)
+
+
+def preview(
+    config: Config,
+    params: Params,
+    key: jax.Array,
+    per_class: int = 8,
+    sampler: Sampler | None = None,
+) -> Image.Image:
+    """A picture of samples, a row per class: what progress is judged by.
+
+    Args:
+        config: of the run.
+        params: the sampler's.
+        key: of the draws.
+        per_class: images in a row.
+        sampler: default: the method's.
+    """
+    k = config.data.num_classes
+    labels = np.repeat(np.arange(k), per_class)
+    sampler = sampler or make_sampler(config)
+    made = jax.jit(sampler.sample)(params, key, labels)
+    return sample_grid(np.asarray(to_uint8(made)), labels, k, per_class)

@@ -1,0 +1,67 @@
+"""What the loop asks of a phase, and several steps of one in one compiled call."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from PIL import Image
+
+
+class Phase(Protocol):
+    """A part of training with a state of its own.
+
+    Attributes:
+        name: of its checkpoints and log lines.
+        total_steps: when it is done.
+        images_per_step: expected, public; for the rate that people see.
+    """
+
+    name: str
+    total_steps: int
+    images_per_step: float
+
+    def init(self) -> Any:
+        """The state at step 0, as host arrays."""
+
+    def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
+        """Advances a replicated state; returns it, the step reached, and metrics."""
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        """Steps of each mechanism done when this phase has reached `step`."""
+
+    def picture(self, state: Any) -> Image.Image | None:
+        """Synthetic samples of a host state; None where the phase has no generator."""
+
+
+def repeat(unrolls: bool, body: Callable[..., Any], state: Any, xs: Any) -> Any:
+    """Several steps in one compiled call.
+
+    Args:
+        unrolls: whether the steps are written out one by one (`Run.unrolls`), or scanned.
+        body: (state, x) to (state, metrics).
+        state: to start from.
+        xs: a tree with a leading axis, one entry a step.
+
+    Returns:
+        The state behind the last step, and the metrics' means.
+    """
+    if not unrolls:
+        state, metrics = jax.lax.scan(body, state, xs)
+        return state, summary(metrics)
+    rows = []
+    for i in range(len(jax.tree.leaves(xs)[0])):
+        state, row = body(state, jax.tree.map(lambda leaf, i=i: leaf[i], xs))
+        rows.append(row)
+    return state, summary(stack(rows))
+
+
+def stack(rows: list[dict[str, jax.Array]]) -> dict[str, jax.Array]:
+    """Metrics by name over the steps that have them."""
+    names = sorted(set().union(*rows))
+    return {n: jnp.stack([row[n] for row in rows if n in row]) for n in names}
+
+
+def summary(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Mean over a window of what its steps reported; steps without a value count not."""
+    return {name: jnp.nanmean(value, axis=0) for name, value in metrics.items()}

@@ -1,0 +1,134 @@
+"""The layout holds: who may import whom, and how many things stand in one room.
+
+A room is a folder of `dpaf_jax`, or a module beside the rooms. Imports run one way, so that
+whoever reads a room needs to know only the rooms below it.
+"""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1] / 'dpaf_jax'
+MOST = 14  # entries of a room, beside its __init__
+
+RUNTIME = {'runtime'}
+CONFIG = {'config'} | RUNTIME
+RELEASE = {'networks', 'privacy.plan'} | CONFIG
+METHOD = {'training', 'release.samplers', 'networks', 'privacy', 'data'} | CONFIG
+# Whatever starts with one of these names may be imported; a room may always import itself.
+MAY_IMPORT = {
+    'runtime': set(),
+    'config': RUNTIME,
+    'data': CONFIG,
+    'privacy': CONFIG,
+    'networks': CONFIG,
+    'release': RELEASE,
+    'training': {'release.samplers', 'data', 'privacy'} | CONFIG,
+    'evaluation': {'networks', 'data', 'release'} | CONFIG,
+    'methods': METHOD,
+    'verify': {'methods', 'release', 'privacy'} | CONFIG,
+    'audit': {'methods'} | METHOD | {'release'},
+    'attack': {'release', 'data', 'privacy', 'training.workdir'} | CONFIG,
+    'pipeline': {'methods', 'training', 'evaluation', 'release', 'data', 'privacy'}
+    | CONFIG,
+    'sample': {'release'} | RUNTIME,
+    'main': {'pipeline', 'training.signals', 'privacy.plan'} | RUNTIME,
+    '__init__': {'pipeline', 'release'} | RUNTIME,
+}
+SHARED_BY_METHODS = 'adversarial'
+COLLECTIVES = {
+    'psum', 'pmean', 'pmax', 'pmin', 'all_gather', 'all_to_all', 'ppermute',
+    'psum_scatter', 'axis_index', 'pmap', 'shard_map',
+}  # fmt: skip
+MODULES = {
+    '.'.join(path.relative_to(ROOT).with_suffix('').parts): path
+    for path in ROOT.rglob('*.py')
+}
+
+
+def imports(path: pathlib.Path) -> set[str]:
+    """Modules of the package that a file imports, below `dpaf_jax.`."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f'{path}: imports are absolute'
+            whole = [f'{node.module}.{alias.name}' for alias in node.names]
+            found |= {name if _is_module(name) else node.module for name in whole}
+    ours = {name.removeprefix('dpaf_jax.') for name in found if _is_ours(name)}
+    return ours - {'dpaf_jax'}
+
+
+def _is_ours(name: str) -> bool:
+    return name == 'dpaf_jax' or name.startswith('dpaf_jax.')
+
+
+def _is_module(name: str) -> bool:
+    short = name.removeprefix('dpaf_jax.')
+    return _is_ours(name) and (short in MODULES or f'{short}.__init__' in MODULES)
+
+
+def within(name: str, places: set[str]) -> bool:
+    return any(name == place or name.startswith(f'{place}.') for place in places)
+
+
+@pytest.mark.parametrize('room', MAY_IMPORT)
+def test_imports_run_one_way(room):
+    allowed = MAY_IMPORT[room] | {room}
+    wrong = {
+        f'{module} imports {name}'
+        for module, path in MODULES.items()
+        if module.partition('.')[0] == room
+        for name in imports(path)
+        if not within(name, allowed)
+    }
+    assert not wrong
+
+
+def test_every_module_is_in_a_room_of_the_table():
+    assert {module.partition('.')[0] for module in MODULES} == set(MAY_IMPORT)
+
+
+def test_no_method_imports_another():
+    def method(module):
+        return module.split('.')[1] if module.startswith('methods.') else ''
+
+    wrong = {
+        f'{module} imports {name}'
+        for module, path in MODULES.items()
+        if method(module) not in ('', '__init__')
+        for name in imports(path)
+        if method(name) not in ('', method(module), SHARED_BY_METHODS)
+    }
+    assert not wrong
+
+
+def test_the_third_accountant_imports_nothing_of_ours():
+    assert not imports(MODULES['verify.accountant'])
+
+
+def test_collectives_stand_in_one_file():
+    for module, path in MODULES.items():
+        if module == 'runtime.parallel':
+            continue
+        tree = ast.parse(path.read_text(encoding='utf-8'))
+        used = {
+            node.attr if isinstance(node, ast.Attribute) else node.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute | ast.Name)
+        }
+        assert not used & COLLECTIVES, module
+
+
+@pytest.mark.parametrize(
+    'room', sorted({str(p.parent.relative_to(ROOT)) for p in MODULES.values()} - {'.'})
+)
+def test_a_room_can_be_taken_in_at_a_glance(room):
+    entries = {
+        path.name
+        for path in (ROOT / room).iterdir()
+        if path.suffix == '.py' or (path.is_dir() and any(path.glob('*.py')))
+    }
+    assert len(entries - {'__init__.py'}) <= MOST
