@@ -229,7 +229,7 @@ def state(part: Any, seed: int = 0, scale: float = 1.0) -> Any:
     if isinstance(part, Gan):
         generator = jax.tree.map(normal, shapes.generator)
         latest = coins.normal(size=shapes.latest.shape).astype(np.float32)
-        made = made._replace(generator=generator, average=generator, latest=latest)
+        made = made._replace(generator=generator, ema_params=generator, latest=latest)
     return made
 
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import tiny
 
-from dpaf_jax.methods.dpaf.batch_phase import GanPhase
+from dpaf_jax.methods.dpaf.batch_phase import BatchPhase
 from dpaf_jax.methods.dpaf.gan import Gan
-from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.table_phase import TablePhase
-from dpaf_jax.methods.dpaf.taps import make_row_layout
+from dpaf_jax.methods.dpaf.train import window
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import input_pipeline
 from dpaf_jax.training.run import Run
@@ -64,8 +63,7 @@ MODES = {
 
 
 def make_gan(config, plan, devices=1):
-    layout = make_row_layout(config)
-    return Gan(make_networks(config), layout, config, plan, devices)
+    return Gan(config, plan, devices)
 
 
 def gan_phase(devices=1, sigma=SIGMA, **fields):
@@ -74,8 +72,11 @@ def gan_phase(devices=1, sigma=SIGMA, **fields):
     folder = tempfile.gettempdir()  # nothing is written there
     run = tiny.run(folder, config, devices, sigma)
     gan = make_gan(config, run.plan, devices)
-    kind = TablePhase if run.plan['dpagg'].sampling_prob == 1 else GanPhase
-    return run, gan, kind(run, gan, None), tiny.state(gan, scale=0.3)
+    if run.plan['dpagg'].sampling_prob == 1:
+        phase = TablePhase(run, gan, None)
+    else:
+        phase = BatchPhase(run, gan, None, window)
+    return run, gan, phase, tiny.state(gan, scale=0.3)
 
 
 def train(run, phase, state, windows=math.inf):

@@ -79,7 +79,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
 def train(run: Run) -> Any:
     """Trains both networks in turn; returns the average of the generator's parameters."""
     gan = DpGan(run.config, run.plan, len(run.devices))
-    return run.train(AdversarialPhase(run, gan)).average
+    return run.train(AdversarialPhase(run, gan)).ema_params
 
 
 class Pair(NamedTuple):

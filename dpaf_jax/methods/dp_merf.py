@@ -80,7 +80,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
 def train(run: Run) -> Any:
     """Releases the embedding, trains the generator; returns its parameters' average."""
     merf = Merf(run.config, run.plan, len(run.devices))
-    return run.train(MerfPhase(run, merf)).average
+    return run.train(MerfPhase(run, merf)).ema_params
 
 
 def _check(config: Config) -> None:
@@ -104,7 +104,7 @@ class MerfState(NamedTuple):
     Attributes:
         weights: [pixels, F / 2] frequencies of the features.
         embedding: [K, F] noisy mean row of each class; 0 before the release.
-        generator, average: parameters and their moving average.
+        generator, ema_params: parameters and their moving average.
         optimizer: of the generator.
         steps: int32 scalar, generator steps done.
     """
@@ -112,7 +112,7 @@ class MerfState(NamedTuple):
     weights: jax.Array
     embedding: jax.Array
     generator: Any
-    average: Any
+    ema_params: Any
     optimizer: optax.OptState
     steps: jax.Array
 
@@ -152,7 +152,7 @@ class Merf:
             weights=frequencies(key_weights, shape, number, merf.length_scales),
             embedding=jnp.zeros((data.num_classes, merf.features)),
             generator=generator,
-            average=generator,
+            ema_params=generator,
             optimizer=self._optimizer.init(generator),
             steps=jnp.int32(0),
         )
@@ -196,7 +196,7 @@ class Merf:
         steps, decay = state.steps + 1, self.config.dp_merf.ema_decay
         state = state._replace(
             generator=generator,
-            average=moving_average(state.average, generator, steps, decay),
+            ema_params=moving_average(state.ema_params, generator, steps, decay),
             optimizer=optimizer,
             steps=steps,
         )
@@ -248,7 +248,7 @@ class MerfPhase:
 
     def picture(self, state: MerfState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.average, key)
+        return preview(self._run.config, state.ema_params, key)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         if step == 0:

@@ -109,7 +109,7 @@ def num_critics(wgan: GsWganConfig, num_examples: int) -> int:
 def train(run: Run) -> Any:
     """Trains critics and generator in turn; returns the average of the generator."""
     method = GsWgan(run.config, run.plan, len(run.devices))
-    return run.train(GsWganPhase(run, method)).average
+    return run.train(GsWganPhase(run, method)).ema_params
 
 
 class Critics(NamedTuple):
@@ -128,14 +128,14 @@ class GsWganState(NamedTuple):
 
     Attributes:
         critics: private; what else stands here is released or public.
-        generator, average: parameters and their moving average.
+        generator, ema_params: parameters and their moving average.
         generator_optimizer: Adam's.
         generator_steps: int32 scalar.
     """
 
     critics: Critics
     generator: Any
-    average: Any
+    ema_params: Any
     generator_optimizer: Any
     generator_steps: jax.Array
 
@@ -180,7 +180,7 @@ class GsWgan:
         return GsWganState(
             critics=jax.lax.map(own, jax.random.split(key, self.critics)),
             generator=made.generator,
-            average=made.average,
+            ema_params=made.ema_params,
             generator_optimizer=made.generator_optimizer,
             generator_steps=made.generator_steps,
         )
@@ -309,7 +309,7 @@ class GsWganPhase:
 
     def picture(self, state: GsWganState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.average, key)
+        return preview(self._run.config, state.ema_params, key)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, k = self._run, self._whose(step)

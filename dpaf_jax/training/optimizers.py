@@ -35,12 +35,12 @@ def make_optimizer(
 
 
 def moving_average(
-    average: Any, params: Any, steps: jax.Array | int, decay: float
+    ema_params: Any, params: Any, steps: jax.Array | int, decay: float
 ) -> Any:
     """Moves the average of parameters towards their latest value, faster at the start.
 
     Args:
-        average: so far, a tree.
+        ema_params: so far, a tree.
         params: the latest, a tree of the same structure.
         steps: updates done, this one included.
         decay: per update once warm, in [0, 1); 0 keeps no average but the latest.
@@ -48,4 +48,4 @@ def moving_average(
     if decay == 0:
         return params
     warm = jnp.minimum(decay, (1 + steps) / (10 + steps))
-    return optax.incremental_update(params, average, 1 - warm)
+    return optax.incremental_update(params, ema_params, 1 - warm)

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from PIL import Image
 
 
@@ -54,6 +55,28 @@ def repeat(unrolls: bool, body: Callable[..., Any], state: Any, xs: Any) -> Any:
         state, row = body(state, jax.tree.map(lambda leaf, i=i: leaf[i], xs))
         rows.append(row)
     return state, summary(stack(rows))
+
+
+def sometimes(
+    wanted: jax.Array | np.bool_,
+    step: Callable[[Any], tuple[Any, dict[str, jax.Array]]],
+    state: Any,
+) -> tuple[Any, dict[str, jax.Array]]:
+    """A step, where it is wanted; metrics are NaN, or absent, where it is not.
+
+    Args:
+        wanted: if known already (numpy), only one of the two is compiled.
+        step: state to (state, metrics).
+        state: before it.
+    """
+    if isinstance(wanted, np.bool_):
+        return step(state) if wanted else (state, {})
+    shapes = jax.eval_shape(lambda s: step(s)[1], state)
+    nothing = jax.tree.map(lambda s: jnp.full(s.shape, jnp.nan, s.dtype), shapes)
+    made: tuple[Any, dict[str, jax.Array]] = jax.lax.cond(
+        wanted, step, lambda s: (s, nothing), state
+    )
+    return made
 
 
 def stack(rows: list[dict[str, jax.Array]]) -> dict[str, jax.Array]:

@@ -17,10 +17,10 @@ from planted import SEED, coin_failures, mechanism_failures
 
 from dpaf_jax.audit import session, white_box
 from dpaf_jax.audit.methods import dpaf
-from dpaf_jax.methods.dpaf.batch_phase import GanPhase
+from dpaf_jax.methods.dpaf.aggregator import Aggregator
 from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.gan import Gan
-from dpaf_jax.methods.dpaf.phase import DiscriminatorPhase, draw_records
+from dpaf_jax.methods.dpaf.phase import GanPhase, draw_records
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.privacy import noise
 from dpaf_jax.privacy.keys import RunKeys
@@ -69,25 +69,25 @@ def test_a_gradient_through_the_unclipped_aggregate_of_the_batch():
 
 def divided_by(counts_of):
     """DPAGG's sums, brought to their expected size by true counts."""
-    query = Gan.query
+    query = Aggregator.query
 
     def wrong(self, params, units):
         count = parallel.total(counts_of(self, units))
         return query(self, params, units).rounded() * (
-            self.expected_counts / jnp.maximum(count, 1)
+            self.schedule.expected_counts / jnp.maximum(count, 1)
         )
 
-    return mock.patch.object(Gan, 'query', wrong)
+    return mock.patch.object(Aggregator, 'query', wrong)
 
 
 def test_division_by_the_true_size_of_the_batch():
-    with divided_by(lambda gan, units: jnp.sum(~units.is_padding_example)):
+    with divided_by(lambda _, units: jnp.sum(~units.is_padding_example)):
         assert 'sensitivity' in mechanism_failures('dpagg')
     assert not honest('dpagg')
 
 
 def test_division_by_the_true_sizes_of_the_classes():
-    def class_sizes(gan, units):
+    def class_sizes(_, units):
         is_there = (~units.is_padding_example[:, 0]).astype(jnp.float32)
         return (is_there @ label_planes(units.labels[:, 0], 3))[:, None]
 
@@ -118,7 +118,7 @@ def test_noise_on_each_device_before_the_sum():
         noisy = add_gaussian(sums, own, std)
         return parallel.total(noisy) / expected_count
 
-    with mock.patch('dpaf_jax.methods.dpaf.gan.dpagg', wrong):
+    with mock.patch('dpaf_jax.methods.dpaf.gan.schedule.dpagg', wrong):
         assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
     assert not honest('dpagg', (2,))
 
@@ -129,7 +129,7 @@ def test_different_noise_on_each_device_after_the_sum():
         own = jax.random.key_data(jax.random.fold_in(key, parallel.place()[0]))
         return add_gaussian(parallel.total(sums), own, std) / expected_count
 
-    with mock.patch('dpaf_jax.methods.dpaf.gan.dpagg', wrong):
+    with mock.patch('dpaf_jax.methods.dpaf.gan.schedule.dpagg', wrong):
         assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
 
 
@@ -182,13 +182,13 @@ def test_one_noise_key_for_two_mechanisms():
 
 
 def test_one_noise_key_for_reals_and_fakes():
-    keys = DiscriminatorPhase._keys
+    keys = GanPhase._keys
 
     def wrong(self, step):
         made = keys(self, step)
         return made._replace(fake_noise=made.real_noise)
 
-    with mock.patch.object(DiscriminatorPhase, '_keys', wrong):
+    with mock.patch.object(GanPhase, '_keys', wrong):
         assert 'noise keys' in coin_failures()
 
 
@@ -199,7 +199,7 @@ def test_fakes_that_ignore_their_own_key():
         keys = keys._replace(fake_noise=keys.real_noise)
         return fake_aggregate(self, state, generator, keys, use)
 
-    with mock.patch.object(Gan, 'fake_aggregate', wrong):
+    with mock.patch.object(Gan, 'fake_aggregates', wrong):
         assert 'noise independence' in coin_failures(noise=('fake',))
 
 

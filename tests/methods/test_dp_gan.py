@@ -149,7 +149,7 @@ def test_unrolled_calls_equal_single_steps_and_a_scan():
     assert end.generator_steps == 2
     count = optax.tree_utils.tree_get(end.discriminator_optimizer, 'count')
     assert count == 8  # n_D for each generator step
-    for name in ('discriminator', 'generator', 'average'):
+    for name in ('discriminator', 'generator', 'ema_params'):
         same = jax.tree.map(np.array_equal, getattr(start, name), getattr(end, name))
         assert not all(jax.tree.leaves(same))
     assert_close(end, trained(DpGan, settings(), unrolled=1)[1])

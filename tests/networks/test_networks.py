@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.taps import make_row_layout
+from dpaf_jax.methods.dpaf.taps import make_tap_layout
 from dpaf_jax.networks.architecture import make_layout
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.generator import _Styled, make_generator
@@ -98,7 +98,7 @@ def test_the_row_layout_matches_what_the_networks_make(layers, size, injection, 
         dpaf__generator__loss_match=1.0,
         dpaf__conv2__gradient='none',
     )
-    made, rows = shapes(config), make_row_layout(config)
+    made, rows = shapes(config), make_tap_layout(config)
     for block in rows.blocks:
         if block.name in ('conv1', 'conv2'):
             maps = made['maps1' if block.name == 'conv1' else 'maps2']
@@ -116,7 +116,7 @@ def test_the_row_layout_matches_what_the_networks_make(layers, size, injection, 
 @pytest.mark.parametrize('taps', ['count,pixels', 'count,fourier,conv1,conv2'])
 def test_the_count_gets_the_share_that_makes_the_mean_most_exact(taps):
     config = tiny.config(**{**tiny.ONE_SHOT, 'dpaf__taps': taps})
-    count, *others = make_row_layout(config).blocks
+    count, *others = make_tap_layout(config).blocks
     assert sum(b.share for b in others) + count.share == pytest.approx(1)
     assert len({b.share for b in others}) == 1
     tried = np.linspace(0.001, 0.999, 999)
@@ -218,7 +218,7 @@ def test_conv1_has_the_same_shapes_in_c_and_in_d(injection):
 
     config = make_config('C1-C1-x', 8, networks__label_injection=injection)
     plan, net = tiny.plan(config), make_networks(config)
-    gan = Gan(net, make_row_layout(config), config, plan, 1)
+    gan = Gan(config, plan, 1)
     in_c = tiny.state(Classifier(net, config, plan)).params['conv1']
     in_d = tiny.state(gan).params['conv1']
     assert jax.tree.map(np.shape, in_c) == jax.tree.map(np.shape, in_d)

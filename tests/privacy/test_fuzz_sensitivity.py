@@ -19,7 +19,6 @@ from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.conv2_update import conv2_query
 from dpaf_jax.methods.dpaf.gan import Gan
 from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.taps import make_row_layout
 from dpaf_jax.runtime import parallel
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -52,10 +51,10 @@ def case(name, devices, noise_multiplier, fields):
         classifier = Classifier(networks, config, plan)
         state, query = tiny.state(classifier).params, classifier.query
     else:
-        gan = Gan(networks, make_row_layout(config), config, plan, devices)
+        gan = Gan(config, plan, devices)
         state, query = tiny.state(gan), functools.partial(conv2_query, gan)
         if name == 'dpagg':
-            state, query = state.params, gan.query
+            state, query = state.params, gan.aggregator.query
 
     mechanism = plan[name]
     shape = (UNITS, MEMBERS if mechanism.num_groups > 1 else 1)

@@ -15,7 +15,6 @@ from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.conv2_update import conv2_step
 from dpaf_jax.methods.dpaf.gan import Gan, StepKeys
 from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.taps import make_row_layout
 from dpaf_jax.privacy import noise
 from dpaf_jax.privacy.grid import ExactSum, Grid
 from dpaf_jax.privacy.noise import add_gaussian, noisy_total
@@ -212,7 +211,7 @@ def make_gan(**fields):
         dpaf__conv2__optimizer='sgd', dpaf__conv2__learning_rate=1.0, **fields
     )
     plan = tiny.plan(config, 1.3)
-    gan = Gan(make_networks(config), make_row_layout(config), config, plan, 1)
+    gan = Gan(config, plan, 1)
     return gan, tiny.state(gan)
 
 
@@ -230,11 +229,14 @@ def step_keys(number):
 
 def test_a_release_adds_noise_of_the_plans_sensitivity():
     gan, state = make_gan()
-    expected = 1.3 * gan.rows.bound
-    assert gan.rows.bound == pytest.approx(2 * 3**0.5)
-    nothing, turn = jnp.zeros((1, gan.rows.size)), jnp.ones(1, bool)
+    expected = 1.3 * gan.taps.bound
+    assert gan.taps.bound == pytest.approx(2 * 3**0.5)
+    nothing, turn = jnp.zeros((1, gan.taps.size)), jnp.ones(1, bool)
     fn = jax.vmap(
-        lambda key: gan.release(state, nothing, turn, key).latest * gan.expected_counts
+        lambda key: (
+            gan.privatised(state, nothing, turn, key).latest
+            * gan.schedule.expected_counts
+        )
     )
     # One device at a time: the axis of the sum has a single member.
     fn = jax.jit(jax.vmap(fn, axis_name=parallel.AXIS))

@@ -10,8 +10,6 @@ from dp_accounting import pld
 
 from dpaf_jax.methods import dpaf
 from dpaf_jax.methods.dpaf.gan import Gan
-from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.taps import make_row_layout
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy import plan as plan_lib
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
@@ -190,15 +188,15 @@ def test_a_class_is_charged_k_times_the_rate_for_its_own_turns(classes_per_step)
     plan = tiny.plan(config)
     m, at_once = plan['dpagg'], classes_per_step or 3
     assert m.sampling_prob == pytest.approx(2 * 3 / 40)
-    gan = Gan(make_networks(config), make_row_layout(config), config, plan, 1)
-    assert gan.releases * at_once == m.steps * 3
+    gan = Gan(config, plan, 1)
+    assert gan.schedule.dpagg_steps * at_once == m.steps * 3
     # A record is seen `epochs` times or, in whole windows, a little more.
     assert m.steps == 6
     assert m.steps * m.sampling_prob == pytest.approx(0.9)
-    assert gan.releases % 2 == 0
+    assert gan.schedule.dpagg_steps % 2 == 0
     # Expected sizes: of a draw from the classes whose turn it is, and of an aggregate.
     assert m.expected_batch_size == pytest.approx(2 * at_once)
-    assert gan.expected_counts.ravel().tolist() == pytest.approx([2.0] * 3)
+    assert gan.schedule.expected_counts.ravel().tolist() == pytest.approx([2.0] * 3)
 
 
 def test_a_stated_prior_scales_the_counts_and_not_the_rate():
@@ -207,11 +205,13 @@ def test_a_stated_prior_scales_the_counts_and_not_the_rate():
         dpaf__batches='class_pure', dpaf__batch_size=2, data__class_prior=prior
     )
     plan = tiny.plan(config)
-    gan = Gan(make_networks(config), make_row_layout(config), config, plan, 1)
+    gan = Gan(config, plan, 1)
     assert plan['dpagg'].sampling_prob == pytest.approx(2 * 3 / 40)
-    assert gan.expected_counts.ravel().tolist() == pytest.approx([3.0, 1.8, 1.2])
+    assert gan.schedule.expected_counts.ravel().tolist() == pytest.approx(
+        [3.0, 1.8, 1.2]
+    )
     # Else the head could tell fakes by how much their aggregates scatter.
-    assert gan.num_fakes.tolist() == [3, 2, 1]
+    assert gan.schedule.num_fakes.tolist() == [3, 2, 1]
 
 
 def test_a_random_conv1_and_a_random_conv2_cost_nothing():

@@ -25,7 +25,6 @@ from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.conv2_update import conv2_query
 from dpaf_jax.methods.dpaf.gan import Gan
 from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.taps import make_row_layout
 from dpaf_jax.runtime import parallel
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -116,9 +115,8 @@ def test_the_published_classifier_exceeds_the_sensitivity_it_claims():
 def gan_case(number, *, free=False, **fields):
     config = tiny.config(**fields)
     plan = tiny.plan(config)
-    layout = make_row_layout(config)
     used = unclipped(plan) if free else plan
-    gan = Gan(make_networks(config), layout, config, used, number)
+    gan = Gan(config, used, number)
     states = [tiny.state(gan, i, scale) for i, scale in enumerate(SCALES)]
     return gan, states, plan
 
@@ -146,7 +144,7 @@ def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
     assert sensitivity == (1.0 if ',' in taps else math.sqrt(3) * 2)
     params = [state.params for state in states]
     check(
-        tiny.over_devices(gan.query, number),
+        tiny.over_devices(gan.aggregator.query, number),
         number,
         params,
         make_units(False),
@@ -157,7 +155,7 @@ def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
 @pytest.mark.parametrize('number', DEVICES)
 def test_rows_that_are_not_finite_stay_out_of_the_table(number):
     gan, states, _ = gan_case(number)
-    units, query = make_units(False), tiny.over_devices(gan.query, number)
+    units, query = make_units(False), tiny.over_devices(gan.aggregator.query, number)
     params = jax.tree.map(lambda leaf: np.full_like(leaf, 3e38), states[0].params)
     assert not np.any(summed(query, number, params, units))
 
@@ -168,7 +166,9 @@ def test_dpagg_on_maps_without_sin_is_found_out(monkeypatch):
     )
     gan, states, plan = gan_case(1, free=True)
     params = [state.params for state in states]
-    far = moves(tiny.over_devices(gan.query, 1), 1, params, make_units(False))
+    far = moves(
+        tiny.over_devices(gan.aggregator.query, 1), 1, params, make_units(False)
+    )
     assert far.max() > 2 * plan['dpagg'].l2_sensitivity
 
 
@@ -179,7 +179,7 @@ def test_the_clip_bounds_rows_even_where_sin_does_not(monkeypatch):
     gan, states, plan = gan_case(1)
     params = [state.params for state in states]
     check(
-        tiny.over_devices(gan.query, 1),
+        tiny.over_devices(gan.aggregator.query, 1),
         1,
         params,
         make_units(False),
@@ -194,14 +194,14 @@ def test_draws_that_are_asked_together_are_the_tables_of_each():
     device = jax.local_devices()[:1]
 
     def together(params, units):
-        return parallel.total(gan.queries(params, units, owner, 3))
+        return parallel.total(gan.aggregator.queries(params, units, owner, 3))
 
     tables = summed(parallel.pmapped(together, device), 1, params, units).reshape(3, -1)
     assert tables.any(axis=1).all()
     for draw in range(3):
         absent = units.is_padding_example | (owner != draw)[:, None]
         others = units._replace(is_padding_example=absent)
-        table = summed(tiny.over_devices(gan.query, 1), 1, params, others)
+        table = summed(tiny.over_devices(gan.aggregator.query, 1), 1, params, others)
         np.testing.assert_array_equal(tables[draw], table)
 
 
@@ -285,7 +285,7 @@ def test_no_short_float_touches_a_query_and_sums_are_integers(name):
     query, state = {
         'conv1': (classifier.query, tiny.state(classifier).params),
         'conv2': (functools.partial(conv2_query, gan), states[0]),
-        'dpagg': (gan.query, states[0].params),
+        'dpagg': (gan.aggregator.query, states[0].params),
     }[name]
 
     def summed_over_devices(*args):

@@ -12,7 +12,7 @@ from scipy import stats
 from tiny_phases import MODES, gan_phase, train
 
 from dpaf_jax.methods.dpaf import phase as dpaf_phases
-from dpaf_jax.methods.dpaf.batch_phase import GanPhase
+from dpaf_jax.methods.dpaf.batch_phase import BatchPhase
 from dpaf_jax.privacy.sampling import poisson_draw
 from dpaf_jax.runtime import parallel
 
@@ -31,7 +31,9 @@ def schedule(monkeypatch, **fields):
 
     run, gan, phase, start = gan_phase(1, **fields)
     monkeypatch.setattr(dpaf_phases, 'poisson_draw', record)
-    monkeypatch.setattr(GanPhase, '_fn', lambda *_: lambda state, *_: (state, {}))
+    monkeypatch.setattr(
+        BatchPhase, '_compile', lambda *_: lambda state, *_: (state, {})
+    )
     train(run, phase, start)
     return run, gan, asked
 
@@ -43,7 +45,7 @@ def schedule(monkeypatch, **fields):
 def test_every_draw_of_the_plan_is_made_once(mode, monkeypatch):
     run, gan, asked = schedule(monkeypatch, **MODES[mode])
     draws = [(name, step) for name, step, _ in asked]
-    steps = {'dpagg': gan.releases, 'conv2': run.plan['conv2'].steps}
+    steps = {'dpagg': gan.schedule.dpagg_steps, 'conv2': run.plan['conv2'].steps}
     expected = {(name, step) for name in steps for step in range(steps[name])}
     assert len(draws) == len(expected)
     assert set(draws) == expected
@@ -101,7 +103,7 @@ def noise_keys(run):
 
 def test_each_release_has_a_key_of_its_own_that_no_fake_shares():
     run, gan, phase, _ = gan_phase(**MODES['canonical'], dpaf__epochs=4.0)
-    steps = [phase._keys(t) for t in range(gan.releases)]
+    steps = [phase._keys(t) for t in range(gan.schedule.dpagg_steps)]
     assert len(steps) == 40
     real = {tuple(k.real_noise) for k in steps}
     fake = {tuple(k.fake_noise) for k in steps}
@@ -118,13 +120,15 @@ def test_no_two_tables_have_the_same_noise():
     run, gan, phase, start = gan_phase(
         sigma=1e3, **MODES['one shot'] | {'dpaf__epochs': 2.0}
     )
-    assert gan.releases == 2
+    assert gan.schedule.dpagg_steps == 2
     state = parallel.replicate(start, run.devices)
     tables = []
     for release in range(2):
         state = phase._release(state, release)
         table = np.asarray(parallel.unreplicate(state).latest)
-        tables.append((table * gan.expected_counts).ravel())  # the sum is lost in it
+        tables.append(
+            (table * gan.schedule.expected_counts).ravel()
+        )  # the sum is lost in it
     assert abs(np.corrcoef(*tables)[0, 1]) < 5 / math.sqrt(table.size)
 
 
@@ -148,9 +152,9 @@ def test_fake_aggregates_have_the_noise_law_of_real_ones_and_other_noise():
 
     def noises(state, keys):
         nothing = jnp.zeros_like(state.latest)
-        real = gan.release(state, nothing, jnp.ones(3, bool), keys.real_noise).latest
-        made = [gan.fake_aggregate(state, state.generator, keys, u) for u in (0, 3)]
-        return [x * gan.expected_counts / 1e3 for x in (real, *made)]
+        real = gan.privatised(state, nothing, jnp.ones(3, bool), keys.real_noise).latest
+        made = [gan.fake_aggregates(state, state.generator, keys, u) for u in (0, 3)]
+        return [x * gan.schedule.expected_counts / 1e3 for x in (real, *made)]
 
     keys = [phase._keys(t) for t in (0, 1)]
     fn = jax.jit(jax.vmap(lambda k: noises(start, k), axis_name=parallel.AXIS))
@@ -176,12 +180,15 @@ def test_counts_of_fakes_have_the_law_of_real_draws(fields):
     _, gan, phase, start = gan_phase(
         sigma=1e-6, **fields | {'dpaf__taps': 'count,conv2'}
     )
-    prob, expected = gan.dpagg.sampling_prob, gan.expected_counts[:, 0]
+    prob, expected = (
+        gan.schedule.dpagg.sampling_prob,
+        gan.schedule.expected_counts[:, 0],
+    )
 
     def counts(public):
         keys = phase._keys(0)._replace(public=public)
-        table = gan.fake_aggregate(start, start.generator, keys)
-        return gan.rows.part(table, 'count').ravel() * expected
+        table = gan.fake_aggregates(start, start.generator, keys)
+        return gan.taps.part(table, 'count').ravel() * expected
 
     coins = jax.random.bits(jax.random.key(0), (1, 1000, 4), jnp.uint32)
     many = jax.vmap(lambda c: jax.lax.map(counts, c), axis_name='devices')

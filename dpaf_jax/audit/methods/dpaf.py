@@ -1,6 +1,7 @@
 """DPAF for the audit: its mechanisms and its coins, as its own code runs them.
 
-Releases go through `Classifier.step`, `conv2_step` and `Gan.query` with `Gan.release`. The
+Releases go through `Classifier.step`, `conv2_step` and `Aggregator.query` with
+`Gan.privatised`. The
 optimisers of the two gradients are set to 'momentum', whose first trace is the gradient
 itself: an optimiser is post-processing, so what it hides protects nothing. The coins come
 from the phases' own windows, whose compiled part is replaced by one that takes notes.
@@ -21,7 +22,7 @@ from dpaf_jax.audit import canaries
 from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
 from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf.batch_phase import GanPhase
+from dpaf_jax.methods.dpaf.batch_phase import BatchPhase
 from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.classifier_phase import ClassifierPhase
 from dpaf_jax.methods.dpaf.conv2_update import conv2_step
@@ -29,7 +30,7 @@ from dpaf_jax.methods.dpaf.gan import Gan, StepKeys
 from dpaf_jax.methods.dpaf.labeller import Labeller
 from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.table_phase import TablePhase
-from dpaf_jax.methods.dpaf.taps import make_row_layout
+from dpaf_jax.methods.dpaf.train import window
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpaf import LABELLER
@@ -96,7 +97,7 @@ def _part(config: Config, plan: PrivacyPlan, name: str, number: int) -> Any:
         return Classifier(networks, config, plan)
     if name == LABELLER:
         return Labeller(config, plan)
-    return Gan(networks, make_row_layout(config), config, plan, number)
+    return Gan(config, plan, number)
 
 
 def _state(part: Any, seed: int) -> Any:
@@ -133,14 +134,14 @@ def _conv2_step(gan: Gan, m: Mechanism, _: PrivacyPlan) -> Step:
 
 
 def _dpagg_step(gan: Gan, m: Mechanism, plan: PrivacyPlan) -> Step:
-    shares = gan.config.data.prior if gan.class_pure else (1.0,)
+    shares = gan.config.data.prior if gan.schedule.class_pure else (1.0,)
     # Computed here once more: a divisor that depends on data must not cancel.
     divisor = m.sampling_prob * plan.num_examples * np.array(shares, np.float32)
 
     def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
-        sums = gan.query(state.params, units)
-        everyone = jnp.ones(gan.num_aggregates, bool)
-        return gan.release(state, sums, everyone, key).latest * divisor[:, None]
+        sums = gan.aggregator.query(state.params, units)
+        everyone = jnp.ones(gan.schedule.num_aggregates, bool)
+        return gan.privatised(state, sums, everyone, key).latest * divisor[:, None]
 
     return step
 
@@ -174,15 +175,14 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     nowhere: Any = None  # the phases' windows write no file
     run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
     notes = Notes(plan)
-    networks = make_networks(config)
     for name in ('conv1', LABELLER):
         if name in plan:
             _TracedClassifier(run, _part(config, plan, name, 1), notes).go()
-    gan = Gan(networks, make_row_layout(config), config, plan, 1)
-    traced = _TracedTable if plan['dpagg'].sampling_prob == 1 else _TracedGan
+    gan = Gan(config, plan, 1)
+    traced = _TracedTable if plan['dpagg'].sampling_prob == 1 else _TracedBatches
     traced(run, gan, notes).go()
-    noise = {'fake': _fake_noise(config, plan)} if gan.trains_head else {}
-    if not gan.trains_head:
+    noise = {'fake': _fake_noise(config, plan)} if gan.schedule.trains_head else {}
+    if not gan.schedule.trains_head:
         notes.keys.pop('fake', None)
     return Trace(
         num_examples=n,
@@ -213,27 +213,22 @@ class _TracedClassifier(ClassifierPhase):
         return state, {}
 
 
-class _TracedGan(GanPhase):
+class _TracedBatches(BatchPhase):
     def __init__(self, run: Run, gan: Gan, notes: Notes):
-        super().__init__(run, gan, None)
-        self._notes = notes
+        super().__init__(run, gan, None, window)
+        self._notes, self._compiled = notes, lambda _: self._note
 
     def go(self) -> None:
-        for window in range(WINDOWS):
-            self._first = window * self._mu
+        for number in range(WINDOWS):
+            self._first = number * self._mu
             self.window(None, self._first)
 
-    def _fn(self, updates: Any) -> Callable:
-        return self._note
-
-    def _note(
-        self, state: Any, _: Any, draw: Any, xs: Any, conv2_draw: Any, *more: Any
-    ) -> Any:
-        keys, own = xs['keys'], draw['owner'][0]
+    def _note(self, state: Any, _: Any, draw: Any, xs: Any, conv2_draw: Any) -> Any:
+        keys, own = xs['keys'], draw['segment_ids'][0]
         for t in range(self._mu):
             self._notes.key('dpagg', keys.real_noise[0, t])
             self._notes.key('fake', keys.fake_noise[0, t])
-            eligible = self._eligible[(self._first + t) % self._turns]
+            eligible = self._eligible[(self._first + t) % self._gan.schedule.turns]
             padding = draw['is_padding_example'][0] | (own != t)[:, None]
             self._notes.draw('dpagg', eligible, draw['indices'][0], padding)
         if conv2_draw:
@@ -250,14 +245,16 @@ class _TracedTable(TablePhase):
         self._accumulate, self._release_fn = self._note_chunk, self._note_release
 
     def go(self) -> None:
-        table = np.zeros((1, self._gan.num_aggregates, self._gan.rows.size), np.float32)
+        table = np.zeros(
+            (1, self._gan.schedule.num_aggregates, self._gan.taps.size), np.float32
+        )
         state = SimpleNamespace(latest=table, params=None)
-        for release in range(2 * self._turns):
+        for release in range(2 * self._gan.schedule.turns):
             self._absent: list[np.ndarray] = []
             self._release(state, release)
             absent = np.concatenate(self._absent)
             index = np.arange(len(absent))[:, None]
-            eligible = self._eligible[release % self._turns]
+            eligible = self._eligible[release % self._gan.schedule.turns]
             self._notes.draw('dpagg', eligible, index, absent)
         for step in range(WINDOWS):
             self._notes.key('fake', self._tick_keys(step).fake_noise)
@@ -273,7 +270,7 @@ class _TracedTable(TablePhase):
         self._absent.append(np.asarray(units.is_padding_example[0]))
         return sums
 
-    def _note_release(self, state: Any, _: Any, turn: Any, key: np.ndarray) -> Any:
+    def _note_release(self, state: Any, _: Any, active: Any, key: np.ndarray) -> Any:
         self._notes.key('dpagg', key[0])
         return state
 
@@ -292,7 +289,7 @@ def _fake_noise(
 
         def made(key: jax.Array) -> jax.Array:
             keys = StepKeys(NO_KEY, key, NO_KEY, np.zeros(4, np.uint32))
-            return gan.fake_aggregate(state, state.generator, keys)
+            return gan.fake_aggregates(state, state.generator, keys)
 
         fn = parallel.pmapped(jax.vmap(made), jax.local_devices()[:1])
         return lambda keys: np.asarray(fn(keys[None])[0], np.float64)

@@ -36,14 +36,14 @@ class AdversarialState(NamedTuple):
 
     Attributes:
         discriminator: parameters; a function of noisy sums.
-        generator, average: parameters and their moving average.
+        generator, ema_params: parameters and their moving average.
         discriminator_optimizer, generator_optimizer: Adam's.
         generator_steps: int32 scalar.
     """
 
     discriminator: Any
     generator: Any
-    average: Any
+    ema_params: Any
     discriminator_optimizer: optax.OptState
     generator_optimizer: optax.OptState
     generator_steps: jax.Array
@@ -85,7 +85,7 @@ class Adversaries:
         return AdversarialState(
             discriminator=discriminator,
             generator=generator,
-            average=generator,
+            ema_params=generator,
             discriminator_optimizer=self.optimizer('discriminator').init(discriminator),
             generator_optimizer=self.optimizer('generator').init(generator),
             generator_steps=jnp.int32(0),
@@ -186,7 +186,7 @@ class Adversaries:
         steps, decay = state.generator_steps + 1, self.settings.ema_decay
         made: State = state._replace(
             generator=generator,
-            average=moving_average(state.average, generator, steps, decay),
+            ema_params=moving_average(state.ema_params, generator, steps, decay),
             generator_optimizer=optimizer,
             generator_steps=steps,
         )

@@ -1,139 +1,84 @@
-"""DPAF's phase 2 on small batches, as the paper has it."""
+"""DPAF's phase 2 on small batches: which records, keys and schedule go into a window."""
 
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.methods.dpaf.conv2_update import conv2_step
-from dpaf_jax.methods.dpaf.gan import Gan, GanState
-from dpaf_jax.methods.dpaf.generator_update import generator_step
-from dpaf_jax.methods.dpaf.phase import DiscriminatorPhase, draw_records
+from dpaf_jax.methods.dpaf.gan import Gan
+from dpaf_jax.methods.dpaf.phase import GanPhase, draw_records
 from dpaf_jax.privacy.sampling import Draw, packed
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.input_pipeline import gather
-from dpaf_jax.training.phase import stack, summary
 from dpaf_jax.training.run import Run
 
 
-class GanPhase(DiscriminatorPhase):
+class BatchPhase(GanPhase):
     """Phase 2 on small batches: mu DPAGG steps and one conv2* update a call.
 
-    In Algorithm 1 conv2* precedes the generator where both fall on one step; here it
-    follows, so that the generator always meets the features of the latest aggregates.
+    Args:
+        run: the run.
+        gan: the parts.
+        learnt: by phase 1.
+        window: the pure function of a window, `train.window`.
     """
 
-    def __init__(self, run: Run, gan: Gan, learnt: Any):
+    def __init__(self, run: Run, gan: Gan, learnt: Any, window: Callable):
         super().__init__(run, gan, learnt)
-        self.total_steps = self._releases
+        self.total_steps = gan.schedule.dpagg_steps
         self._mu = run.config.dpaf.asymmetry
-        self._compiled: dict[Any, Callable] = {}
+        self._pure = functools.partial(window, gan, unrolls=run.unrolls)
+        self._compiled: Callable[..., Callable] = functools.cache(self._compile)
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {
             **self._before,
-            'dpagg': -(-step // self._turns),
+            'dpagg': -(-step // self._gan.schedule.turns),
             'conv2': step // self._mu,
         }
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
-        run, steps = self._run, range(step, step + self._mu)
+        run, schedule = self._run, self._gan.schedule
+        steps = range(step, step + self._mu)
         draws = [
-            draw_records(run, self._gan.dpagg, t, self._eligible[t % self._turns])
+            draw_records(run, schedule.dpagg, t, self._eligible[t % schedule.turns])
             for t in steps
         ]
+        keys = [self._keys(t) for t in steps]
         xs = {
             'keys': jax.tree.map(
-                run.on_every_device,
-                jax.tree.map(lambda *k: np.stack(k), *[self._keys(t) for t in steps]),
+                run.on_every_device, jax.tree.map(lambda *k: np.stack(k), *keys)
             ),
-            'turn': run.on_every_device(np.stack([self._turn(t) for t in steps])),
+            'active': run.on_every_device(
+                np.stack([schedule.active(t) for t in steps])
+            ),
         }
-        updates = tuple((t + 1) % run.config.dpaf.n_critic == 0 for t in steps)
+        updates = tuple(schedule.updates_generator(t) for t in steps)
+        if not run.unrolls:  # known to the program only when it runs
+            xs['updates_generator'] = run.on_every_device(np.array(updates))
         conv2_draw = {}
         if 'conv2' in run.plan and not self._gan.published:
             conv2_draw = self._conv2_draw(step // self._mu)
-        draw = self._packed(draws)
-        args: tuple[Any, ...] = (state, self._feed.data, draw, xs, conv2_draw)
-        if not run.unrolls:
-            args += (run.on_every_device(np.array(updates)),)
-        state, metrics = self._fn(updates if run.unrolls else None)(*args)
+        compiled = self._compiled(updates if run.unrolls else None)
+        state, metrics = compiled(
+            state, self._feed.data, self._packed(draws), xs, conv2_draw
+        )
         return state, step + self._mu, metrics
 
     def _packed(self, draws: list[Draw]) -> dict[str, np.ndarray]:
         """A window's draws, which all meet the same features, dealt as one."""
-        whole, owner = packed(draws, self._gan.dpagg)
+        whole, segment_ids = packed(draws, self._gan.schedule.dpagg)
         devices = self._run.devices
-        dealt = parallel.deal(owner, len(devices), 0, 0)[parallel.mine(devices)]
-        return self._feed.deal_one(whole) | {'owner': dealt}
+        dealt = parallel.deal(segment_ids, len(devices), 0, 0)[parallel.mine(devices)]
+        return self._feed.deal_one(whole) | {'segment_ids': dealt}
 
-    def _fn(self, updates: tuple[bool, ...] | None) -> Callable:
+    def _compile(self, updates: tuple[bool, ...] | None) -> Callable:
         """One program per pattern of generator steps where windows are unrolled."""
-        if updates not in self._compiled:
-            fn = functools.partial(self._window, static_updates=updates)
-            self._compiled[updates] = parallel.pmapped(
-                fn, self._run.devices, donate=(0,)
-            )
-        return self._compiled[updates]
 
-    def _window(
-        self,
-        state: GanState,
-        data: Any,
-        draw: Any,
-        xs: Any,
-        conv2_draw: Any,
-        updates: jax.Array | None = None,
-        *,
-        static_updates: tuple[bool, ...] | None,
-    ) -> Any:
-        units = gather(data, draw)
-        sums = self._gan.queries(state.params, units, draw['owner'], self._mu)
-        xs = {**xs, 'sums': sums}
-        if static_updates is not None:
-            rows = []
-            for i, update in enumerate(static_updates):
-                x = jax.tree.map(lambda leaf, i=i: leaf[i], xs)
-                state, metrics = self._step(state, x)
-                if update:
-                    state, made = self._generator(state, x)
-                    metrics = metrics | made
-                rows.append(metrics)
-            metrics = stack(rows)
-        else:
-            state, metrics = jax.lax.scan(self._scanned, state, (xs, updates))
-        if 'conv2' in self._run.plan:
-            owner = None
-            if self._gan.published:  # the latest batches once more, as printed
-                owner = draw['owner']
-            else:
-                units = gather(data, conv2_draw)
-            keys = jax.tree.map(lambda leaf: leaf[-1], xs['keys'])
-            state = conv2_step(self._gan, state, units, keys, owner)
-        return state, summary(metrics)
+        def program(state: Any, data: Any, draw: Any, xs: Any, conv2_draw: Any) -> Any:
+            if updates is not None:
+                xs = {**xs, 'updates_generator': np.array(updates)}
+            return self._pure(state, data, draw, xs, conv2_draw)
 
-    def _scanned(self, state: GanState, xs: Any) -> Any:
-        x, update = xs
-        state, metrics = self._step(state, x)
-        shapes = jax.eval_shape(lambda s: self._generator(s, x)[1], state)
-        nothing = jax.tree.map(lambda s: jnp.full(s.shape, jnp.nan, s.dtype), shapes)
-        state, made = jax.lax.cond(
-            update, lambda s: self._generator(s, x), lambda s: (s, nothing), state
-        )
-        return state, metrics | made
-
-    def _step(self, state: GanState, x: Any) -> Any:
-        """DPAGG in the forward pass, then conv3* and FC* on its output."""
-        state = self._gan.release(state, x['sums'], x['turn'], x['keys'].real_noise)
-        if not self._gan.trains_head:
-            return state, {}
-        return self._gan.head_step(state, x['turn'], x['keys'])
-
-    def _generator(self, state: GanState, x: Any) -> Any:
-        metrics: dict[str, jax.Array] = {}
-        for inner in range(self._run.config.dpaf.generator_steps):
-            state, metrics = generator_step(self._gan, state, x['keys'], inner)
-        return state, metrics
+        return parallel.pmapped(program, self._run.devices, donate=(0,))

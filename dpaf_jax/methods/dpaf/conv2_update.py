@@ -46,7 +46,7 @@ def _maps1(gan: Gan, params: Params, images: jax.Array, labels: jax.Array) -> ja
 
 def cotangents(gan: Gan, state: GanState) -> jax.Array:
     """[A, p, p, m]: dL'/da at each released aggregate a."""
-    released = gan.rows.part(state.latest, 'conv2')
+    released = gan.taps.part(state.latest, 'conv2')
 
     def loss(maps: jax.Array) -> jax.Array:
         logits = gan.networks.head.apply(state.params['head'], maps)
@@ -70,7 +70,7 @@ def _raw_cotangents(
     batches = gan.config.dpaf.asymmetry
     member = jax.nn.one_hot(owner, batches) * ~flat.is_padding_example[:, None]
     sums = jnp.einsum('ub,uhwc->bhwc', member, maps)
-    raw = parallel.total(sums) / gan.dpagg.expected_batch_size
+    raw = parallel.total(sums) / gan.schedule.dpagg.expected_batch_size
 
     def loss(maps: jax.Array) -> jax.Array:
         logits = gan.networks.head.apply(state.params['head'], maps)
@@ -108,7 +108,10 @@ def conv2_query(
             assert owner is not None
             table = _raw_cotangents(gan, state, flat, owner)
         else:
-            table, owner = cotangents(gan, state), gan.table_index(flat.labels)
+            table, owner = (
+                cotangents(gan, state),
+                gan.aggregator.segment_ids(flat.labels),
+            )
 
         def pull(conv2: Params, unit: dict[str, jax.Array]) -> jax.Array:
             maps = gan.networks.conv2.apply(conv2, unit['maps1'][None])
@@ -191,5 +194,5 @@ def conv2_step(
         params={**state.params, 'conv2': conv2},
         conv2_optimizer=optimizer,
         pooled=jnp.zeros_like(state.pooled),
-        releases=jnp.zeros_like(state.releases),
+        num_pooled=jnp.zeros_like(state.num_pooled),
     )

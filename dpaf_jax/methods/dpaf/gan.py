@@ -1,73 +1,73 @@
-"""Phase 2 of DPAF: DPAGG in the forward pass, and the head that reads its output.
+"""Phase 2 of DPAF: its parts, its state, its keys.
 
-A private image enters phase 2 in two places, each with a Poisson sample of its own:
-here, where its bounded row is summed into one aggregate and noised (`query`, `release`),
-and in conv2_update.py. All that trains conv3*, FC* (`head_step`, Algorithm 1, lines 8
-and 11-14) and the generator (generator_update.py) reads the noisy aggregates.
-
-Fakes pass without noise wherever no real image is summed with them; fake aggregates
-get the noise law of the real ones, from another key.
+A private image enters phase 2 in two places, each with a Poisson sample of its own: in
+aggregator.py, where its bounded row is summed into one aggregate and noised, and in
+conv2_update.py. All that trains conv3*, FC* (discriminator.py) and the generator
+(generator_update.py) reads the noised aggregates.
 """
 
 import dataclasses
-import math
-from typing import Any, NamedTuple
+import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf.networks import Networks
-from dpaf_jax.methods.dpaf.shrinkage import shrunk
-from dpaf_jax.methods.dpaf.taps import RowLayout, features, init_fourier, init_labeller
+from dpaf_jax.methods.dpaf import targets
+from dpaf_jax.methods.dpaf.aggregator import Aggregator, Params
+from dpaf_jax.methods.dpaf.networks import Networks, make_networks
+from dpaf_jax.methods.dpaf.schedule import Schedule
+from dpaf_jax.methods.dpaf.taps import (
+    TapLayout,
+    init_fourier,
+    init_labeller,
+    make_tap_layout,
+)
 from dpaf_jax.networks.contrast import init_contrast
-from dpaf_jax.networks.images import to_float
-from dpaf_jax.privacy.aggregation import aggregate, dpagg
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
-from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights
 from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import Units
 from dpaf_jax.training.fakes import prior_labels, share_of_fakes
 from dpaf_jax.training.optimizers import make_optimizer
 
-Params = dict[str, Any]
 Use = jax.Array | int
 Metrics = dict[str, jax.Array]
 
 
 class GanState(NamedTuple):
-    """Everything that persists between steps; all of it is released or public.
+    """Everything that persists between steps; all of it is noised or public.
 
     Attributes:
         params: {'conv1', 'conv2', 'head'} of the discriminator, and what taps need.
-        generator, average: the generator's parameters and their moving average.
+        generator: the generator's parameters.
+        ema_params: their moving average.
         reference: the average when the match loss's metric was last made.
         latest: [A, F] last output of DPAGG for each aggregate.
         pooled: [A, F] sum of DPAGG's outputs since conv2* last changed.
-        releases: [A] how many those are.
+        num_pooled: [A] how many those are.
         generator_steps: int32 scalar.
     """
 
     params: Params
     generator: Params
-    average: Params
+    ema_params: Params
     reference: Params
     conv2_optimizer: optax.OptState
     head_optimizer: optax.OptState
     generator_optimizer: optax.OptState
     latest: jax.Array
     pooled: jax.Array
-    releases: jax.Array
+    num_pooled: jax.Array
     generator_steps: jax.Array
 
 
 class StepKeys(NamedTuple):
-    """Independent keys of one step: [2] uint32 for noise, [4] for public coins."""
+    """Independent keys of one step: key data for noise, [4] uint32 for public coins."""
 
     real_noise: parallel.HostOrDevice
     fake_noise: parallel.HostOrDevice
@@ -77,84 +77,36 @@ class StepKeys(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Gan:
-    """The static part of phase 2; its methods are pure functions of arrays."""
+    """The static parts of phase 2; its methods are pure functions of arrays."""
 
-    networks: Networks
-    rows: RowLayout
     config: Config
     plan: PrivacyPlan
     num_devices: int
 
-    @property
-    def dpagg(self) -> Mechanism:
-        """The forward mechanism."""
-        return self.plan['dpagg']
+    @functools.cached_property
+    def networks(self) -> Networks:
+        """The modules."""
+        return make_networks(self.config)
 
-    @property
-    def class_pure(self) -> bool:
-        """Whether every class has its own aggregate."""
-        return self.config.dpaf.batches == 'class_pure'
+    @functools.cached_property
+    def taps(self) -> TapLayout:
+        """The columns of a row."""
+        return make_tap_layout(self.config)
+
+    @functools.cached_property
+    def schedule(self) -> Schedule:
+        """Public numbers: what happens when, how many are expected."""
+        return Schedule(self.config, self.plan, self.taps)
+
+    @functools.cached_property
+    def aggregator(self) -> Aggregator:
+        """DPAGG."""
+        return Aggregator(self.networks, self.schedule)
 
     @property
     def published(self) -> bool:
         """Whether to run Algorithm 1 as printed."""
         return self.config.privacy.guarantee == 'as_published'
-
-    @property
-    def trains_head(self) -> bool:
-        """Whether anything needs the discriminator's head."""
-        return self.config.dpaf.generator.adversarial or 'conv2' in self.plan
-
-    @property
-    def num_aggregates(self) -> int:
-        """Rows of DPAGG's table."""
-        return self.networks.num_classes if self.class_pure else 1
-
-    @property
-    def turns(self) -> int:
-        """DPAGG steps until every class has had one."""
-        at_once = self.config.dpaf.classes_per_step or self.num_aggregates
-        return self.num_aggregates // at_once if self.class_pure else 1
-
-    @property
-    def releases(self) -> int:
-        """DPAGG steps of the whole run."""
-        return self.dpagg.steps * self.turns
-
-    @property
-    def whitenings(self) -> int:
-        """How often `loss_match` is whitened: never where the noise is too long for it."""
-        generator = self.config.dpaf.generator
-        limit = generator.whiten_below or math.inf
-        return generator.whitenings if self.noise_length <= limit else 0
-
-    @property
-    def updates_per_part(self) -> int:
-        """Generator steps with one metric, which have an optimiser of their own."""
-        dpaf = self.config.dpaf
-        updates = self.releases // dpaf.n_critic * dpaf.generator_steps
-        return -(-updates // (self.whitenings + 1))
-
-    @property
-    def expected_counts(self) -> np.ndarray:
-        """[A, 1] float32 public expected number of records in each aggregate."""
-        m, n = self.dpagg, self.plan.num_examples
-        shares = self.config.data.prior if self.class_pure else (1.0,)
-        return np.array([[m.sampling_prob * n * s] for s in shares], np.float32)
-
-    @property
-    def noise_length(self) -> float:
-        """Of a released mean row, in units of its bound; the mean over aggregates. Public."""
-        each = self.dpagg.noise_std / self.expected_counts / self.rows.bound
-        return math.sqrt(self.rows.size) * float(np.mean(each))
-
-    @property
-    def num_fakes(self) -> np.ndarray:
-        """[A] fakes for each aggregate: in small batches as many as reals are expected."""
-        if self.config.dpaf.batch_size:
-            return np.maximum(1, self.expected_counts[:, 0].round()).astype(int)
-        number = self.config.dpaf.generator.batch_size // self.num_aggregates
-        return np.full(self.num_aggregates, max(1, number))
 
     def init(self, key: jax.Array, learnt: Params | None) -> GanState:
         """Random parameters by public coins, but for what is learnt.
@@ -163,167 +115,96 @@ class Gan:
             key: of the coins.
             learnt: by phase 1, if there was one: {'conv1'} or {'labeller'}, noised.
         """
-        data, net, learnt = self.config.data, self.networks, learnt or {}
-        keys = jax.random.split(key, 7)
+        params = self._init_params(key, learnt or {})
+        net, schedule = self.networks, self.schedule
+        z, labels = jnp.zeros((1, net.z_dim)), jnp.zeros(1, jnp.int32)
+        generator = net.generator.init(jax.random.split(key, 7)[3], z, labels)
+        table = jnp.zeros((schedule.num_aggregates, self.taps.size))
+        return GanState(
+            params=params,
+            generator=generator,
+            ema_params=generator,
+            reference=generator if schedule.whitenings else {},
+            conv2_optimizer=self.optimizer('conv2').init(params['conv2']),
+            head_optimizer=self.optimizer('head').init(params['head']),
+            generator_optimizer=self.optimizer('generator').init(generator),
+            latest=table,
+            pooled=table,
+            num_pooled=jnp.zeros(schedule.num_aggregates),
+            generator_steps=jnp.int32(0),
+        )
+
+    def _init_params(self, key: jax.Array, learnt: Params) -> Params:
+        """Of the discriminator, and of the taps that have some."""
+        data, net, keys = self.config.data, self.networks, jax.random.split(key, 7)
         image = jnp.zeros((1, data.image_size, data.image_size, data.channels))
         planes = jnp.zeros((1, data.num_classes))
         conv1 = learnt.get('conv1') or net.conv1.init(keys[0], image, planes)
         maps1 = net.conv1.apply(conv1, image, planes)
         conv2 = net.conv2.init(keys[1], maps1)
         head = net.head.init(keys[2], net.conv2.apply(conv2, maps1))
-        labels = jnp.zeros(1, jnp.int32)
-        generator = net.generator.init(keys[3], jnp.zeros((1, net.z_dim)), labels)
         params = {'conv1': conv1, 'conv2': conv2, 'head': head}
-        if 'fourier' in self.rows:
+        if 'fourier' in self.taps:
             params['fourier'] = init_fourier(keys[4], image)
-        if 'contrast' in self.rows:
+        if 'contrast' in self.taps:
             params['contrast'] = init_contrast(keys[6], data.channels)
-        if LABELLER in self.rows:
+        if LABELLER in self.taps:
             known = learnt.get(LABELLER) or init_weights(self.config)
             params[LABELLER] = init_labeller(keys[5], known['weights'])
-        table = jnp.zeros((self.num_aggregates, self.rows.size))
-        return GanState(
-            params=params,
-            generator=generator,
-            average=generator,
-            reference=generator if self.whitenings else {},
-            conv2_optimizer=self.optimizer('conv2').init(conv2),
-            head_optimizer=self.optimizer('head').init(head),
-            generator_optimizer=self.optimizer('generator').init(generator),
-            latest=table,
-            pooled=table,
-            releases=jnp.zeros(self.num_aggregates),
-            generator_steps=jnp.int32(0),
-        )
+        return params
 
     def optimizer(self, part: str) -> optax.GradientTransformation:
         """The config's, for 'conv2', 'head' or 'generator'."""
-        config = getattr(self.config.dpaf, part)
+        config, schedule = getattr(self.config.dpaf, part), self.schedule
         cosine = part == 'generator' and config.schedule == 'cosine'
-        steps = self.updates_per_part if cosine else 0
-        bounded = part == 'generator' and self.whitenings > 0
+        steps = schedule.updates_per_part if cosine else 0
+        bounded = part == 'generator' and schedule.whitenings > 0
         return make_optimizer(
             config.optimizer, config.learning_rate, steps, bounded=bounded
         )
 
-    # --- DPAGG on real images ---------------------------------------------------
-
-    def image_rows(
-        self, params: Params, images: jax.Array, labels: jax.Array
-    ) -> jax.Array:
-        """[B, F] rows of float images, not yet bounded."""
-        return self.rows.join(features(self.networks, params, images, labels))
-
-    def table_index(self, labels: jax.Array) -> jax.Array:
-        """[B] int32: the aggregate that each label's rows go to."""
-        return labels if self.class_pure else jnp.zeros_like(labels)
-
-    def query(self, params: Params, units: Units) -> jax.Array | ExactSum:
-        """This device's pre-noise table [A, F] of its share of a draw.
-
-        Sensitivity of the sum over devices: `rows.bound`, since a record's row is
-        clipped to it and enters one row of the table.
-        """
-        one_draw = jnp.zeros(len(units.labels), jnp.int32)
-        tables = self.queries(params, units, one_draw, 1)
-        return jax.tree.map(lambda leaf: leaf[0], tables)
-
-    def queries(
-        self, params: Params, units: Units, draw: jax.Array, number: int
-    ) -> jax.Array | ExactSum:
-        """As `query`, of several draws at once, while the features stay the same.
-
-        Args:
-            params: of the features.
-            units: this device's share of all draws.
-            draw: [U] int32 in [0, number): the one that each unit is of. A record that
-                several have drawn is there several times.
-            number: of draws.
-
-        Returns:
-            [number, A, F]: a table for each, to which other draws' records add nothing.
-        """
-        units = units.without_padding()
-        labels, rows = units.labels[:, 0], self.num_aggregates
-        summed = aggregate(
-            self.image_rows(params, to_float(units.images[:, 0]), labels),
-            draw * rows + self.table_index(labels),
-            units.is_padding_example[:, 0],
-            number * rows,
-            self.dpagg.l2_sensitivity,
-            self.dpagg.grid,
-        )
-        return jax.tree.map(lambda leaf: leaf.reshape(number, rows, -1), summed)
-
-    def release(
+    def privatised(
         self,
         state: GanState,
         sums: jax.Array | ExactSum,
-        turn: jax.Array,
+        active: jax.Array,
         key_data: jax.Array,
     ) -> GanState:
-        """DPAGG: from a query's sums to the aggregates that everything else reads.
+        """DPAGG: the state with this step's noised aggregates (line 8).
 
         Args:
-            sums: [A, F], this device's `query`.
-            turn: [A] bool: aggregates whose turn it is by the public schedule.
-            key_data: [2] uint32.
+            state: whose features the sums are of.
+            sums: [A, F], this device's `Aggregator.query`.
+            active: [A] bool: aggregates of this step by the public schedule.
+            key_data: of this step's noise alone.
         """
-        expected = jnp.asarray(self.expected_counts)
-        noisy = dpagg(sums, key_data, self.dpagg.noise_std, expected)
-        mine = turn[:, None]
+        noised = self.aggregator.privatise(sums, key_data)
+        mine = active[:, None]
         return state._replace(
-            latest=jnp.where(mine, noisy, state.latest),
-            pooled=state.pooled + jnp.where(mine, noisy, 0.0),
-            releases=state.releases + turn,
+            latest=jnp.where(mine, noised, state.latest),
+            pooled=state.pooled + jnp.where(mine, noised, 0.0),
+            num_pooled=state.num_pooled + active,
         )
 
     def targets(self, state: GanState) -> tuple[jax.Array, jax.Array]:
-        """[A, F] mean row per aggregate as far as released, and [A] whether it is."""
-        known = state.releases > 0
-        releases = jnp.maximum(state.releases, 1)[:, None]
-        table = state.pooled / releases
-        if 'count' in self.rows:
-            # The noisy count came with the same vector; reals are at least one.
-            count = self.rows.part(table, 'count')
-            variance = jnp.square(self._count_noise) / releases
-            count = shrunk(count, 1.0, variance, known[:, None])
-            table = table / jnp.maximum(count, 1 / self.expected_counts)
-        return table, known
-
-    @property
-    def _count_noise(self) -> np.ndarray:
-        """[A, 1] standard deviation of a released count's, as a share of the expected one.
-
-        A row's share for its count is the best for all columns together. That leaves a few
-        records' count off by a third, and with it the length of their mean: so much that
-        images alike, or none at all, come nearest to it.
-        """
-        (block,) = (b for b in self.rows.blocks if b.name == 'count')
-        each: np.ndarray = self.dpagg.noise_std / self.expected_counts
-        return each / self.rows.scale(block)
-
-    # --- fakes ------------------------------------------------------------------
+        """[A, F] mean row of each aggregate, and [A] whether it is known yet."""
+        return targets.mean_rows(self.schedule, state.pooled, state.num_pooled)
 
     def fakes(
         self, generator: Params, key: jax.Array, labels: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """This device's share of a batch of fakes: images, labels, is_padding."""
-        net = self.networks
-        sampler = LatentSampler(net.generator, net.z_dim)
+        sampler = LatentSampler(self.networks.generator, self.networks.z_dim)
         return share_of_fakes(sampler, generator, key, labels, self.num_devices)
 
     def random_labels(self, key: jax.Array, number: int) -> jax.Array:
         """[number] int32 drawn from the public prior."""
         return prior_labels(self.config.data.prior, key, number)
 
-    def fake_aggregate(
+    def fake_aggregates(
         self, state: GanState, generator: Params, keys: StepKeys, use: Use = 0
     ) -> jax.Array:
-        """[A, F]: fakes through the same features, counts and noise law as reals.
-
-        The mean row of `num_fakes`, times a count with the law of a real draw's: mean and
-        spread are those of a sum over so many, and no fake is made that no one counts.
+        """[A, F]: aggregates of fresh fakes, by the law of real ones.
 
         Args:
             state: gives the features.
@@ -332,54 +213,12 @@ class Gan:
             use: number of this use of the step's keys; each has its own coins.
         """
         key = jax.random.fold_in(public_key(keys.public), use)
-        key_noise = jax.random.fold_in(jax.random.wrap_key_data(keys.fake_noise), use)
         key_z, key_label, key_count = jax.random.split(key, 3)
-        number = self.num_fakes
-        labels = jnp.asarray(np.repeat(np.arange(self.num_aggregates), number))
-        if not self.class_pure:
+        labels = jnp.asarray(self.aggregator.fake_labels())
+        if not self.schedule.class_pure:
             labels = self.random_labels(key_label, len(labels))
-        images, labels, is_padding = self.fakes(generator, key_z, labels)
-        sums: Any = aggregate(
-            self.image_rows(state.params, images, labels),
-            self.table_index(labels),
-            is_padding,
-            self.num_aggregates,
-            self.dpagg.l2_sensitivity,
+        fakes = self.fakes(generator, key_z, labels)
+        noise = jax.random.fold_in(jax.random.wrap_key_data(keys.fake_noise), use)
+        return self.aggregator.of_fakes(
+            state.params, fakes, key_count, jax.random.key_data(noise)
         )
-        prob, expected = self.dpagg.sampling_prob, jnp.asarray(self.expected_counts)
-        counts = jax.random.binomial(key_count, (expected / prob).round(), prob)
-        sums = sums * (counts / number[:, None])
-        key_data = jax.random.key_data(key_noise)
-        return dpagg(sums, key_data, self.dpagg.noise_std, expected)
-
-    # --- discriminator ----------------------------------------------------------
-
-    def logits(self, head: Params, table: jax.Array) -> jax.Array:
-        """[A, 1] answers of the head to aggregates [A, F]."""
-        return self.networks.head.apply(head, self.rows.part(table, 'conv2'))
-
-    def head_step(
-        self, state: GanState, turn: jax.Array, keys: StepKeys
-    ) -> tuple[GanState, Metrics]:
-        """L_BCE: conv3* and FC* learn from released and fake aggregates."""
-        fake = self.fake_aggregate(state, state.generator, keys)
-        weight = turn / jnp.sum(turn)
-
-        def loss(head: Params) -> jax.Array:
-            real = optax.sigmoid_binary_cross_entropy(
-                self.logits(head, state.latest)[:, 0], jnp.ones_like(weight)
-            )
-            made = optax.sigmoid_binary_cross_entropy(
-                self.logits(head, fake)[:, 0], jnp.zeros_like(weight)
-            )
-            return jnp.vdot(weight, real + made)
-
-        value, gradient = jax.value_and_grad(loss)(state.params['head'])
-        updates, optimizer = self.optimizer('head').update(
-            gradient, state.head_optimizer, state.params['head']
-        )
-        head = optax.apply_updates(state.params['head'], updates)
-        state = state._replace(
-            params={**state.params, 'head': head}, head_optimizer=optimizer
-        )
-        return state, {'loss_head': value}

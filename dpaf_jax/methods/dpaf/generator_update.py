@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from dpaf_jax.methods.dpaf.discriminator import logits
 from dpaf_jax.methods.dpaf.gan import Gan, GanState, Metrics, Params, StepKeys
 from dpaf_jax.methods.dpaf.taps import sin_maps
 from dpaf_jax.methods.dpaf.whitening import Factors, whitened
@@ -20,6 +21,16 @@ from dpaf_jax.training import losses
 from dpaf_jax.training.optimizers import moving_average
 
 FOLDS = 4  # of a class's fakes, where the metric is whitened
+
+
+def generator_steps(
+    gan: Gan, state: GanState, keys: StepKeys
+) -> tuple[GanState, Metrics]:
+    """The config's number of updates behind one DPAGG step; the last one's metrics."""
+    metrics: Metrics = {}
+    for inner in range(gan.config.dpaf.generator_steps):
+        state, metrics = generator_step(gan, state, keys, inner)
+    return state, metrics
 
 
 def generator_step(
@@ -42,9 +53,9 @@ def generator_step(
         if weights.loss_single:
             parts['loss_single'] = _single_loss(gan, state, generator, key)
         if weights.loss_aggregate:
-            fake = gan.fake_aggregate(state, generator, keys, use=3 + inner)
-            logits = gan.logits(state.params['head'], fake)
-            parts['loss_aggregate'] = losses.binary_cross_entropy(logits, True)
+            fake = gan.fake_aggregates(state, generator, keys, use=3 + inner)
+            answers = logits(gan, state.params['head'], fake)
+            parts['loss_aggregate'] = losses.binary_cross_entropy(answers, True)
         if weights.loss_match:
             parts |= _match_losses(gan, state, generator, key, metric)
         weighted = [getattr(weights, name) * value for name, value in parts.items()]
@@ -58,10 +69,10 @@ def generator_step(
     )
     generator = optax.apply_updates(state.generator, updates)
     steps = state.generator_steps + 1
-    average = moving_average(state.average, generator, steps, weights.ema_decay)
+    average = moving_average(state.ema_params, generator, steps, weights.ema_decay)
     state = state._replace(
         generator=generator,
-        average=average,
+        ema_params=average,
         generator_optimizer=optimizer,
         generator_steps=steps,
     )
@@ -77,8 +88,8 @@ def _single_loss(
     labels = gan.random_labels(key_label, number)
     images, labels, is_padding = gan.fakes(generator, key_z, labels)
     maps = sin_maps(gan.networks, state.params, images, labels)[1]
-    logits = gan.networks.head.apply(state.params['head'], maps)[:, 0]
-    each = optax.sigmoid_binary_cross_entropy(logits, jnp.ones_like(logits))
+    answers = gan.networks.head.apply(state.params['head'], maps)[:, 0]
+    each = optax.sigmoid_binary_cross_entropy(answers, jnp.ones_like(answers))
     return parallel.total(jnp.sum(jnp.where(is_padding, 0.0, each))) / number
 
 
@@ -91,14 +102,14 @@ def _match_losses(
     noise themselves comes nearer to it in proportion to p and to the noise's length, so what
     speaks against them has that length too.
     """
-    each = max(2, gan.config.dpaf.generator.batch_size // gan.num_aggregates)
-    owner = jnp.repeat(jnp.arange(gan.num_aggregates), each)
+    each = max(2, gan.config.dpaf.generator.batch_size // gan.schedule.num_aggregates)
+    owner = jnp.repeat(jnp.arange(gan.schedule.num_aggregates), each)
     key_z, key_label = jax.random.split(key)
     labels = owner
-    if not gan.class_pure:
+    if not gan.schedule.class_pure:
         labels = gan.random_labels(key_label, each)
     images, labels, is_padding = gan.fakes(generator, key_z, labels)
-    rows = gan.image_rows(state.params, images, labels)
+    rows = gan.aggregator.rows(state.params, images, labels)
     if metric is not None:
         # In these units the noise has another length.
         distance = _whitened_distance(gan, state, rows, is_padding, each, metric)
@@ -107,7 +118,7 @@ def _match_losses(
     if gan.config.dpaf.generator.loss_smooth:
         varied = losses.total_variation((images + 1) / 2)
         varied = parallel.total(jnp.sum(jnp.where(is_padding, 0.0, varied)))
-        parts['loss_smooth'] = gan.noise_length * varied / len(owner)
+        parts['loss_smooth'] = gan.schedule.noise_length * varied / len(owner)
     return parts
 
 
@@ -120,14 +131,16 @@ def _plain_distance(
     each: int,
 ) -> jax.Array:
     """Unbiased, in units of a row's squared bound; the mean over aggregates."""
-    member = jax.nn.one_hot(gan.table_index(labels), gan.num_aggregates)
+    member = jax.nn.one_hot(
+        gan.aggregator.segment_ids(labels), gan.schedule.num_aggregates
+    )
     member = jnp.where(is_padding[:, None], 0.0, member)
     sums = parallel.total(member.T @ rows)
     squares = parallel.total(member.T @ jnp.sum(jnp.square(rows), axis=1))
     targets, known = gan.targets(state)
-    counts = jnp.full(gan.num_aggregates, float(each))
+    counts = jnp.full(gan.schedule.num_aggregates, float(each))
     distance = losses.unbiased_squared_distance(sums, squares, counts, targets)
-    scale = gan.num_aggregates * gan.rows.bound**2
+    scale = gan.schedule.num_aggregates * gan.taps.bound**2
     return jnp.sum(jnp.where(known, distance, 0.0)) / scale
 
 
@@ -144,15 +157,15 @@ def _whitened_distance(
     `FOLDS` parts of a class stand for its single fakes: only their means cross the metric.
     """
     folds = min(FOLDS, each)
-    number = gan.num_aggregates * folds
+    number = gan.schedule.num_aggregates * folds
     # Fakes come class by class: in turn they go to the class's folds.
-    owner = jnp.arange(gan.num_aggregates * each)
+    owner = jnp.arange(gan.schedule.num_aggregates * each)
     owner = owner // each * folds + owner % folds
     counts = jnp.bincount(owner, length=number)[:, None]
     owner, _ = parallel.my_share(owner, gan.num_devices)
     member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(owner, number))
     means = parallel.total(member.T @ rows) / counts
     targets, known = gan.targets(state)
-    gaps = means.reshape(gan.num_aggregates, folds, -1) - targets[:, None]
-    distance = losses.unbiased_squared_length(whitened(metric, gan.rows, gaps))
-    return jnp.mean(jnp.where(known, distance, 0.0)) / gan.rows.size
+    gaps = means.reshape(gan.schedule.num_aggregates, folds, -1) - targets[:, None]
+    distance = losses.unbiased_squared_length(whitened(metric, gan.taps, gaps))
+    return jnp.mean(jnp.where(known, distance, 0.0)) / gan.taps.size

@@ -1,4 +1,4 @@
-"""What DPAF's phases share: which records, keys and turns go into which step.
+"""What DPAF's phases share: which records and keys go into which step.
 
 A window is a whole number of steps in one compiled call: scanned on accelerators,
 unrolled on CPU. The host draws the coins; images stay on the device where they fit.
@@ -49,7 +49,7 @@ def draw_records(
     return poisson_draw(mechanism, present, run.keys, step)
 
 
-class DiscriminatorPhase:
+class GanPhase:
     """What both kinds of phase 2 share."""
 
     name = 'gan'
@@ -57,8 +57,7 @@ class DiscriminatorPhase:
 
     def __init__(self, run: Run, gan: Gan, learnt: Any):
         self._run, self._gan, self._learnt = run, gan, learnt
-        self._turns, self._releases = gan.turns, gan.releases
-        self.images_per_step = gan.dpagg.expected_batch_size
+        self.images_per_step = gan.schedule.dpagg.expected_batch_size
         phase1 = [m for m in run.plan.mechanisms if m.name in ('conv1', LABELLER)]
         self._before = {m.name: m.steps for m in phase1}
 
@@ -69,26 +68,21 @@ class DiscriminatorPhase:
     def picture(self, state: GanState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))
         generator = latent_sampler(self._run.config)
-        return preview(self._run.config, state.average, key, sampler=generator)
+        return preview(self._run.config, state.ema_params, key, sampler=generator)
 
     @functools.cached_property
     def _feed(self) -> Feed:
         return Feed(self._run)
 
-    def _turn(self, step: int) -> np.ndarray:
-        """[A] bool: whose turn it is at DPAGG step `step`; a public round-robin."""
-        number = self._gan.num_aggregates // self._turns
-        return np.arange(self._gan.num_aggregates) // number == step % self._turns
-
     @functools.cached_property
     def _eligible(self) -> list[Any]:
         """Records of each turn's classes; private, like every index."""
-        if self._turns == 1:
+        schedule = self._gan.schedule
+        if schedule.turns == 1:
             return [None]
         labels = np.asarray(self._run.data.labels)
         return [
-            np.flatnonzero(np.isin(labels, np.flatnonzero(self._turn(t))))
-            for t in range(self._turns)
+            np.flatnonzero(schedule.active(t)[labels]) for t in range(schedule.turns)
         ]
 
     def _keys(self, step: int) -> StepKeys:

@@ -7,7 +7,7 @@ from dpaf_jax.methods.dpaf.classifier_phase import (
     WINDOW,
 )
 from dpaf_jax.methods.dpaf.labeller import steps_and_rate
-from dpaf_jax.methods.dpaf.taps import make_row_layout
+from dpaf_jax.methods.dpaf.taps import make_tap_layout
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpaf import LABELLER
@@ -102,7 +102,7 @@ def _dpagg(config: Config, num_examples: int) -> Mechanism:
         sampling_prob=prob,
         l2_sensitivity=math.inf
         if math.isinf(config.privacy.epsilon)
-        else make_row_layout(config).bound,
+        else make_tap_layout(config).bound,
         steps=round(turns),
         expected_batch_size=prob * num_examples * share,
         capacity=num_examples if prob == 1 else dpaf.batch_size,
@@ -143,7 +143,7 @@ def _whole_windows(steps: float, window: int) -> int:
 
 def _check(config: Config, num_examples: int) -> None:
     dpaf, k = config.dpaf, config.data.num_classes
-    make_row_layout(config)
+    make_tap_layout(config)
     aggregates = k if dpaf.batches == 'class_pure' else 1
     trains_conv1, trains_conv2 = _trains(config)
     counts = trains_conv1 and not dpaf.classifier.sampling_prob
@@ -229,7 +229,7 @@ def _check_schedule(config: Config, num_examples: int) -> None:
 
 
 def _check_losses(config: Config) -> None:
-    generator, rows = config.dpaf.generator, make_row_layout(config)
+    generator, rows = config.dpaf.generator, make_tap_layout(config)
     needs_conv2 = generator.adversarial or _trains(config)[1]
     if needs_conv2 and 'conv2' not in rows:
         raise UserError(

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax.methods.dpaf.conv2_update import conv2_step
+from dpaf_jax.methods.dpaf.discriminator import head_step
 from dpaf_jax.methods.dpaf.gan import Gan, GanState, StepKeys
 from dpaf_jax.methods.dpaf.generator_update import generator_step
-from dpaf_jax.methods.dpaf.phase import DiscriminatorPhase
+from dpaf_jax.methods.dpaf.phase import GanPhase
 from dpaf_jax.methods.dpaf.whitening import Factors, Whitening
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import Units
@@ -24,7 +25,7 @@ from dpaf_jax.training.run import Run
 WINDOW = 10  # at most so many steps in one compiled call
 
 
-class TablePhase(DiscriminatorPhase):
+class TablePhase(GanPhase):
     """Phase 2 where DPAGG sees every image (q = 1): few releases, much post-processing.
 
     A step is one generator step. Each release is followed by `generator_steps` of them
@@ -36,23 +37,21 @@ class TablePhase(DiscriminatorPhase):
         dpaf = run.config.dpaf
         self._per_release = dpaf.generator_steps
         self._length = math.gcd(self._per_release, WINDOW)
-        self.total_steps = self._releases * self._per_release
+        self.total_steps = gan.schedule.dpagg_steps * self._per_release
         self.images_per_step = dpaf.generator.batch_size
         pmapped = functools.partial(parallel.pmapped, devices=run.devices)
         self._accumulate = pmapped(self._add_chunk, donate=(0,))
-        self._release_fn = pmapped(gan.release, donate=(0,))
+        self._release_fn = pmapped(gan.privatised, donate=(0,))
         self._window_fn = pmapped(self._window, donate=(0,))
         self._conv2_fn = pmapped(self._update_conv2, donate=(0,))
-        self._begin = pmapped(self._begin_part, donate=(0,))
+        self._begin_fn = pmapped(self._begin_part, donate=(0,))
         self._whitening = Whitening(run, gan)
-        self._part = 0  # of training, whose metric it is; the first has none
-        self._metric: Factors | None = None
 
     def charged(self, step: int) -> Mapping[str, int]:
         releases = -(-step // self._per_release)
         return {
             **self._before,
-            'dpagg': -(-releases // self._turns),
+            'dpagg': -(-releases // self._gan.schedule.turns),
             'conv2': releases // self._run.config.dpaf.asymmetry,
         }
 
@@ -80,31 +79,25 @@ class TablePhase(DiscriminatorPhase):
         return state, step, metrics
 
     def _measured(self, state: Any, step: int) -> tuple[Any, Factors | None]:
-        """The metric of this part of training, made anew where a part begins.
-
-        A run that goes on makes its part's metric again, from the generator of then.
-        """
+        """The metric of this part of training; the first part has none."""
         gan, asked = self._gan, self._run.config.dpaf.generator
-        if not step and asked.whitenings and not gan.whitenings:
+        if not step and asked.whitenings and not gan.schedule.whitenings:
             logging.info(
                 "Not whitened: the table's noise, %.3f, is longer than whiten_below = %g",
-                gan.noise_length,
+                gan.schedule.noise_length,
                 asked.whiten_below,
             )
         windows = self.total_steps // self._length
-        parts = gan.whitenings + 1
+        parts = gan.schedule.whitenings + 1
         part, into = divmod(step // self._length, -(-windows // parts))
         if part and not into:
-            state = self._begin(state)
-        if part != self._part:
-            logging.info('Measuring the spread of fakes, %d of %d', part, parts - 1)
-            self._part, self._metric = part, self._whitening.metric(state, part)
-        return state, self._metric
+            state = self._begin_fn(state)
+        return state, self._whitening.metric(state, part) if part else None
 
     def _begin_part(self, state: GanState) -> GanState:
         # The optimiser starts anew: Adam's moments are those of another, flatter loss.
         optimizer = self._gan.optimizer('generator').init(state.generator)
-        return state._replace(reference=state.average, generator_optimizer=optimizer)
+        return state._replace(reference=state.ema_params, generator_optimizer=optimizer)
 
     def _tick_keys(self, step: int) -> StepKeys:
         """Keys of post-processing; DPAGG's and conv2*'s own are not among them."""
@@ -115,9 +108,9 @@ class TablePhase(DiscriminatorPhase):
     def _window(self, state: GanState, keys: StepKeys, metric: Factors | None) -> Any:
         def body(state: GanState, keys: StepKeys) -> Any:
             metrics: dict[str, jax.Array] = {}
-            if self._gan.trains_head:
-                known = (state.releases > 0).astype(jnp.float32)
-                state, metrics = self._gan.head_step(state, known, keys)
+            if self._gan.schedule.trains_head:
+                known = (state.num_pooled > 0).astype(jnp.float32)
+                state, metrics = head_step(self._gan, state, known, keys)
             state, made = generator_step(self._gan, state, keys, metric=metric)
             return state, metrics | made
 
@@ -127,18 +120,18 @@ class TablePhase(DiscriminatorPhase):
         return conv2_step(self._gan, state, gather(data, draw), keys)
 
     def _add_chunk(self, sums: Any, params: Any, units: Units) -> Any:
-        return sums + self._gan.query(params, units)
+        return sums + self._gan.aggregator.query(params, units)
 
     def _release(self, state: Any, release: int) -> Any:
         """One pass over all records of this turn's classes, then noise, once."""
-        run, turn = self._run, self._turn(release)
-        shape, grid = state.latest.shape[1:], self._gan.dpagg.grid
+        run, active = self._run, self._gan.schedule.active(release)
+        shape, grid = state.latest.shape[1:], self._gan.schedule.dpagg.grid
         nothing = grid.nothing(shape) if grid else np.zeros(shape, np.float32)
         sums = parallel.replicate(nothing, run.devices)
-        present = turn[run.data.labels] if self._gan.class_pure else None
+        present = active[run.data.labels] if self._gan.schedule.class_pure else None
         for chunk in every_record(run, present):
             sums = self._accumulate(sums, state.params, chunk)
         key = run.keys.noise('dpagg', release)
         return self._release_fn(
-            state, sums, run.on_every_device(turn), run.on_every_device(key)
+            state, sums, run.on_every_device(active), run.on_every_device(key)
         )

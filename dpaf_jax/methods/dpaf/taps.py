@@ -50,7 +50,7 @@ class Block:
 
 
 @dataclasses.dataclass(frozen=True)
-class RowLayout:
+class TapLayout:
     """The columns of a row.
 
     With the single canonical tap 'conv2' the row is SIN's output itself, of norm at most
@@ -96,7 +96,7 @@ class RowLayout:
         raise KeyError(name)
 
 
-def make_row_layout(config: Config) -> RowLayout:
+def make_tap_layout(config: Config) -> TapLayout:
     """The columns of DPAGG for the config's taps; UserError if they do not fit."""
     layout, taps = make_layout(config), config.dpaf.tap_names
     if set(taps) - set(TAPS) or len(set(taps)) < len(taps) or set(taps) == {'count'}:
@@ -112,7 +112,7 @@ def make_row_layout(config: Config) -> RowLayout:
         Block(tap, shapes[tap], bounds.get(tap) or _sin_bound(shapes[tap]), shares[tap])
         for tap in taps
     )
-    return RowLayout(blocks, blocks[0].bound if len(blocks) == 1 else 1.0)
+    return TapLayout(blocks, blocks[0].bound if len(blocks) == 1 else 1.0)
 
 
 def _shares(sizes: dict[str, int]) -> dict[str, float]:

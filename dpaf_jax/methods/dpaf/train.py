@@ -1,33 +1,100 @@
-"""DPAF, Algorithm 1."""
+"""DPAF, Algorithm 1: the classifier, then the GAN on its frozen conv1.
+
+Line numbers are those of the paper's listing. What each step does with a private image
+stands in classifier.py (phase 1), aggregator.py (DPAGG) and conv2_update.py; every other
+step reads noised outputs and fakes alone.
+"""
 
 from typing import Any
 
-from dpaf_jax.methods.dpaf.batch_phase import GanPhase
+import jax
+
+from dpaf_jax.methods.dpaf.batch_phase import BatchPhase
 from dpaf_jax.methods.dpaf.classifier import Classifier
-from dpaf_jax.methods.dpaf.classifier_phase import (
-    ClassifierPhase,
-    LabellerPhase,
-)
-from dpaf_jax.methods.dpaf.gan import Gan
+from dpaf_jax.methods.dpaf.classifier_phase import ClassifierPhase, LabellerPhase
+from dpaf_jax.methods.dpaf.conv2_update import conv2_step
+from dpaf_jax.methods.dpaf.discriminator import head_step
+from dpaf_jax.methods.dpaf.gan import Gan, GanState, Metrics, Params
+from dpaf_jax.methods.dpaf.generator_update import generator_steps
 from dpaf_jax.methods.dpaf.labeller import Labeller
 from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.table_phase import TablePhase
-from dpaf_jax.methods.dpaf.taps import make_row_layout
 from dpaf_jax.release.samplers.dpaf import LABELLER, labelled
+from dpaf_jax.training.input_pipeline import gather
+from dpaf_jax.training.phase import repeat, sometimes
 from dpaf_jax.training.run import Run
 
 
 def train(run: Run) -> Any:
-    """Trains classifier, then GAN; returns what `samplers.dpaf_sampler` samples with."""
-    networks, config = make_networks(run.config), run.config
-    learnt: dict[str, Any] = {}
-    if LABELLER in run.plan:
-        phase1: ClassifierPhase = LabellerPhase(run, Labeller(config, run.plan))
-        learnt[LABELLER] = run.train(phase1).params
-    elif 'conv1' in run.plan:
-        phase1 = ClassifierPhase(run, Classifier(networks, config, run.plan))
-        learnt['conv1'] = run.train(phase1).params['conv1']
-    gan = Gan(networks, make_row_layout(config), config, run.plan, len(run.devices))
-    phase = TablePhase if run.plan['dpagg'].sampling_prob == 1 else GanPhase
-    generator = run.train(phase(run, gan, learnt)).average
+    """Trains phase 1, then phase 2; returns what `dpaf_sampler` samples with."""
+    learnt = train_classifier(run)  # lines 1-5
+    gan = Gan(run.config, run.plan, len(run.devices))
+    if gan.schedule.dpagg.sampling_prob == 1:  # every image in each aggregate
+        generator = run.train(TablePhase(run, gan, learnt)).ema_params
+    else:
+        generator = run.train(BatchPhase(run, gan, learnt, window)).ema_params
     return labelled(generator, learnt[LABELLER]) if LABELLER in learnt else generator
+
+
+def train_classifier(run: Run) -> Params:
+    """Lines 1-5: DP-SGD on all of a classifier; conv1, or a labeller, is kept."""
+    config, plan = run.config, run.plan
+    if LABELLER in plan:
+        labeller = Labeller(config, plan)
+        return {LABELLER: run.train(LabellerPhase(run, labeller)).params}
+    if 'conv1' in plan:
+        classifier = Classifier(make_networks(config), config, plan)
+        return {'conv1': run.train(ClassifierPhase(run, classifier)).params['conv1']}
+    return {}
+
+
+def window(
+    gan: Gan,
+    state: GanState,
+    data: Any,
+    draw: Any,
+    steps: Any,
+    conv2_draw: Any,
+    *,
+    unrolls: bool,
+) -> tuple[GanState, Metrics]:
+    """Lines 6-17 on mu Poisson draws: a pure function, compiled as one.
+
+    In Algorithm 1 conv2* precedes the generator where both fall on one step; here it
+    follows, so that the generator always meets the features of the latest aggregates.
+
+    Args:
+        gan: the parts.
+        state: at the first step.
+        data: the images on this device, if they fit there.
+        draw: this device's share of the mu draws of DPAGG, and which each slot is of.
+        steps: by step: StepKeys, active aggregates, whether the generator is updated.
+        conv2_draw: this device's share of conv2*'s own draw.
+        unrolls: whether steps are compiled one by one.
+    """
+    config, units = gan.config.dpaf, gather(data, draw)
+    sums = gan.aggregator.queries(  # images meet the same features at all mu steps
+        state.params, units, draw['segment_ids'], config.asymmetry
+    )
+
+    def step(state: GanState, x: Any) -> tuple[GanState, Metrics]:
+        keys = x['keys']
+        metrics: Metrics = {}
+        # Line 8: DPAGG, the features' noised sum.
+        state = gan.privatised(state, x['sums'], x['active'], keys.real_noise)
+        if gan.schedule.trains_head:  # lines 13, 14: conv3* and FC* by L_BCE
+            state, metrics = head_step(gan, state, x['active'], keys)
+        # Lines 15-17: the generator, every n_critic-th step.
+        state, made = sometimes(
+            x['updates_generator'], lambda s: generator_steps(gan, s, keys), state
+        )
+        return state, metrics | made
+
+    state, metrics = repeat(unrolls, step, state, {**steps, 'sums': sums})
+    if 'conv2' in gan.plan:  # lines 9-12: conv2* by L'_BCE, every mu-th step
+        last = jax.tree.map(lambda leaf: leaf[-1], steps['keys'])
+        if gan.published:  # the latest batches once more, as printed
+            state = conv2_step(gan, state, units, last, draw['segment_ids'])
+        else:
+            state = conv2_step(gan, state, gather(data, conv2_draw), last)
+    return state, metrics

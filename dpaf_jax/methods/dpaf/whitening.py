@@ -12,6 +12,7 @@ S is estimated block by block of a row: its inverse takes the cube of a block's 
 
 import functools
 import itertools
+import logging
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ import jax.scipy.linalg
 import numpy as np
 
 from dpaf_jax.methods.dpaf.gan import Gan, GanState
-from dpaf_jax.methods.dpaf.taps import RowLayout
+from dpaf_jax.methods.dpaf.taps import TapLayout
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.run import Run
@@ -34,7 +35,7 @@ NOISE_RIDGE = 10.0  # ... and of the variance of the table's noise
 TINY = 1e-12  # where there is neither
 
 
-def blocks(rows: RowLayout) -> list[slice]:
+def blocks(rows: TapLayout) -> list[slice]:
     """Runs of at most `LONGEST` columns of one tap; without `count`, which is constant."""
     made, start = [], 0
     for tap in rows.blocks:
@@ -46,17 +47,29 @@ def blocks(rows: RowLayout) -> list[slice]:
 
 
 class Whitening:
-    """Makes the metric; all but `metric` are pure functions inside a `pmapped` one."""
+    """Makes the metric; what it sums are pure functions inside a `pmapped` one."""
 
     def __init__(self, run: Run, gan: Gan):
         self._run, self._gan = run, gan
-        self.blocks = blocks(gan.rows)
+        self.blocks = blocks(gan.taps)
         pmapped = functools.partial(parallel.pmapped, devices=run.devices)
         self._centres_fn = pmapped(self._centres)
         self._add_fn = pmapped(self._add, donate=(0,))
         self._factors_fn = pmapped(self._factors)
+        self._latest: tuple[int, Factors] = (0, ())
 
     def metric(self, state: Any, part: int) -> Factors:
+        """The metric of a part of training, made once: its reference stays the same.
+
+        A run that goes on makes its part's metric again, from the generator of then.
+        """
+        if self._latest[0] != part:
+            whitenings = self._gan.schedule.whitenings
+            logging.info('Measuring the spread of fakes, %d of %d', part, whitenings)
+            self._latest = part, self.measured(state, part)
+        return self._latest[1]
+
+    def measured(self, state: Any, part: int) -> Factors:
         """The metric by fakes of `state.reference`, on every device.
 
         Args:
@@ -77,7 +90,7 @@ class Whitening:
     @property
     def _labels(self) -> np.ndarray:
         """Of the fakes of a chunk: every class equally often, but for one fake."""
-        number = self._gan.num_aggregates
+        number = self._gan.schedule.num_aggregates
         return np.arange(max(CHUNK, number)) % number
 
     def _fakes(
@@ -88,7 +101,11 @@ class Whitening:
         images, labels, is_padding = self._gan.fakes(
             state.reference, public_key(key), labels
         )
-        return self._gan.image_rows(state.params, images, labels), labels, is_padding
+        return (
+            self._gan.aggregator.rows(state.params, images, labels),
+            labels,
+            is_padding,
+        )
 
     def _centres(self, state: GanState, key: jax.Array) -> jax.Array:
         """[A, F] about the mean row of each class, from one chunk."""
@@ -97,12 +114,12 @@ class Whitening:
         return sums / np.bincount(self._labels)[:, None]
 
     def _member(self, labels: jax.Array, is_padding: jax.Array) -> jax.Array:
-        member = jax.nn.one_hot(labels, self._gan.num_aggregates)
+        member = jax.nn.one_hot(labels, self._gan.schedule.num_aggregates)
         return jnp.where(is_padding[:, None], 0.0, member)
 
     def _nothing(self) -> tuple[jax.Array, Factors]:
         """What `_add` starts from: sums of rows [A, F] and of their products, by block."""
-        sums = jnp.zeros((self._gan.num_aggregates, self._gan.rows.size))
+        sums = jnp.zeros((self._gan.schedule.num_aggregates, self._gan.taps.size))
         sizes = [block.stop - block.start for block in self.blocks]
         return sums, tuple(jnp.zeros((size, size)) for size in sizes)
 
@@ -144,11 +161,11 @@ class Whitening:
     @property
     def _noise_variance(self) -> float:
         """Of an entry of the released table, averaged over its rows."""
-        noise = self._gan.dpagg.noise_std / self._gan.expected_counts
+        noise = self._gan.schedule.dpagg.noise_std / self._gan.schedule.expected_counts
         return float((noise**2).mean())
 
 
-def whitened(factors: Factors, rows: RowLayout, gaps: jax.Array) -> jax.Array:
+def whitened(factors: Factors, rows: TapLayout, gaps: jax.Array) -> jax.Array:
     """Gaps [..., F] in units of the spread: their squared norm is the distance."""
     parts = [gaps[..., block] for block in blocks(rows)]
     made: list[Any] = [part @ p for part, p in zip(parts, factors, strict=True)]

@@ -64,7 +64,7 @@ __all__ = ['plan', 'train']
 def train(run: Run) -> Any:
     """Trains both networks in turn; returns the average of the generator's parameters."""
     method = DpbaWgan(run.config, run.plan, len(run.devices))
-    return run.train(AdversarialPhase(run, method)).average
+    return run.train(AdversarialPhase(run, method)).ema_params
 
 
 class WeightedTrio(NamedTuple):

@@ -75,7 +75,7 @@ def train(run: Run) -> Any:
     """
     matching = make_score_matching(run.config, run.plan)
     phase = PublishedPhase if _published(run.config) else ScorePhase
-    return run.train(phase(run, matching, warm_start(run, matching))).average
+    return run.train(phase(run, matching, warm_start(run, matching))).ema_params
 
 
 def _published(config: Config) -> bool:
@@ -156,7 +156,7 @@ class ScorePhase:
 
     def picture(self, state: ScoreState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.average, key)
+        return preview(self._run.config, state.ema_params, key)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run, devices = self._run, len(self._run.devices)

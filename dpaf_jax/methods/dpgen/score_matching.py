@@ -36,7 +36,7 @@ class ScoreState(NamedTuple):
     """Parameters, their moving average, the optimiser's state, and the steps done."""
 
     params: Params
-    average: Params
+    ema_params: Params
     optimizer: optax.OptState
     steps: jax.Array
 
@@ -146,7 +146,7 @@ class ScoreMatching:
         )
         params = optax.apply_updates(state.params, updates)
         done, decay = state.steps + 1, self.config.dpgen.ema_decay
-        average = moving_average(state.average, params, done, decay)
+        average = moving_average(state.ema_params, params, done, decay)
         return ScoreState(params, average, optimizer, done)
 
 

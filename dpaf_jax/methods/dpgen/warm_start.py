@@ -29,7 +29,7 @@ def warm_start(run: Run, matching: ScoreMatching) -> Params | None:
     images = run.public if run.config.public_data else _private_share(run)
     if images is None:
         raise ValueError('the run has no public images')
-    return run.train(WarmStartPhase(run, matching, images)).average
+    return run.train(WarmStartPhase(run, matching, images)).ema_params
 
 
 def _private_share(run: Run) -> Dataset:

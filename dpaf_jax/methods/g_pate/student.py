@@ -108,7 +108,7 @@ def train(run: Run) -> Any:
     """Trains teachers and student; returns the average of the student's parameters."""
     gan = GPate(run.config, run.plan)
     _check_devices(gan.teachers, run)
-    return run.train(GPatePhase(run, gan)).average
+    return run.train(GPatePhase(run, gan)).ema_params
 
 
 class GPateState(NamedTuple):
@@ -117,7 +117,7 @@ class GPateState(NamedTuple):
     Attributes:
         teachers: `Split` (parameters, optimiser) of all; not private: they stay in the
             run's folder.
-        generator, average: parameters of the student and their moving average; like all
+        generator, ema_params: parameters of the student and their moving average; like all
             below functions of released votes.
         optimizer: the student's.
         steps: int32 scalar.
@@ -125,7 +125,7 @@ class GPateState(NamedTuple):
 
     teachers: Split
     generator: Any
-    average: Any
+    ema_params: Any
     optimizer: optax.OptState
     steps: jax.Array
 
@@ -195,7 +195,7 @@ class GPate:
         return GPateState(
             teachers=Split(jax.vmap(self.teachers.init)(keys)),
             generator=generator,
-            average=generator,
+            ema_params=generator,
             optimizer=self.optimizer.init(generator),
             steps=jnp.int32(0),
         )
@@ -277,9 +277,9 @@ class GPate:
         generator = optax.apply_updates(state.generator, updates)
         steps = state.steps + 1
         decay = self.config.g_pate.ema_decay
-        average = moving_average(state.average, generator, steps, decay)
+        average = moving_average(state.ema_params, generator, steps, decay)
         state = state._replace(
-            generator=generator, average=average, optimizer=optimizer, steps=steps
+            generator=generator, ema_params=average, optimizer=optimizer, steps=steps
         )
         metrics = {
             'queries_passed': jnp.mean(passed.astype(jnp.float32)),
@@ -340,7 +340,7 @@ class GPatePhase:
         # From the same coins whenever the run starts or goes on: one release.
         prior = {'classes': noisy_prior(self._run)}
         generator = {**state.generator, PRIOR: prior}
-        return state._replace(generator=generator, average=generator)
+        return state._replace(generator=generator, ema_params=generator)
 
     def charged(self, step: int) -> Mapping[str, int]:
         g_pate = self._run.config.g_pate
@@ -348,7 +348,7 @@ class GPatePhase:
 
     def picture(self, state: GPateState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.average, key)
+        return preview(self._run.config, state.ema_params, key)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, steps = self._run, range(step, step + self._length)

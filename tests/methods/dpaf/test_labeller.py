@@ -18,8 +18,7 @@ from dpaf_jax.audit import canaries
 from dpaf_jax.methods.dpaf.classifier_phase import LabellerPhase
 from dpaf_jax.methods.dpaf.gan import Gan
 from dpaf_jax.methods.dpaf.labeller import FEATURE, Labeller, steps_and_rate
-from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.taps import features, make_row_layout
+from dpaf_jax.methods.dpaf.taps import features
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.wavelets import wavelet_features
 from dpaf_jax.pipeline.stages import Pipeline
@@ -326,8 +325,8 @@ def test_bent_images_are_labelled_as_they_are_released():
 def learnt_by(taps):
     """What phase 2 starts from after a phase 1 that has learnt all ones."""
     config = tiny.config(**{**ON, 'dpaf__taps': taps})
-    networks, plan = make_networks(config), tiny.plan(config)
-    gan = Gan(networks, make_row_layout(config), config, plan, 1)
+    plan = tiny.plan(config)
+    gan = Gan(config, plan, 1)
     known = jax.tree.map(jnp.ones_like, init_weights(config))
     return gan, gan.init(jax.random.key(0), {LABELLER: known}).params
 
@@ -348,7 +347,7 @@ def test_the_audit_finds_nothing_wrong_with_its_tap(monkeypatch):
     fields = ON | {'dpaf__taps': 'count,wavelet,labeller'}
     assert not planted.mechanism_failures('dpagg', **fields)
     monkeypatch.setattr(
-        'dpaf_jax.methods.dpaf.gan.aggregate',
+        'dpaf_jax.methods.dpaf.aggregator.aggregate',
         lambda *args: aggregate(*args[:4], 3 * args[4], args[5]),
     )
     monkeypatch.setattr('dpaf_jax.methods.dpaf.taps._unit', lambda vectors: 3 * vectors)

@@ -18,6 +18,7 @@ from tiny_phases import (
 
 from dpaf_jax.methods.dpaf import table_phase
 from dpaf_jax.methods.dpaf.conv2_update import conv2_step
+from dpaf_jax.methods.dpaf.discriminator import head_step
 from dpaf_jax.methods.dpaf.gan import StepKeys
 from dpaf_jax.methods.dpaf.generator_update import generator_step
 from dpaf_jax.methods.dpaf.table_phase import TablePhase
@@ -39,7 +40,9 @@ def test_one_and_eight_devices_train_the_same_gan(mode):
     _, eight, _ = trained(mode, 8)
     assert_close(one, eight)
     # It did learn: what is compared is not the start.
-    change = jax.tree.map(lambda a, b: np.abs(a - b).max(), start.average, one.average)
+    change = jax.tree.map(
+        lambda a, b: np.abs(a - b).max(), start.ema_params, one.ema_params
+    )
     assert max(jax.tree.leaves(change)) > 1e-3
 
 
@@ -83,7 +86,7 @@ def test_a_whitened_part_has_an_optimiser_and_a_schedule_of_its_own():
     run, gan, phase, start = gan_phase(**fields)
     moments, _, schedule = train(run, phase, start).generator_optimizer
     assert (moments.count, schedule.count) == (4, 4)  # of eight steps in two parts
-    assert gan.updates_per_part == 4
+    assert gan.schedule.updates_per_part == 4
 
 
 def test_a_whitened_run_that_stops_within_a_part_goes_on_with_its_metric():
@@ -91,7 +94,7 @@ def test_a_whitened_run_that_stops_within_a_part_goes_on_with_its_metric():
     run, gan, phase, start = gan_phase(**fields)
     whole = train(run, phase, start)
     stopped = train(run, TablePhase(run, gan, None), start, windows=3)  # of four
-    assert not equal(stopped.reference, stopped.average)
+    assert not equal(stopped.reference, stopped.ema_params)
     assert not equal(stopped.reference, start.reference)
     placed = parallel.replicate(stopped, run.devices)
     placed, _, _ = TablePhase(run, gan, None).window(placed, 6)
@@ -125,17 +128,17 @@ def by_hand(run, gan, state):
 
     state = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], state)
     turn = np.ones((1, 1), bool)
-    for step in range(gan.releases):
+    for step in range(gan.schedule.dpagg_steps):
         now = StepKeys(
             *(keys.noise(name, step)[None] for name in ('dpagg', 'fake')),
             keys.noise('conv2', step // dpaf.asymmetry)[None],
             keys.public('step', step)[None],
         )
         units = call(gather, feed.data, draw('dpagg', step))
-        sums = call(gan.query, state.params, units)
-        state = call(gan.release, state, sums, turn, now.real_noise)
+        sums = call(gan.aggregator.query, state.params, units)
+        state = call(gan.privatised, state, sums, turn, now.real_noise)
         before = state
-        state, _ = call(gan.head_step, state, turn, now)
+        state, _ = call(functools.partial(head_step, gan), state, turn, now)
         assert_only_the_head_has_changed(before, state)
         if (step + 1) % dpaf.n_critic == 0:
             state, _ = call(functools.partial(generator_step, gan), state, now)
@@ -157,7 +160,7 @@ def assert_only_the_head_has_changed(before, after):
 def test_a_window_equals_its_single_steps_and_only_the_head_reads_dpagg():
     fields = MODES['canonical']
     run, gan, _, start = gan_phase(1, **fields)
-    assert gan.releases == 2
+    assert gan.schedule.dpagg_steps == 2
     assert_close(by_hand(run, gan, start), trained('canonical')[1])
 
 
@@ -192,14 +195,14 @@ def test_everything_that_persists_is_finite(mode):
 def test_aggregates_of_an_older_conv2_are_dropped():
     _, end, _ = trained('canonical')
     assert not np.any(end.pooled)
-    assert not np.any(end.releases)
+    assert not np.any(end.num_pooled)
     assert np.any(end.latest)
 
 
 def test_aggregates_are_pooled_while_conv2_stays():
     _, end, _ = trained('one shot')
     np.testing.assert_allclose(end.pooled, end.latest)
-    assert np.array_equal(end.releases, np.ones(3))
+    assert np.array_equal(end.num_pooled, np.ones(3))
 
 
 def test_the_generators_average_lags_behind_it():
@@ -207,7 +210,7 @@ def test_the_generators_average_lags_behind_it():
     assert end.generator_steps == 2
     last, mean, first = (
         np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
-        for tree in (end.generator, end.average, start.generator)
+        for tree in (end.generator, end.ema_params, start.generator)
     )
     assert 0 < np.linalg.norm(mean - last) < np.linalg.norm(first - last)
 
@@ -220,14 +223,14 @@ def test_one_shot_dpagg_is_the_clipped_sum_over_each_class(devices, monkeypatch)
     monkeypatch.setattr(feed, 'CHUNK', 3)  # 40 records: the last chunk is short
     run, gan, phase, start = gan_phase(devices, sigma=0.0, **MODES['one shot'])
     state = phase._release(parallel.replicate(start, run.devices), 0)
-    made = parallel.unreplicate(state.latest) * np.asarray(gan.expected_counts)
+    made = parallel.unreplicate(state.latest) * np.asarray(gan.schedule.expected_counts)
 
     images = run.data.images.astype(np.float32) / 127.5 - 1
     rows = np.asarray(
-        jax.jit(gan.image_rows)(start.params, images, run.data.labels), np.float64
+        jax.jit(gan.aggregator.rows)(start.params, images, run.data.labels), np.float64
     )
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    rows *= np.minimum(1, gan.rows.bound / lengths)
+    rows *= np.minimum(1, gan.taps.bound / lengths)
     expected = [rows[run.data.labels == label].sum(axis=0) for label in range(3)]
     np.testing.assert_allclose(made, expected, rtol=2e-3, atol=2e-3)
 
@@ -241,4 +244,4 @@ def test_classes_in_turn_are_released_one_after_the_other():
         placed = phase._release(placed, release)
         latest = parallel.unreplicate(placed.latest)
         assert np.any(latest, axis=1).tolist() == [c <= release for c in range(3)]
-    assert parallel.unreplicate(placed.releases).tolist() == [1, 1, 1]
+    assert parallel.unreplicate(placed.num_pooled).tolist() == [1, 1, 1]

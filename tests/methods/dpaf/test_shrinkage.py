@@ -6,9 +6,7 @@ import pytest
 import tiny
 
 from dpaf_jax.methods.dpaf.gan import Gan
-from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.shrinkage import shrunk
-from dpaf_jax.methods.dpaf.taps import make_row_layout
+from dpaf_jax.methods.dpaf.targets import _count_noise, shrunk
 
 
 def test_by_hand():
@@ -48,8 +46,7 @@ def test_it_is_nearer_to_the_truth_than_what_was_released(spread):
 
 def make_gan(sigma):
     config = tiny.config(**tiny.ONE_SHOT)
-    layout = make_row_layout(config)
-    return Gan(make_networks(config), layout, config, tiny.plan(config, sigma), 1)
+    return Gan(config, tiny.plan(config, sigma), 1)
 
 
 @pytest.mark.parametrize('releases', [1.0, 4.0])
@@ -57,15 +54,15 @@ def make_gan(sigma):
 def test_targets_are_means_by_shrunk_counts(sigma, releases):
     gan = make_gan(sigma)
     state = tiny.state(gan)
-    scale = gan.rows.scale(gan.rows.blocks[0])
+    scale = gan.taps.scale(gan.taps.blocks[0])
     counts = np.float32([[0.7], [1.1], [1.3]])
     table = np.array(state.latest)
     table[:, :1] = counts * scale
     state = state._replace(
-        pooled=releases * table, releases=np.full(3, releases, np.float32)
+        pooled=releases * table, num_pooled=np.full(3, releases, np.float32)
     )
     # Sums have noise of sigma x bound; 40 / 3 records are expected in each class.
-    noise = sigma * gan.rows.bound / (tiny.NUM_EXAMPLES / 3) / scale
+    noise = sigma * gan.taps.bound / (tiny.NUM_EXAMPLES / 3) / scale
     variance = noise**2 / releases
     spread = max(np.mean((counts - 1) ** 2) - variance, 0)
     used = 1 + (counts - 1) * spread / (spread + variance)
@@ -77,12 +74,12 @@ def test_targets_are_means_by_shrunk_counts(sigma, releases):
 def test_classes_that_are_not_released_yet_say_nothing():
     gan = make_gan(0.05)
     state = tiny.state(gan)
-    counts = gan.rows.scale(gan.rows.blocks[0]) * np.float32([0.7, 0.0, 1.3])
+    counts = gan.taps.scale(gan.taps.blocks[0]) * np.float32([0.7, 0.0, 1.3])
     table = np.array(state.latest)
     table[:, 0] = counts
     table[1] = 0
-    some = state._replace(pooled=table, releases=np.float32([1, 0, 1]))
-    variance = float(gan._count_noise[0, 0]) ** 2
+    some = state._replace(pooled=table, num_pooled=np.float32([1, 0, 1]))
+    variance = float(_count_noise(gan.schedule)[0, 0]) ** 2
     used = 1 + np.array([[-0.3], [0.3]]) * (0.09 - variance) / 0.09
     seen, known = gan.targets(some)
     assert 0 < variance < 0.09 and known.tolist() == [True, False, True]
@@ -93,5 +90,5 @@ def test_classes_that_are_not_released_yet_say_nothing():
 def test_mere_noise_in_the_counts_leaves_sums_as_they_are():
     gan = make_gan(100.0)
     state = tiny.state(gan)
-    state = state._replace(pooled=state.latest, releases=np.ones(3, np.float32))
+    state = state._replace(pooled=state.latest, num_pooled=np.ones(3, np.float32))
     np.testing.assert_allclose(gan.targets(state)[0], state.latest, rtol=1e-4)

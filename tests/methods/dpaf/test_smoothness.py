@@ -10,8 +10,6 @@ import tiny
 
 from dpaf_jax.methods.dpaf.gan import Gan
 from dpaf_jax.methods.dpaf.generator_update import _match_losses
-from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.taps import make_row_layout
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import losses
 
@@ -27,9 +25,8 @@ ON = {
 
 def make_gan(devices=1, sigma=0.1, **fields):
     config = tiny.config(**{**ON, **fields})
-    layout = make_row_layout(config)
     plan = tiny.plan(config, sigma)
-    return Gan(make_networks(config), layout, config, plan, devices)
+    return Gan(config, plan, devices)
 
 
 def parts_of(gan):
@@ -54,7 +51,9 @@ def test_it_is_the_fakes_mean_variation_times_the_noises_length(devices):
     gan = make_gan(devices)
     parts, images = parts_of(gan)
     assert len(images) == 3 * EACH
-    expected = gan.noise_length * np.mean(losses.total_variation((images + 1) / 2))
+    expected = gan.schedule.noise_length * np.mean(
+        losses.total_variation((images + 1) / 2)
+    )
     assert expected > 1e-3
     np.testing.assert_allclose(parts['loss_smooth'], expected, rtol=1e-4)
 
@@ -63,18 +62,20 @@ def test_the_noises_length_is_that_of_a_class_means_noise():
     gan = make_gan(sigma=0.1)
     noise = (
         0.1
-        * gan.rows.bound
-        * np.random.default_rng(0).normal(size=(500, gan.rows.size))
+        * gan.taps.bound
+        * np.random.default_rng(0).normal(size=(500, gan.taps.size))
     )
-    lengths = np.linalg.norm(noise / (tiny.NUM_EXAMPLES / 3), axis=1) / gan.rows.bound
-    assert gan.noise_length == pytest.approx(lengths.mean(), rel=0.02)
-    assert make_gan(sigma=0.2).noise_length == pytest.approx(2 * gan.noise_length)
+    lengths = np.linalg.norm(noise / (tiny.NUM_EXAMPLES / 3), axis=1) / gan.taps.bound
+    assert gan.schedule.noise_length == pytest.approx(lengths.mean(), rel=0.02)
+    assert make_gan(sigma=0.2).schedule.noise_length == pytest.approx(
+        2 * gan.schedule.noise_length
+    )
 
 
 def test_without_noise_it_is_nothing():
     config = tiny.config(**ON, privacy__epsilon=math.inf)
     plan = tiny.plan(config, 0.0)
-    gan = Gan(make_networks(config), make_row_layout(config), config, plan, 1)
+    gan = Gan(config, plan, 1)
     assert float(parts_of(gan)[0]['loss_smooth'][0]) == 0.0
 
 

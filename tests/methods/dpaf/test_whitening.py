@@ -9,8 +9,6 @@ import tiny
 from dpaf_jax.methods.dpaf import whitening
 from dpaf_jax.methods.dpaf.gan import Gan
 from dpaf_jax.methods.dpaf.generator_update import FOLDS, _whitened_distance
-from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.taps import make_row_layout
 from dpaf_jax.methods.dpaf.whitening import CHUNK, Whitening, blocks, whitened
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
@@ -25,17 +23,16 @@ FIELDS = {**tiny.ONE_SHOT, 'dpaf__generator__whitenings': 1}
 def make_gan(devices=1, sigma=0.1, **fields):
     config = tiny.config(**{**FIELDS, **fields})
     plan = tiny.plan(config, sigma)
-    layout = make_row_layout(config)
-    return Gan(make_networks(config), layout, config, plan, devices)
+    return Gan(config, plan, devices)
 
 
 def released(gan):
     """A state whose generator spreads and whose table is anything."""
     state = tiny.state(gan, scale=0.3)
     table = np.random.default_rng(0).normal(size=state.pooled.shape, scale=0.1)
-    table[:, 0] = gan.rows.scale(gan.rows.blocks[0])  # counts as expected
-    known = np.ones(gan.num_aggregates, np.float32)
-    return state._replace(pooled=np.float32(table), releases=known)
+    table[:, 0] = gan.taps.scale(gan.taps.blocks[0])  # counts as expected
+    known = np.ones(gan.schedule.num_aggregates, np.float32)
+    return state._replace(pooled=np.float32(table), num_pooled=known)
 
 
 def public(chunk):
@@ -54,17 +51,17 @@ def made(gan, monkeypatch, folder):
 def rows_by_hand(gan):
     """[NUMBER, F] rows of the same fakes and their labels."""
     state, rows = released(gan), []
-    labels = jnp.arange(CHUNK) % gan.num_aggregates
+    labels = jnp.arange(CHUNK) % gan.schedule.num_aggregates
     for chunk in range(CHUNKS):
         z = jax.random.normal(public_key(public(chunk)), (CHUNK, gan.networks.z_dim))
         images = gan.networks.generator.apply(state.reference, z, labels)
-        rows.append(gan.image_rows(state.params, images, labels))
+        rows.append(gan.aggregator.rows(state.params, images, labels))
     return np.float64(np.concatenate(rows)), np.tile(labels, CHUNKS)
 
 
 def covariance_by_hand(gan, block):
     rows, labels = rows_by_hand(gan)
-    rows, number = rows[:, block], gan.num_aggregates
+    rows, number = rows[:, block], gan.schedule.num_aggregates
     means = np.stack([rows[labels == c].mean(axis=0) for c in range(number)])
     return np.cov((rows - means[labels]).T, bias=True)
 
@@ -72,9 +69,9 @@ def covariance_by_hand(gan, block):
 def ridges(gan):
     """What is added to each block's covariance, as matrices."""
     noise = whitening.NOISE_RIDGE * np.mean(
-        (gan.dpagg.noise_std / gan.expected_counts) ** 2
+        (gan.schedule.dpagg.noise_std / gan.schedule.expected_counts) ** 2
     )
-    for block in blocks(gan.rows):
+    for block in blocks(gan.taps):
         covariance = covariance_by_hand(gan, block)
         mean = np.trace(covariance) / len(covariance)
         yield max(whitening.LEAST_RIDGE * mean, noise) * np.eye(len(covariance))
@@ -87,7 +84,7 @@ def test_factors_are_the_inverse_of_the_covariance_within_classes(
     gan = make_gan(devices)
     factors = made(gan, monkeypatch, tmp_path)
     for block, ridge, factor in zip(
-        blocks(gan.rows), ridges(gan), factors, strict=True
+        blocks(gan.taps), ridges(gan), factors, strict=True
     ):
         product = np.float64(factor) @ np.float64(factor).T
         expected = covariance_by_hand(gan, block) + ridge
@@ -98,7 +95,7 @@ def test_noise_raises_the_ridge(monkeypatch, tmp_path):
     quiet, loud = (made(make_gan(sigma=s), monkeypatch, tmp_path) for s in (1e-3, 1e3))
     gan = make_gan(sigma=1e3)
     floor = whitening.NOISE_RIDGE * np.mean(
-        (gan.dpagg.noise_std / gan.expected_counts) ** 2
+        (gan.schedule.dpagg.noise_std / gan.schedule.expected_counts) ** 2
     )
     for few, many in zip(quiet, loud, strict=True):
         assert np.square(few).sum() > np.square(many).sum()
@@ -107,7 +104,7 @@ def test_noise_raises_the_ridge(monkeypatch, tmp_path):
 
 def test_blocks_cover_every_column_but_the_count_once(monkeypatch):
     monkeypatch.setattr(whitening, 'LONGEST', 50)
-    layout = make_gan().rows
+    layout = make_gan().taps
     columns = [range(layout.size)[block] for block in blocks(layout)]
     assert max(map(len, columns)) <= 50
     assert [c for part in columns for c in part] == list(range(1, layout.size))
@@ -118,11 +115,11 @@ def test_a_whitened_gap_has_the_length_of_its_mahalanobis_distance(
     monkeypatch, tmp_path
 ):
     gan = make_gan()
-    gap = np.random.default_rng(1).normal(size=gan.rows.size)
-    seen = whitened(made(gan, monkeypatch, tmp_path), gan.rows, np.float32(gap))
+    gap = np.random.default_rng(1).normal(size=gan.taps.size)
+    seen = whitened(made(gan, monkeypatch, tmp_path), gan.taps, np.float32(gap))
     expected = sum(
         gap[block] @ np.linalg.solve(covariance_by_hand(gan, block) + ridge, gap[block])
-        for block, ridge in zip(blocks(gan.rows), ridges(gan), strict=True)
+        for block, ridge in zip(blocks(gan.taps), ridges(gan), strict=True)
     )
     assert float(seen @ seen) == pytest.approx(expected, rel=1e-3)
 
@@ -132,7 +129,7 @@ def test_the_loss_is_the_mean_over_pairs_of_folds_of_their_mahalanobis_product(
 ):
     gan, each = make_gan(), 10
     factors, state = made(gan, monkeypatch, tmp_path), released(gan)
-    rows = np.random.default_rng(2).normal(size=(3 * each, gan.rows.size), scale=0.1)
+    rows = np.random.default_rng(2).normal(size=(3 * each, gan.taps.size), scale=0.1)
     one = jax.local_devices()[:1]
     loss = parallel.pmapped(
         lambda state, rows, factors: _whitened_distance(
@@ -143,21 +140,21 @@ def test_the_loss_is_the_mean_over_pairs_of_folds_of_their_mahalanobis_product(
     seen = loss(*parallel.replicate((state, np.float32(rows), factors), one))
     gaps = rows.reshape(3, each, -1) - state.pooled[:, None]
     expected = 0.0
-    for block, factor in zip(blocks(gan.rows), factors, strict=True):
+    for block, factor in zip(blocks(gan.taps), factors, strict=True):
         inverse = np.float64(factor) @ np.float64(factor).T
         for label in range(3):
             owner = (label * each + np.arange(each)) % FOLDS
             folds = [gaps[label, owner == f].mean(axis=0) for f in range(FOLDS)]
             means = np.stack(folds)[:, block]
             products = means @ inverse @ means.T
-            expected += products[~np.eye(FOLDS, dtype=bool)].mean() / 3 / gan.rows.size
+            expected += products[~np.eye(FOLDS, dtype=bool)].mean() / 3 / gan.taps.size
     assert float(seen[0]) == pytest.approx(expected, rel=1e-3)
 
 
 def test_where_the_noise_is_longer_than_the_limit_nothing_is_whitened():
-    length = make_gan().noise_length
+    length = make_gan().schedule.noise_length
     for below, expected in ((0.0, 1), (1.01 * length, 1), (0.99 * length, 0)):
         gan = make_gan(dpaf__generator__whiten_below=below)
-        assert gan.whitenings == expected
+        assert gan.schedule.whitenings == expected
         assert bool(tiny.state(gan).reference) == bool(expected)
-        assert gan.updates_per_part == 4 // (1 + expected)
+        assert gan.schedule.updates_per_part == 4 // (1 + expected)

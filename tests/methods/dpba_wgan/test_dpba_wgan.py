@@ -299,7 +299,7 @@ def test_unrolled_calls_equal_single_steps_and_a_scan():
     start, end, metrics = trained(DpbaWgan, config)
     assert set(metrics) == {'noisy_gradient_norm', 'loss_generator'}
     assert end.generator_steps == 2
-    for name in ('discriminator', 'generator', 'average'):
+    for name in ('discriminator', 'generator', 'ema_params'):
         same = jax.tree.map(np.array_equal, getattr(start, name), getattr(end, name))
         assert not all(jax.tree.leaves(same))
     assert_close(end, trained(DpbaWgan, config, unrolled=1)[1])

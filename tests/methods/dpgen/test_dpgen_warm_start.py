@@ -136,7 +136,7 @@ def test_noise_begins_where_the_warm_start_ends_and_no_private_image_is_read(tmp
     warm = phase.ScorePhase(run, matching, made).init()
     same = jax.tree.map(np.array_equal, cold.params, warm.params)
     assert not all(jax.tree.leaves(same))
-    for params in (warm.params, warm.average):
+    for params in (warm.params, warm.ema_params):
         assert all(jax.tree.leaves(jax.tree.map(np.array_equal, params, made)))
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(warm.optimizer))
     assert warm.steps == 0
@@ -158,7 +158,7 @@ def test_as_published_takes_the_first_share_and_a_certified_run_never(tmp_path):
             '__init__',
             lambda self, run, matching, data: seen.append(data),
         )
-        trained = types.SimpleNamespace(average='average')
+        trained = types.SimpleNamespace(ema_params='average')
         patch.setattr(type(run), 'train', lambda self, phase: trained)
         assert warm_start(run, make_score_matching(typed, run.plan)) == 'average'
     np.testing.assert_array_equal(seen[0].images, run.data.images[:10])
@@ -202,7 +202,9 @@ def test_it_learns_on_any_number_of_devices(tmp_path, devices):
     after = parallel.unreplicate(state)  # checks that devices agree
     assert after.steps == 40
     before = phase.init()
-    assert not np.array_equal(tiny.vector(before.average), tiny.vector(after.average))
+    assert not np.array_equal(
+        tiny.vector(before.ema_params), tiny.vector(after.ema_params)
+    )
 
 
 # --- whole runs -----------------------------------------------------------------------

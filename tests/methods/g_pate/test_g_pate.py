@@ -145,7 +145,7 @@ def assert_close(one, two):
 def test_single_steps_equal_a_scan_and_eight_devices():
     run, start, end = trained()
     assert run.plan['votes'].steps == 4 * 12 and end.steps == 4
-    for name in ('teachers', 'generator', 'average'):
+    for name in ('teachers', 'generator', 'ema_params'):
         same = jax.tree.map(np.array_equal, getattr(start, name), getattr(end, name))
         assert not all(jax.tree.leaves(same))
     assert_close(end, trained(unrolls=False)[2])

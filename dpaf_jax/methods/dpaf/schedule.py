@@ -1,0 +1,94 @@
+"""What phase 2 does when, and how many are expected: public numbers alone."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from dpaf_jax.config import Config
+from dpaf_jax.methods.dpaf.taps import TapLayout
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """The public schedule of a run, from config and plan."""
+
+    config: Config
+    plan: PrivacyPlan
+    taps: TapLayout
+
+    @property
+    def dpagg(self) -> Mechanism:
+        """The forward mechanism."""
+        return self.plan['dpagg']
+
+    @property
+    def class_pure(self) -> bool:
+        """Whether every class has its own aggregate."""
+        return self.config.dpaf.batches == 'class_pure'
+
+    @property
+    def num_aggregates(self) -> int:
+        """A, the aggregates of DPAGG."""
+        return self.config.data.num_classes if self.class_pure else 1
+
+    @property
+    def turns(self) -> int:
+        """DPAGG steps until every class has had one."""
+        at_once = self.config.dpaf.classes_per_step or self.num_aggregates
+        return self.num_aggregates // at_once if self.class_pure else 1
+
+    @property
+    def dpagg_steps(self) -> int:
+        """DPAGG steps of the whole run."""
+        return self.dpagg.steps * self.turns
+
+    def active(self, step: int) -> np.ndarray:
+        """[A] bool: the aggregates of DPAGG step `step`; a round-robin over classes."""
+        number = self.num_aggregates // self.turns
+        return np.arange(self.num_aggregates) // number == step % self.turns
+
+    def updates_generator(self, step: int) -> bool:
+        """Whether the generator is updated behind DPAGG step `step`."""
+        return (step + 1) % self.config.dpaf.n_critic == 0
+
+    @property
+    def trains_head(self) -> bool:
+        """Whether anything needs the discriminator's head."""
+        return self.config.dpaf.generator.adversarial or 'conv2' in self.plan
+
+    @property
+    def expected_counts(self) -> np.ndarray:
+        """[A, 1] float32 public expected number of records in each aggregate."""
+        m, n = self.dpagg, self.plan.num_examples
+        shares = self.config.data.prior if self.class_pure else (1.0,)
+        return np.array([[m.sampling_prob * n * s] for s in shares], np.float32)
+
+    @property
+    def num_fakes(self) -> np.ndarray:
+        """[A] fakes for each aggregate: in small batches as many as reals are expected."""
+        if self.config.dpaf.batch_size:
+            return np.maximum(1, self.expected_counts[:, 0].round()).astype(int)
+        number = self.config.dpaf.generator.batch_size // self.num_aggregates
+        return np.full(self.num_aggregates, max(1, number))
+
+    @property
+    def noise_length(self) -> float:
+        """Of a noised mean row, in units of its bound; the mean over aggregates."""
+        each = self.dpagg.noise_std / self.expected_counts / self.taps.bound
+        return math.sqrt(self.taps.size) * float(np.mean(each))
+
+    @property
+    def whitenings(self) -> int:
+        """How often `loss_match` is whitened: never where the noise is too long for it."""
+        generator = self.config.dpaf.generator
+        limit = generator.whiten_below or math.inf
+        return generator.whitenings if self.noise_length <= limit else 0
+
+    @property
+    def updates_per_part(self) -> int:
+        """Generator steps with one metric, which have an optimiser of their own."""
+        dpaf = self.config.dpaf
+        updates = self.dpagg_steps // dpaf.n_critic * dpaf.generator_steps
+        return -(-updates // (self.whitenings + 1))
