@@ -117,7 +117,7 @@ def test_a_sum_is_read_back_as_it_was(units):
 
 def test_noisy_values_lie_on_the_grid_whatever_the_data():
     grid = Grid(2.0**-6)
-    key, noises = np.array([1, 2], np.uint32), []
+    key, noises = np.arange(8, dtype=np.uint32), []
     for value in (0.0, 0.3, 777.7):
         sums = grid.sum(jnp.full((1, 5000), value))
         noisy = np.float64(add_gaussian(sums, key, 3.0)) / grid.spacing

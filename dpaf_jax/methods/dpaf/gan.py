@@ -23,6 +23,7 @@ from dpaf_jax.methods.dpaf.shrinkage import shrunk
 from dpaf_jax.methods.dpaf.taps import RowLayout, features, init_fourier, init_labeller
 from dpaf_jax.networks.contrast import init_contrast
 from dpaf_jax.networks.discriminator import Networks, to_float
+from dpaf_jax.privacy import chacha
 from dpaf_jax.privacy.aggregation import aggregate, dpagg
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
@@ -65,7 +66,7 @@ class GanState(NamedTuple):
 
 
 class StepKeys(NamedTuple):
-    """Independent keys of one step: [2] uint32 for noise, [4] for public coins."""
+    """Independent keys of one step: [8] uint32 for noise, [4] for public coins."""
 
     real_noise: parallel.HostOrDevice
     fake_noise: parallel.HostOrDevice
@@ -265,7 +266,7 @@ class Gan:
         Args:
             sums: [A, F], this device's `query`.
             turn: [A] bool: aggregates whose turn it is by the public schedule.
-            key_data: [2] uint32.
+            key_data: [8] uint32.
         """
         expected = jnp.asarray(self.expected_counts)
         noisy = dpagg(sums, key_data, self.dpagg.noise_std, expected)
@@ -330,7 +331,6 @@ class Gan:
             use: number of this use of the step's keys; each has its own coins.
         """
         key = jax.random.fold_in(public_key(keys.public), use)
-        key_noise = jax.random.fold_in(jax.random.wrap_key_data(keys.fake_noise), use)
         key_z, key_label, key_count = jax.random.split(key, 3)
         number = self.num_fakes
         labels = jnp.asarray(np.repeat(np.arange(self.num_aggregates), number))
@@ -347,8 +347,8 @@ class Gan:
         prob, expected = self.dpagg.sampling_prob, jnp.asarray(self.expected_counts)
         counts = jax.random.binomial(key_count, (expected / prob).round(), prob)
         sums = sums * (counts / number[:, None])
-        key_data = jax.random.key_data(key_noise)
-        return dpagg(sums, key_data, self.dpagg.noise_std, expected)
+        key_noise = chacha.derived(keys.fake_noise, use)
+        return dpagg(sums, key_noise, self.dpagg.noise_std, expected)
 
     # --- discriminator ----------------------------------------------------------
 
