@@ -33,7 +33,7 @@ from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.privacy import chacha
 from dpaf_jax.privacy.chacha import BLOCK_WORDS
-from dpaf_jax.privacy.grid import ExactSum
+from dpaf_jax.privacy.grid import ExactSum, add
 from dpaf_jax.runtime import parallel
 
 DRAWS = 2
@@ -101,7 +101,7 @@ def noisy_total(sums: Any, key_data: jax.Array, noise_std: float | jax.Array) ->
     if _no_noise(noise_std):
         return parallel.total(sums)
     noise = _noise(sums, key_data, noise_std, *parallel.place())
-    return _rounded(parallel.total(jax.tree.map(jnp.add, sums, noise)))
+    return _rounded(parallel.total(add(sums, noise)))
 
 
 def add_gaussian(sums: Any, key_data: jax.Array, noise_std: float | jax.Array) -> Any:
@@ -125,7 +125,7 @@ def add_gaussian(sums: Any, key_data: jax.Array, noise_std: float | jax.Array) -
     if _no_noise(noise_std):
         return sums
     noise = _noise(sums, key_data, noise_std)
-    return _rounded(jax.tree.map(jnp.add, sums, noise))
+    return _rounded(add(sums, noise))
 
 
 def _no_noise(noise_std: float | jax.Array) -> bool:
