@@ -14,7 +14,7 @@ from dpaf_jax.training.batch import Units
 
 SILENT = 2.0**-24  # a noise multiplier
 
-# (state, one device's units, noise key [2] uint32) -> what everybody sees of the release
+# (state, one device's units, noise key [8] uint32) -> what everybody sees of the release
 Step = Callable[[Any, Units, jax.Array], jax.Array]
 
 

@@ -1,6 +1,7 @@
 """Laws of noise: what a claim of Gaussian or of Laplace noise says that an audit can test."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import dp_accounting
@@ -22,6 +23,8 @@ class Law:
         power: |noise|^power is summed to estimate the scale ...
         degrees: ... and its sum times `factor` is chi-squared, of so many degrees a value.
         factor: see above.
+        rounded: whether noise stands in the middle between whole numbers
+            (`class_histogram.py`).
     """
 
     name: str
@@ -31,11 +34,26 @@ class Law:
     power: int
     degrees: int
     factor: int
+    rounded: bool = False
 
     def event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
         """One release."""
         make: Callable[[float], dp_accounting.DpEvent] = EVENTS[self.name]
         return make(noise_multiplier)
+
+    def continuous(self, noise: np.ndarray, scale: float) -> np.ndarray:
+        """The noise; if it is rounded, spread over its cells again as the law has it.
+
+        Noise that is not where rounding puts it becomes NaN, which no law agrees with.
+        """
+        if not self.rounded:
+            return noise
+        cell = np.abs(noise) - 0.5
+        # An exponential law's excess over the lower end of a cell of width 1.
+        coins = np.random.default_rng(0).random(noise.shape)
+        excess = -scale * np.log1p(coins * math.expm1(-1 / scale))
+        spread = np.copysign(cell + excess, noise)
+        return np.where((cell >= 0) & (cell % 1 == 0), spread, np.nan)
 
     def scale(self, noise: np.ndarray, alpha: float) -> tuple[float, float, float]:
         """Confidence limits of the scale, and its estimate between them; 1 is claimed."""
@@ -51,5 +69,7 @@ class Law:
 
 LAWS = {
     'gaussian': Law('gaussian', 2, 'norm', 1.0, power=2, degrees=1, factor=1),
-    'laplace': Law('laplace', 1, 'laplace', 2**0.5, power=1, degrees=2, factor=2),
+    'laplace': Law(
+        'laplace', 1, 'laplace', 2**0.5, power=1, degrees=2, factor=2, rounded=True
+    ),
 }

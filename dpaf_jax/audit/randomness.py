@@ -67,7 +67,7 @@ def _check(name: str, kind: str, case: str, run: Callable, *args: object) -> Che
 def _keys(trace: Trace) -> Outcome:
     every = [key.tobytes() for keys in trace.keys.values() for key in keys]
     repeated = len(every) - len(set(every))
-    # 64 bits: that any two of a few thousand meet has a chance below 1e-12.
+    # 128 bits at least: that any two meet has no chance worth a name.
     return repeated == 0, repeated, 0.0, f'repeated of {len(every)} keys'
 
 

@@ -20,7 +20,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 
-# (state, units, noise keys [R, 2] uint32) -> [R, F] float64
+# (state, units, noise keys [R, 8] uint32) -> [R, F] float64
 Release = Callable[[Any, Any, np.ndarray], np.ndarray]
 
 
@@ -114,7 +114,7 @@ class Trace:
         steps_per_draw: by a pair of mechanisms that work in the same window, how many
             draws of the first pass for one of the second.
         keys: by purpose ('conv1', 'dpagg', 'fake', ...) the noise keys in order.
-        noise: by purpose, noise keys [R, 2] to the noise that the method's code makes of
+        noise: by purpose, noise keys [R, 8] to the noise that the method's code makes of
             them, [R, F], in units of its standard deviation.
     """
 

@@ -19,6 +19,7 @@ from dpaf_jax.audit.findings import Check
 from dpaf_jax.audit.noise_laws import LAWS
 from dpaf_jax.audit.target import AuditTarget, Scene
 from dpaf_jax.privacy import accounting
+from dpaf_jax.privacy.chacha import KEY_WORDS
 
 SAMPLES = 600_000  # of the noise: a standard deviation off by 1 % is 11 sigma away
 BATCH_VALUES = 3_000_000  # coordinates that one call releases, at most
@@ -27,7 +28,7 @@ BATCH_KEYS = 512
 ONE_RUN_DELTA = 1e-3
 ROUNDING = 1e-4, 2e-6  # relative to the sensitivity; to the norm of the sum
 Outcome = tuple[bool, float, float, str]
-ONE_KEY = np.zeros((1, 2), np.uint32)
+ONE_KEY = np.zeros((1, KEY_WORDS), np.uint32)
 
 
 class Canary(NamedTuple):
@@ -110,7 +111,7 @@ class MechanismAudit:
         digits = [ord(c) for c in f'{self._m.name}/{number}/{purpose}']
         coins = np.random.default_rng([self._seed, *digits])
         for start in range(0, least, batch):
-            keys = coins.integers(2**32, size=(batch, 2), dtype=np.uint32)
+            keys = coins.integers(2**32, size=(batch, KEY_WORDS), dtype=np.uint32)
             made = self._target.release[number](scene.state, scene.units, keys)
             yield made[: least - start]
 
@@ -123,10 +124,11 @@ class MechanismAudit:
         exact = self._exact(number, scene)
         releases = -(-SAMPLES // len(exact))
         chunks = self._noisy(number, scene, draw, releases)
-        return np.concatenate([chunk - exact for chunk in chunks]) / self._scale
+        noise = np.concatenate([chunk - exact for chunk in chunks])
+        return self._law_of.continuous(noise, self._scale) / self._scale
 
     def noise_of(self, keys: np.ndarray) -> np.ndarray:
-        """Noise keys [R, 2] to their noise [R, F], over its claimed scale."""
+        """Noise keys [R, 8] to their noise [R, F], over its claimed scale."""
         scene = self._target.scenes[0].empty()
         noisy = self._target.release[self._one](scene.state, scene.units, keys)
         return (noisy - self._exact(self._one, scene)) / self._scale

@@ -182,7 +182,7 @@ class DpGan:
         Args:
             state: before.
             units: this device's share of a Poisson draw.
-            noise_key: [2] uint32 of this step alone.
+            noise_key: [8] uint32 of this step alone.
             key: [4] uint32 of public coins.
             noise_std: the mechanism's.
         """

@@ -255,7 +255,7 @@ class GsWgan:
         Args:
             state: before.
             units: this device's share of the critic's records.
-            noise_key: [2] uint32 of this turn alone.
+            noise_key: [8] uint32 of this turn alone.
             key: [4] uint32 of public coins.
             k: int32, whose turn it is; public.
         """

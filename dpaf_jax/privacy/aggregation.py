@@ -59,7 +59,7 @@ def dpagg(
 
     Args:
         sums: [num_aggregates, F], this device's `aggregate`.
-        key_data: [2] uint32 of this step and of this side (real or fake) alone.
+        key_data: [8] uint32 of this step and of this side (real or fake) alone.
         noise_std: noise_multiplier x row bound.
         expected_count: [num_aggregates, 1] public expected number of rows in each sum.
 

@@ -9,6 +9,7 @@ import dp_accounting
 
 from dpaf_jax.config import PrivacyConfig
 from dpaf_jax.privacy import accounting, published
+from dpaf_jax.privacy.grid import MAX_CONTRIBUTIONS
 from dpaf_jax.privacy.plan import CERTIFIED, Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 
@@ -211,7 +212,16 @@ def _fit(
     mechanisms: Sequence[Mechanism], overflow: float, num_examples: int
 ) -> list[Mechanism]:
     each = overflow / max(1, len(mechanisms))
-    return [accounting.fit_capacity(m, num_examples, each) for m in mechanisms]
+    fitted = [accounting.fit_capacity(m, num_examples, each) for m in mechanisms]
+    for m in fitted:
+        if m.capacity > MAX_CONTRIBUTIONS:
+            raise UserError(
+                'config.data.num_examples',
+                f'lets {m.name} add up to {m.capacity} records at a time, where exact sums '
+                f'have room for {MAX_CONTRIBUTIONS}',
+                "Lower the mechanism's batch size, or use fewer records",
+            )
+    return fitted
 
 
 def plan_event(plan: PrivacyPlan) -> dp_accounting.DpEvent:

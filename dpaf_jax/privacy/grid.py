@@ -11,6 +11,7 @@ released by its own rounded contribution, in exact arithmetic.
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -23,10 +24,12 @@ from dpaf_jax.runtime.errors import UserError
 
 LIMIT_BITS = 20  # an entry of a contribution is at most 2^20 units of the grid
 BLOCK = 2**10  # so many contributions are added in one int32: 2^30 at most
-LOW_BITS = 15  # of a sum, kept apart from the rest: leaves room for 2^15 blocks
+LOW_BITS = 15  # of a sum, kept apart from the rest
 FACTOR_BITS = 8  # a factor of an outer product is at most 2^8 units of its own grid
 FACTOR_BLOCK = 2**8  # so many products are added in float32: 2^24 at most
 NOISE_BITS = 18  # the noise's standard deviation is at most 2^18 units
+# Of one sum, all devices together: 2^44 units, where there is room for 2^46.
+MAX_CONTRIBUTIONS = 2**24
 
 
 @functools.partial(
@@ -36,11 +39,14 @@ NOISE_BITS = 18  # the noise's standard deviation is at most 2^18 units
 )
 @dataclasses.dataclass(frozen=True)
 class ExactSum:
-    """Sums (high * 2^LOW_BITS + low) * spacing; leaf by leaf they can be added up.
+    """Sums (high * 2^LOW_BITS + low) * spacing.
 
     Attributes:
-        high, low: int32 trees of one structure. `low` starts in [0, 2^LOW_BITS), so both
-            have room for 2^15 blocks: 33 million contributions.
+        high, low: int32 trees of one structure. `low` is in [0, 2^LOW_BITS), after every
+            addition: what is above is carried. So sums of any number of parts are exact,
+            and `high` has room for those of `MAX_CONTRIBUTIONS`, which a plan sees to. 2^16
+            sums may also be added leaf by leaf, as a sum over devices does, before
+            `carried` or `rounded`.
         spacing: of the grid, a power of two.
     """
 
@@ -55,17 +61,24 @@ class ExactSum:
         return cls(jax.tree.map(lambda k: k >> LOW_BITS, units), low, spacing)
 
     def __add__(self, other: 'ExactSum') -> 'ExactSum':
-        return jax.tree.map(jnp.add, self, other)
+        added: ExactSum = jax.tree.map(operator.add, self, other)
+        return added.carried()
+
+    def carried(self) -> 'ExactSum':
+        """The same sums with `low` in its range again."""
+        rest = ExactSum.of(self.low, self.spacing)
+        high = jax.tree.map(operator.add, self.high, rest.high)
+        return dataclasses.replace(rest, high=high)
 
     def rounded(self) -> Any:
         """As float32, each entry rounded: only for what is noisy already."""
 
         def value(high: jax.Array, low: jax.Array) -> jax.Array:
-            carried = high + (low >> LOW_BITS)
-            rest = (low & (2**LOW_BITS - 1)).astype(jnp.float32) * self.spacing
-            return carried.astype(jnp.float32) * (2**LOW_BITS * self.spacing) + rest
+            rest = low.astype(jnp.float32) * self.spacing
+            return high.astype(jnp.float32) * (2**LOW_BITS * self.spacing) + rest
 
-        return jax.tree.map(value, self.high, self.low)
+        sums = self.carried()
+        return jax.tree.map(value, sums.high, sums.low)
 
     def units(self) -> Any:
         """As int64 on the host, exact: for tests and audits."""
@@ -74,6 +87,13 @@ class ExactSum:
             jax.device_get(self.high),
             jax.device_get(self.low),
         )
+
+
+def add(sums: Any, more: Any) -> Any:
+    """Adds two parts of one query: exact ones, or float32 trees where nothing is private."""
+    if isinstance(sums, ExactSum):
+        return sums + more
+    return jax.tree.map(jnp.add, sums, more)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,4 +222,5 @@ class Grid:
             precision='highest',
         )
         each = ExactSum.of(products.astype(jnp.int32) * multiple, self.spacing)
-        return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), each)
+        summed: ExactSum = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), each)
+        return summed.carried()

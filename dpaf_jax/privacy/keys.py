@@ -52,13 +52,13 @@ class RunKeys:
         ).digest()
 
     def noise(self, purpose: str, step: int) -> np.ndarray:
-        """A JAX threefry key as data: [2] uint32, to be wrapped inside the step."""
-        return np.frombuffer(self._digest(f'noise/{purpose}', step)[:8], np.uint32)
+        """A ChaCha20 key for `noise.py`: [8] uint32, the whole digest."""
+        return np.frombuffer(self._digest(f'noise/{purpose}', step), np.uint32)
 
     def public(self, purpose: str, step: int) -> np.ndarray:
         """Key data for what needs no secrecy (initial weights, latent draws): [4] uint32.
 
-        For JAX's 'rbg' generator, which compiles far faster than threefry.
+        For JAX's 'rbg' generator, which compiles quickly.
         """
         return np.frombuffer(self._digest(f'public/{purpose}', step)[:16], np.uint32)
 

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from dpaf_jax.privacy import chacha
 from dpaf_jax.privacy.grid import ExactSum, Grid
 from dpaf_jax.privacy.noise import add_gaussian, noisy_total
 from dpaf_jax.runtime import parallel
@@ -95,7 +96,7 @@ def release(
 
     Args:
         counted: [..., B], this device's.
-        key_data: [2] uint32 of this step alone, equal on all devices.
+        key_data: [8] uint32 of this step alone, equal on all devices.
         noise_std: sigma2.
         ratio: sigma1 over sigma2; infinity for no check: then no height is released.
     """
@@ -107,8 +108,7 @@ def release(
     highest = jax.tree.map(
         lambda leaf: jnp.take_along_axis(leaf, winner, axis=-1)[..., 0], histogram
     )
-    keys = jax.random.split(jax.random.wrap_key_data(key_data))
-    for_bins, for_highest = jax.random.key_data(keys)
+    for_bins, for_highest = (chacha.derived(key_data, i) for i in range(2))
     return Ballot(
         add_gaussian(histogram, for_bins, noise_std),
         add_gaussian(highest, for_highest, ratio * noise_std),

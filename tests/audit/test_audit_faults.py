@@ -22,7 +22,7 @@ from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.gan import Gan
 from dpaf_jax.methods.dpaf.phase import GanPhase, draw_records
 from dpaf_jax.networks.discriminator import label_planes
-from dpaf_jax.privacy import noise
+from dpaf_jax.privacy import chacha, noise
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.noise import add_gaussian, noisy_total
 from dpaf_jax.privacy.plan import Mechanism
@@ -113,8 +113,7 @@ def test_noise_of_another_level(factor):
 
 def test_noise_on_each_device_before_the_sum():
     def wrong(sums, key_data, std, expected_count):
-        key = jax.random.wrap_key_data(key_data)
-        own = jax.random.key_data(jax.random.fold_in(key, parallel.place()[0]))
+        own = chacha.derived(key_data, parallel.place()[0])
         noisy = add_gaussian(sums, own, std)
         return parallel.total(noisy) / expected_count
 
@@ -125,8 +124,7 @@ def test_noise_on_each_device_before_the_sum():
 
 def test_different_noise_on_each_device_after_the_sum():
     def wrong(sums, key_data, std, expected_count):
-        key = jax.random.wrap_key_data(key_data)
-        own = jax.random.key_data(jax.random.fold_in(key, parallel.place()[0]))
+        own = chacha.derived(key_data, parallel.place()[0])
         return add_gaussian(parallel.total(sums), own, std) / expected_count
 
     with mock.patch('dpaf_jax.methods.dpaf.gan.schedule.dpagg', wrong):

@@ -1,5 +1,6 @@
 """Contracts of the budget strings and of who takes what is left over."""
 
+import contextlib
 import dataclasses
 import logging
 import math
@@ -156,6 +157,16 @@ def test_an_infinite_epsilon_asks_for_no_noise(calls):
     assert not calls
     assert plan.epsilon is None
     assert all(m.noise_multiplier == 0 for m in plan.mechanisms)
+
+
+def test_more_records_at_a_time_than_exact_sums_have_room_for_are_refused():
+    for number in (2**24, 2**24 + 1):
+        whole = dataclasses.replace(make('dpagg'), sampling_prob=1.0)
+        refused = pytest.raises(UserError, match='exact sums have room for 16777216')
+        with refused if number > 2**24 else contextlib.nullcontext():
+            budgets._fit([whole], 1e-7, number)
+    sampled = dataclasses.replace(make('dpagg'), sampling_prob=1e-6)
+    assert budgets._fit([sampled], 1e-7, 2**30)[0].capacity < 2**12
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpaf_jax.privacy.grid import BLOCK, LIMIT_BITS, NOISE_BITS, ExactSum, Grid
+from dpaf_jax.privacy.grid import (
+    BLOCK,
+    FACTOR_BLOCK,
+    LIMIT_BITS,
+    LOW_BITS,
+    MAX_CONTRIBUTIONS,
+    NOISE_BITS,
+    ExactSum,
+    Grid,
+)
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
@@ -117,7 +126,7 @@ def test_a_sum_is_read_back_as_it_was(units):
 
 def test_noisy_values_lie_on_the_grid_whatever_the_data():
     grid = Grid(2.0**-6)
-    key, noises = np.array([1, 2], np.uint32), []
+    key, noises = np.arange(8, dtype=np.uint32), []
     for value in (0.0, 0.3, 777.7):
         sums = grid.sum(jnp.full((1, 5000), value))
         noisy = np.float64(add_gaussian(sums, key, 3.0)) / grid.spacing
@@ -131,3 +140,33 @@ def test_a_sum_of_trees_is_added_leaf_by_leaf():
     tree = ExactSum.of({'a': jnp.array([5]), 'b': jnp.array([[-7, 2**20]])}, 0.5)
     made = (tree + tree).units()
     assert made['a'].tolist() == [10] and made['b'].tolist() == [[-14, 2**21]]
+
+
+def test_any_number_of_parts_is_added_exactly():
+    """-1 is 32767 above a multiple of 2^15, so 70 000 of them pass 2^31 without a carry."""
+    parts = 70_000
+    one = GRID.sum(jnp.full((1, 3), -GRID.spacing))
+
+    @jax.jit
+    def added(start):
+        return jax.lax.scan(lambda sums, _: (sums + one, None), start, length=parts)[0]
+
+    made = added(GRID.nothing((3,)))
+    assert made.units().tolist() == [-parts] * 3
+    assert made.rounded().tolist() == [-parts * GRID.spacing] * 3
+
+
+def test_a_sum_of_the_most_contributions_there_may_be_has_room_for_its_noise():
+    low, rest = 2 * (2**LOW_BITS - 1), MAX_CONTRIBUTIONS * 2**LIMIT_BITS
+    assert rest + 13 * 2**NOISE_BITS < 2**31 * 2**LOW_BITS
+    blocks_of_products = MAX_CONTRIBUTIONS // FACTOR_BLOCK
+    assert blocks_of_products * low // 2 < 2**31 and 2**15 * low < 2**31  # devices
+
+
+def test_blocks_of_products_and_devices_leave_a_sum_in_its_range():
+    rows = -np.ones((3 * FACTOR_BLOCK, 1), np.float32)
+    made = GRID.outer_sum(jnp.asarray(rows), jnp.asarray(-rows), 1.0)
+    assert made.units() == -3 * FACTOR_BLOCK * 2**10
+    assert 0 <= made.low < 2**LOW_BITS
+    total = jax.tree.map(lambda leaf: 2**15 * leaf, GRID.sum(jnp.full((1,), -1.0)))
+    assert total.rounded() == -(2.0**15)

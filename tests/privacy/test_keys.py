@@ -24,9 +24,9 @@ def test_no_two_noise_keys_are_equal():
     assert len(set(made)) == len(made)
 
 
-def test_noise_keys_have_64_bits_and_use_them():
+def test_noise_keys_have_256_bits_and_use_them():
     bits = np.array([tiny.keys().noise('dpagg', t) for t in range(500)])
-    assert bits.shape == (500, 2)
+    assert bits.shape == (500, 8)
     assert bits.dtype == np.uint32
     for word in bits.T.copy():
         ones = np.unpackbits(word.view(np.uint8)).reshape(500, 32).mean(axis=0)

@@ -8,14 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from jax.extend.random import threefry_2x32
 from scipy import stats
 
 from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.conv2_update import conv2_step
 from dpaf_jax.methods.dpaf.gan import Gan, StepKeys
 from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.privacy import noise
+from dpaf_jax.privacy import chacha, noise
 from dpaf_jax.privacy.grid import ExactSum, Grid
 from dpaf_jax.privacy.noise import add_gaussian, noisy_total
 from dpaf_jax.runtime import parallel
@@ -94,7 +93,7 @@ def exact_sums(devices, size=2000):
 
 def released(sums, devices, release):
     fn = parallel.pmapped(release, jax.local_devices()[:devices])
-    key = np.broadcast_to(tiny.keys().noise('conv1', 0), (devices, 2))
+    key = np.broadcast_to(tiny.keys().noise('conv1', 0), (devices, 8))
     made = jax.tree.map(np.asarray, fn(sums, key))
     for leaf in jax.tree.leaves(made):
         assert all(np.array_equal(leaf[0], copy) for copy in leaf[1:])
@@ -125,37 +124,35 @@ def test_every_coordinate_of_a_sum_over_devices_is_noised_once(devices):
 
 def test_devices_make_no_more_noise_than_their_share():
     def drawn(devices):
-        """So many pairs of random words are in the program of each device."""
+        """So many blocks of random words are in the program of each device."""
         query = ExactSum.of(np.zeros(4096, np.int32), 2.0**-10)
         key = tiny.keys().noise('conv1', 0)
         program = jax.make_jaxpr(
             lambda s, key: noisy_total(s, key, SIGMA),
             axis_env=[(parallel.AXIS, devices)],
         )(query, key)
-        text = str(program)
-        shapes = re.findall(r'u32\[(\d+)\] \S+:u32\[\d+\] = threefry2x32', text)
-        return max(map(int, shapes))
+        return max(map(int, re.findall(r'u32\[16,(\d+)\]', str(program))))
 
-    assert drawn(1) == 4096 * noise.DRAWS // 2
+    assert drawn(1) == 4096 // noise.COORDINATES
     assert drawn(8) == drawn(1) // 8
 
 
 def test_no_two_words_of_a_key_have_one_counter(monkeypatch):
-    seen = []
+    seen, blocks = [], chacha.blocks
 
     def told(key_data, counters):
         jax.debug.callback(lambda c: seen.append(np.asarray(c)), counters)
-        return threefry_2x32(key_data, counters)
+        return blocks(key_data, counters)
 
-    monkeypatch.setattr(noise, 'threefry_2x32', told)
+    monkeypatch.setattr(chacha, 'blocks', told)
     size, devices = 1001, 8
     released(
         exact_sums(devices, size), devices, lambda s, key: noisy_total(s, key, SIGMA)
     )
     assert len(seen) == devices
-    pairs = np.concatenate([c.reshape(2, -1) for c in seen], axis=1)
-    assert pairs.shape[1] == noise.DRAWS // 2 * 126 * devices  # 126 coordinates of each
-    assert len(np.unique(pairs, axis=1).T) == pairs.shape[1]
+    counters = np.concatenate(seen)
+    assert len(counters) == 32 * devices  # of 4 coordinates each: 126 and 2 to spare
+    assert len(np.unique(counters)) == len(counters)
 
 
 def test_zero_noise_leaves_the_sum_over_devices():

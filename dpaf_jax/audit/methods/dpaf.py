@@ -31,6 +31,7 @@ from dpaf_jax.methods.dpaf.labeller import Labeller
 from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.table_phase import TablePhase
 from dpaf_jax.methods.dpaf.train import window
+from dpaf_jax.privacy.chacha import KEY_WORDS
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpaf import LABELLER
@@ -43,7 +44,7 @@ CROWD = 96
 STATES, GROUP_STATES = 8, 16  # more for groups: some turn a group's gradient round
 WINDOWS = 24  # that the trace runs
 
-NO_KEY = np.zeros(2, np.uint32)
+NO_KEY = np.zeros(KEY_WORDS, np.uint32)
 
 
 def audit_targets(

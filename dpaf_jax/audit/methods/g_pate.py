@@ -108,10 +108,8 @@ def _labels_alone(
 
 
 def _coins_of(key: np.ndarray) -> Callable[..., np.random.Generator]:
-    """A run's `keys.coins` for one key, [2] uint32."""
-    philox = np.random.Philox(
-        key=np.append(key, [0, 0]).astype(np.uint32).view(np.uint64)
-    )
+    """A run's `keys.coins` for one key, [8] uint32 or the [2] uint64 of a generator."""
+    philox = np.random.Philox(key=key.view(np.uint64)[:2])
     return lambda *_: np.random.Generator(philox)
 
 

@@ -48,7 +48,7 @@ class Method(Protocol):
         key: jax.Array,
         noise_std: jax.Array,
     ) -> tuple[AdversarialState, Metrics]:
-        """One private update: `noise_key` [2] uint32, `key` [4] uint32 of public coins."""
+        """One private update: `noise_key` [8] uint32, `key` [4] uint32 of public coins."""
 
     def generator_step(
         self, state: AdversarialState, key: jax.Array

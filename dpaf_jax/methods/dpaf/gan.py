@@ -26,6 +26,7 @@ from dpaf_jax.methods.dpaf.taps import (
     make_tap_layout,
 )
 from dpaf_jax.networks.contrast import init_contrast
+from dpaf_jax.privacy import chacha
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import PrivacyPlan
@@ -67,7 +68,7 @@ class GanState(NamedTuple):
 
 
 class StepKeys(NamedTuple):
-    """Independent keys of one step: key data for noise, [4] uint32 for public coins."""
+    """Independent keys of one step: [8] uint32 for noise, [4] uint32 for public coins."""
 
     real_noise: parallel.HostOrDevice
     fake_noise: parallel.HostOrDevice
@@ -218,7 +219,5 @@ class Gan:
         if not self.schedule.class_pure:
             labels = self.random_labels(key_label, len(labels))
         fakes = self.fakes(generator, key_z, labels)
-        noise = jax.random.fold_in(jax.random.wrap_key_data(keys.fake_noise), use)
-        return self.aggregator.of_fakes(
-            state.params, fakes, key_count, jax.random.key_data(noise)
-        )
+        noise = chacha.derived(keys.fake_noise, use)
+        return self.aggregator.of_fakes(state.params, fakes, key_count, noise)

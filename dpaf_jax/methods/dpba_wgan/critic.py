@@ -243,7 +243,7 @@ class DpbaWgan:
         Args:
             state: before.
             units: this device's share of a draw.
-            noise_key: [2] uint32 of this step alone.
+            noise_key: [8] uint32 of this step alone.
             key: [4] uint32 of public coins.
             noise_std: of this step's mechanism.
         """
@@ -288,7 +288,9 @@ class DpbaWgan:
         penalty it is added (line 10).
         """
         trios, wgan = self.trios(state, units, key), self.settings
-        coin, width, normal = jax.random.split(jax.random.wrap_key_data(noise_key), 3)
+        coin, width, normal = jax.random.split(
+            jax.random.wrap_key_data(noise_key[:2]), 3
+        )
         number = len(trios.label)
         first = self.adversaries.coins(_toss, coin, number)
         spread = self.adversaries.coins(jax.random.uniform, width, number)

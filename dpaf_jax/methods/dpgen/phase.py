@@ -21,6 +21,7 @@ from dpaf_jax.methods.dpgen.score_matching import (
 from dpaf_jax.methods.dpgen.warm_start import warm_start
 from dpaf_jax.networks.score import make_score_network, noise_levels
 from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.grid import add
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
@@ -197,8 +198,8 @@ class ScorePhase:
             shots = self._shots(data, part, key_data)
             return self._matching.query(state.params, shots)
 
-        def add(sums: Any, xs: Any) -> Any:
-            return jax.tree.map(jnp.add, sums, query(*xs)), None
+        def more(sums: Any, xs: Any) -> Any:
+            return add(sums, query(*xs)), None
 
         first = jax.tree.map(lambda leaf: leaf[0], (draw, coins))
         nothing = jax.tree.map(
@@ -206,7 +207,7 @@ class ScorePhase:
             jax.eval_shape(query, *first),
         )
         # Scanned on every backend: the network has no convolution that a CPU's loop slows.
-        sums, _ = jax.lax.scan(add, nothing, (draw, coins))
+        sums, _ = jax.lax.scan(more, nothing, (draw, coins))
         return self._matching.update(state, sums, key)
 
     def _shots(self, data: Any, part: Any, key_data: jax.Array) -> Shots:

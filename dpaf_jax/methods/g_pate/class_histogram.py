@@ -1,11 +1,20 @@
 """The class distribution from a Laplace histogram, with a budget of its own.
 
-Guarantee: emptying one record lowers one count by 1, so Laplace noise of scale b on every
-count is (1 / b, 0)-DP. Counts are whole and the noise is rounded to multiples of 2^-20:
-that is the rounding of the sum, whatever the counts, so it is post-processing. A float64
-draw has no values beyond about 37 b, where the law has a mass of 1e-16: far below any delta.
+Guarantee: (1 / b, 0)-DP, exactly, and the Laplace mechanism of scale b is an upper bound.
+Emptying one record lowers one count by 1. The release is that of Laplace noise of scale b,
+each noisy count then rounded to the middle of its cell [k, k + 1). Counts are whole, so that
+adds to each count a draw of a law of its own, whatever the counts:
 
-Source: G-PATE, section 6.2.
+    P[g + 1/2] = P[-g - 1/2] = exp(-g / b) (1 - exp(-1 / b)) / 2,    g = 0, 1, 2, ...
+
+As post-processing of the Laplace mechanism it costs at most what `LaplaceDpEvent(b)` costs,
+at every delta. (The usual discrete Laplace law, exp(-|k| / b) on whole k, has the same pure
+epsilon, but at a delta above 0 it costs more: it is randomised response.) No float takes part
+in a draw: b is a fraction, all coins are whole numbers, and no value has another probability
+than the law says.
+
+Sources: G-PATE, section 6.2; Canonne, Kamath and Steinke 2020, "The discrete Gaussian for
+differential privacy", algorithms 1 and 2 (how to draw with probability exp(-x) exactly).
 """
 
 import numpy as np
@@ -14,7 +23,6 @@ from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.training.run import Run
 
 CLASSES = 'classes'
-SPACING = 2.0**-20
 
 
 def class_histogram(num_examples: int) -> Mechanism:
@@ -48,13 +56,50 @@ def class_counts(run: Run) -> np.ndarray:
 
 
 def add_laplace(counts: np.ndarray, run: Run) -> np.ndarray:
-    """The release itself: [K] float64, on the grid.
+    """The release itself: [K] float64, in the middle between whole numbers.
 
     Args:
         counts: [K] whole numbers.
         run: its plan and its keys; the coins are of this mechanism alone.
     """
     scale = run.plan[CLASSES].noise_std
-    noise = run.keys.coins(CLASSES, 0).laplace(0.0, 1.0, len(counts)) * scale
-    released: np.ndarray = counts + np.rint(noise / SPACING) * SPACING
+    if not scale:
+        return counts.astype(np.float64)
+    coins = run.keys.coins(CLASSES, 0)
+    noise = [rounded_laplace(scale, coins) for _ in counts]
+    released: np.ndarray = counts + np.array(noise)
     return released
+
+
+def rounded_laplace(scale: float, coins: np.random.Generator) -> float:
+    """A draw of the module's law, exact.
+
+    Args:
+        scale: b, above 0; the float stands for the fraction that it is.
+        coins: of bits alone.
+    """
+    steps, unit = scale.as_integer_ratio()
+    while not _exp_coin(within := _below(steps, coins), steps, coins):
+        pass
+    wholes = 0
+    while _exp_coin(1, 1, coins):
+        wholes += 1
+    distance = (within + steps * wholes) // unit  # P[distance >= g] = exp(-g / b)
+    return distance + 0.5 if _below(2, coins) else -distance - 0.5
+
+
+def _exp_coin(numerator: int, denominator: int, coins: np.random.Generator) -> bool:
+    """True with probability exp(-numerator / denominator), of a fraction in [0, 1]."""
+    k = 1
+    while _below(k * denominator, coins) < numerator:
+        k += 1
+    return k % 2 == 1
+
+
+def _below(number: int, coins: np.random.Generator) -> int:
+    """One of 0, ..., number - 1, all equally likely."""
+    bits = (number - 1).bit_length()
+    size = -(-bits // 8)
+    while (drawn := int.from_bytes(coins.bytes(size)) >> (8 * size - bits)) >= number:
+        pass
+    return drawn

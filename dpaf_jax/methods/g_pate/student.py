@@ -295,7 +295,7 @@ class GPate:
         Args:
             state: before.
             parts: a unit of records for each of this device's teachers.
-            noise_key: [2] uint32 of this step alone.
+            noise_key: [8] uint32 of this step alone.
             key: [4] uint32 of public coins.
         """
         fakes = self.fakes(state.generator, public_key(key))

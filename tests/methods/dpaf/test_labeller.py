@@ -239,7 +239,7 @@ def test_it_learns():
         labeller.init(jax.random.key(0)), jax.local_devices()[:1]
     )
     for _ in range(30):
-        state, _ = step(state, sensitivity.deal(units, 1), np.zeros((1, 2), np.uint32))
+        state, _ = step(state, sensitivity.deal(units, 1), np.zeros((1, 8), np.uint32))
     sampler = make_sampler(config)
     params = {LABELLER: parallel.unreplicate(state).params}
     given = sampler.label(params, to_float(jnp.asarray(units.images[:, 0])))

@@ -16,9 +16,11 @@ from dp_accounting import pld
 from dpaf_jax.audit.methods import dpgen as dpgen_audit
 from dpaf_jax.methods import dpgen
 from dpaf_jax.methods.dpgen import score_matching
+from dpaf_jax.methods.dpgen.phase import ScorePhase
 from dpaf_jax.methods.dpgen.randomised_response import keep_probability, sanitise
 from dpaf_jax.methods.dpgen.score_matching import make_score_matching
 from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.privacy import grid
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
@@ -114,6 +116,26 @@ def test_microbatches_and_devices_add_up_exactly():
     np.testing.assert_allclose(tiny.vector(added), whole, atol=1e-4)
     turned = functools.reduce(lambda a, b: a + b, sums[::-1])
     np.testing.assert_array_equal(tiny.vector(turned), tiny.vector(added))
+
+
+def test_a_microbatch_of_one_image_adds_up_whatever_their_number(tmp_path, monkeypatch):
+    """In miniature: with so few bits above `low`, 16 parts are as 65 538 are else."""
+    fields = {
+        'dpgen__batch_size': 0,
+        'dpgen__microbatch': 1,
+        'dpgen__l2_clip_norm': 50.0,
+    }
+
+    def norm_of_a_step():
+        run = tiny.run(tmp_path, config(**fields))
+        phase = ScorePhase(run, make_score_matching(run.config, run.plan))
+        state = parallel.replicate(phase.init(), run.devices)
+        _, _, metrics = phase.window(state, 0)
+        return float(np.ravel(metrics['noisy_gradient_norm'])[0])
+
+    expected = norm_of_a_step()
+    monkeypatch.setattr(grid, 'LOW_BITS', 28)
+    assert norm_of_a_step() == pytest.approx(expected, rel=1e-4)
 
 
 def audit_failures(matching):

@@ -51,7 +51,7 @@ def test_queries_without_a_check_are_not_charged_for_one():
     assert m.l2_sensitivity == math.sqrt(2) and 'highest' not in m.kind
     gan = gan_of(g_pate__threshold=0.0)
     fn = parallel.pmapped(gan.release, jax.local_devices()[:1])
-    ballot = fn(np.zeros((1, 8, 6, 2), np.int32), np.zeros((1, 2), np.uint32))
+    ballot = fn(np.zeros((1, 8, 6, 2), np.int32), np.zeros((1, 8), np.uint32))
     assert ballot.highest is None
     values, passed = voting.confident_gnmax(ballot, 4.0)
     assert passed.all() and np.all(values != 0)

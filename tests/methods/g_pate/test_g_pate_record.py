@@ -67,7 +67,7 @@ def histories(gan, number, datasets, parts_of=Parts.of):
             votes.append(vote)
             host = parallel.unreplicate(Split(teachers[i])).tree
             made[i].append((host, parallel.unreplicate(counted(vote))))
-        noise = np.broadcast_to(keys.noise('votes', step), (number, 2))
+        noise = np.broadcast_to(keys.noise('votes', step), (number, 8))
         state, _ = learn(state, fakes, release(votes[0], noise))
     return made
 
