@@ -299,10 +299,11 @@ def test_curves_and_pictures_reach_tensorboard(tmp_path):
 
 def test_curves_are_made_again_from_the_history(tmp_path):
     """A killed process has left points that the history has taken back."""
-    for value in (0.25, 0.5):
-        board = TensorBoard(tmp_path)
-        board.row({'phase': 'gan', 'step': 2, 'seconds': 1.0, 'lost': value})
-        board.close()
+    board = TensorBoard(tmp_path)
+    board.row({'phase': 'gan', 'step': 2, 'seconds': 1.0, 'lost': 0.25})
+    board.close()
+    (events,) = (tmp_path / 'tensorboard').iterdir()
+    events.rename(events.with_name('events.out.tfevents.1.elsewhere'))
     rows = [{'phase': 'gan', 'step': 1, 'seconds': 1.0, 'kept': 1.0, 'none': None}]
     TensorBoard(tmp_path, rows).close()
     (events,) = (tmp_path / 'tensorboard').iterdir()
