@@ -1,8 +1,8 @@
 """One process of a run of several, for test_hosts: `python processes.py <json> <flags>`.
 
 It is `dpaf_jax.main` up to the release, with a fixed entropy. So that runs on other processes
-can be compared bit by bit, the fingerprint here leaves the machine out, unless 'machine' says
-that it counts.
+can be compared bit by bit, the fingerprint here leaves the machine out, and the flag that
+makes its devices, unless 'machine' says that it counts.
 """
 
 import functools
@@ -36,7 +36,8 @@ components, update = fingerprint.components, Progress.update
 
 def anywhere(*args):
     parts = components(*args)
-    return {n: v for n, v in parts.items() if n not in fingerprint.MACHINE}
+    without = {*fingerprint.MACHINE, 'XLA_FLAGS'}
+    return {n: v for n, v in parts.items() if n not in without}
 
 
 def cut(self, at, metrics):

@@ -1,7 +1,14 @@
 """Private images: decoded once into uint8 arrays on disk, then mapped into memory."""
 
-from dpaf_jax.data.dataset import Dataset, load
+from dpaf_jax.data.dataset import Dataset, check_arrays, load
 from dpaf_jax.data.manifest import Manifest, read_manifest
 from dpaf_jax.data.prepare import prepare
 
-__all__ = ['Dataset', 'Manifest', 'load', 'prepare', 'read_manifest']
+__all__ = [
+    'Dataset',
+    'Manifest',
+    'check_arrays',
+    'load',
+    'prepare',
+    'read_manifest',
+]

@@ -6,7 +6,15 @@ import pathlib
 import numpy as np
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.data.manifest import Manifest, check_settings, damaged, read_manifest
+from dpaf_jax.data.manifest import (
+    ARRAYS,
+    Manifest,
+    array_hash,
+    check_settings,
+    combined,
+    damaged,
+    read_manifest,
+)
 from dpaf_jax.runtime.errors import UserError
 
 
@@ -63,6 +71,40 @@ def load(config: DataConfig, directory: pathlib.Path) -> Dataset:
         test_labels=_open(directory, 'test_labels.npy', (test,), np.int32),
         manifest=manifest,
     )
+
+
+def check_arrays(data: Dataset, directory: pathlib.Path) -> None:
+    """Reads all arrays once, and compares what they are with what `prepare` has written.
+
+    Keys belong to data: with other data under the same keys, the difference of two outputs
+    would be free of noise. So this comes before keys are taken.
+
+    Args:
+        data: as `load` has opened them.
+        directory: as given to `load`; for the message.
+
+    Raises:
+        UserError: they have changed since; it names the file, or the directory if it was
+            prepared before the manifest had a checksum for each.
+    """
+    train, test = (data.images, data.labels), (data.test_images, data.test_labels)
+    found = dict(zip(ARRAYS, map(_checksum, (*train, *test, data.index)), strict=True))
+    if combined(found) == data.manifest.checksum:
+        return
+    noted = data.manifest.checksums
+    changed = [str(directory / n) for n in ARRAYS if noted.get(n, found[n]) != found[n]]
+    raise UserError(
+        ', '.join(changed or [str(directory)]),
+        'has changed since the data were prepared',
+        'Restore it to resume. Or delete the directory, and give a new workdir: it '
+        'prepares the data again, takes new keys and spends epsilon anew',
+    )
+
+
+def _checksum(array: np.ndarray) -> str:
+    hasher = array_hash(array.shape, array.dtype.str)
+    hasher.update(np.ascontiguousarray(array).data)
+    return str(hasher.hexdigest())
 
 
 def _open(

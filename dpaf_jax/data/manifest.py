@@ -6,15 +6,24 @@ has left are not, so it belongs in the private run folder and never in a release
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from dpaf_jax.config import DataConfig
 from dpaf_jax.runtime.errors import UserError
 
 FILE_NAME = 'manifest.json'
+ARRAYS = (  # by file, in the order in which the checksum takes them
+    'train_images.npy',
+    'train_labels.npy',
+    'test_images.npy',
+    'test_labels.npy',
+    'train_index.npy',
+)
 # Raise when the same source and settings would decode to other pixels or splits.
 FORMAT = 3
 
@@ -56,6 +65,8 @@ class Manifest:
         num_test: images of the test split.
         checksum: sha256 over the five prepared arrays; equal for equal arrays.
         settings: what the data were prepared with.
+        checksums: of each array by its file; {} in what was prepared before they were
+            noted.
     """
 
     source: str
@@ -68,6 +79,24 @@ class Manifest:
     num_test: int
     checksum: str
     settings: Settings
+    checksums: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def array_hash(shape: tuple[int, ...], dtype: str) -> Any:
+    """SHA-256 of an array, begun: it takes the array's bytes in C order.
+
+    Args:
+        shape: of the array.
+        dtype: such as '|u1'.
+    """
+    header = {'descr': dtype, 'fortran_order': False, 'shape': shape}
+    return hashlib.sha256(repr(header).encode())
+
+
+def combined(checksums: Mapping[str, str]) -> str:
+    """The checksum of all arrays from those of each."""
+    digests = [bytes.fromhex(checksums[name]) for name in ARRAYS]
+    return hashlib.sha256(b''.join(digests)).hexdigest()
 
 
 def write_manifest(manifest: Manifest, directory: pathlib.Path) -> None:

@@ -1,7 +1,6 @@
 """Decodes a source once, into arrays that every later run maps into memory."""
 
 import contextlib
-import hashlib
 import logging
 import math
 import os
@@ -75,7 +74,7 @@ def _prepare(
     present = source.is_present
     num_bytes = int(np.sum(present)) * math.prod(config.shape) * _dtype(config).itemsize
     with _writing(directory), _staging(directory, num_bytes) as staging:
-        checksum = _write_arrays(source, is_test, config, staging)
+        checksums = _write_arrays(source, is_test, config, staging)
         manifest = Manifest(
             source=config.source,
             image_size=config.image_size,
@@ -85,8 +84,9 @@ def _prepare(
             num_examples=int(np.sum(~is_test)),
             num_present=int(np.sum(~is_test & present)),
             num_test=int(np.sum(is_test & present)),
-            checksum=checksum,
+            checksum=manifests.combined(checksums),
             settings=Settings.of(config),
+            checksums=checksums,
         )
         manifests.write_manifest(manifest, staging)
         return _publish(staging, directory, manifest)
@@ -151,9 +151,9 @@ def _check_vacant(directory: pathlib.Path) -> None:
 
 def _write_arrays(
     source: Source, is_test: np.ndarray, config: DataConfig, staging: pathlib.Path
-) -> str:
+) -> dict[str, str]:
+    """Writes all arrays; returns the checksum of each by its file."""
     shape, dtype = config.shape, _dtype(config).str
-    checksum = hashlib.sha256()
     index = np.flatnonzero(source.is_present[~is_test]).astype('<i8')
     all_labels, is_test = source.labels[source.is_present], is_test[source.is_present]
     with contextlib.ExitStack() as stack:
@@ -169,15 +169,15 @@ def _write_arrays(
         }
         for side, pixels in zip(is_test, _records(source, config), strict=True):
             files[bool(side)].append(pixels)
+    checksums = {file.name: file.checksum() for file in files.values()}
+    small = {'train_index.npy': index}
     for side, name in ((False, 'train'), (True, 'test')):
-        labels = all_labels[is_test == side].astype('<i4')
-        with _ArrayFile(staging / f'{name}_labels.npy', labels.shape, '<i4') as file:
-            file.append(labels)
-        checksum.update(files[side].checksum() + file.checksum())
-    with _ArrayFile(staging / 'train_index.npy', index.shape, '<i8') as file:
-        file.append(index)
-    checksum.update(file.checksum())
-    return checksum.hexdigest()
+        small[f'{name}_labels.npy'] = all_labels[is_test == side].astype('<i4')
+    for name, array in small.items():
+        with _ArrayFile(staging / name, array.shape, array.dtype.str) as file:
+            file.append(array)
+        checksums[name] = file.checksum()
+    return checksums
 
 
 def _records(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
@@ -200,7 +200,8 @@ class _ArrayFile:
 
     def __init__(self, path: pathlib.Path, shape: tuple[int, ...], dtype: str = '|u1'):
         header = {'descr': dtype, 'fortran_order': False, 'shape': shape}
-        self._hash = hashlib.sha256(repr(header).encode())
+        self.name = path.name
+        self._hash = manifests.array_hash(shape, dtype)
         self._file = open(path, 'wb')  # noqa: SIM115 (closed by __exit__)
         np.lib.format.write_array_header_2_0(self._file, header)
 
@@ -209,8 +210,9 @@ class _ArrayFile:
         self._hash.update(data)
         self._file.write(data)
 
-    def checksum(self) -> bytes:
-        return self._hash.digest()
+    def checksum(self) -> str:
+        digest: str = self._hash.hexdigest()
+        return digest
 
     def __enter__(self) -> '_ArrayFile':
         return self

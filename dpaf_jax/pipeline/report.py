@@ -1,8 +1,8 @@
 """The run's own report: report.json for machines, report.html for people.
 
-It holds accuracies on real test images, which no epsilon covers; so it stays outside
-the release. Nothing else in it depends on real data except through charged mechanisms:
-the pictures are synthetic, the curves are post-processing of noisy outputs.
+It holds accuracies on real test images and wall times, which no epsilon covers; so it
+stays outside the release. Nothing else in it depends on real data except through charged
+mechanisms: the pictures are synthetic, the curves are post-processing of noisy outputs.
 """
 
 import importlib.metadata
@@ -44,8 +44,8 @@ def write_report(
         accuracy: by what was trained on ('synthetic'), then by model: `mean`, `std`
             and `values` in [0, 1]; empty if nothing was evaluated.
         history: rows {'phase', 'step', 'seconds', 'epsilon_spent', ...}, oldest first;
-            only values that are private by construction.
-        wall_seconds: by stage.
+            but for seconds, only values that epsilon covers.
+        wall_seconds: by stage; not covered by epsilon.
         sample_grid: picture of synthetic images, a row per class; or None.
         environment: versions and hardware, as `environment()` gives them.
 

@@ -16,6 +16,9 @@ from dpaf_jax.release.pictures import png_data_uri
 from dpaf_jax.training.history import duration, number
 
 NOT_COVERED = 'Measured on real test images: not covered by ε'
+TIMES_NOT_COVERED = (
+    'How long something takes may depend on real data: not covered by ε.'
+)
 NOT_CURVES = ('phase', 'step', 'seconds', 'epsilon_spent')
 MODEL_NAMES = {
     'wide_resnet': 'Wide ResNet',
@@ -292,9 +295,8 @@ def _curves(history: list[dict[str, Any]], privacy: dict[str, Any]) -> str:
     note = 'No guarantee covers the data behind these curves either.'
     if privacy['guarantee'] == 'certified':
         note = (
-            'Losses on noisy aggregates and on synthetic images, and ε: all of this is '
-            'private by construction. The ε stated above is the plan’s, also for a run '
-            'that stopped early.'
+            'Losses on noisy aggregates and on synthetic images, and ε: ε covers all of '
+            'this. The ε stated above is the plan’s, also for a run that stopped early.'
         )
     return _section(
         'Training',
@@ -362,7 +364,11 @@ def _wall_time(wall_seconds: dict[str, float]) -> str:
         for stage, seconds in wall_seconds.items()
     )
     total = duration(sum(wall_seconds.values()))
-    return _section('Wall time', f'<table>{rows}</table><p>In all: <b>{total}</b>.</p>')
+    return _section(
+        'Wall time',
+        f'<table>{rows}</table><p>In all: <b>{total}</b>.</p>'
+        f'<p class="muted">{TIMES_NOT_COVERED}</p>',
+    )
 
 
 def _environment(environment: dict[str, Any], config: dict[str, Any]) -> str:

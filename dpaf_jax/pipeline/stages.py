@@ -18,8 +18,15 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from dpaf_jax import methods
-from dpaf_jax.config import Config, from_config_dict, public_dict
-from dpaf_jax.data import Dataset, Manifest, load, prepare, read_manifest
+from dpaf_jax.config import Config, DataConfig, from_config_dict, public_dict
+from dpaf_jax.data import (
+    Dataset,
+    Manifest,
+    check_arrays,
+    load,
+    prepare,
+    read_manifest,
+)
 from dpaf_jax.evaluation import tables, utility
 from dpaf_jax.pipeline import report
 from dpaf_jax.privacy.plan import FIXED_ENTROPY, PrivacyPlan
@@ -40,6 +47,7 @@ from dpaf_jax.training.workdir import Workdir
 STAGES = ('prepare', 'plan', 'train', 'release', 'samples', 'evaluate', 'report')
 SHARED = ('train', 'release')  # by all processes; the others are the first one's
 SHAPES_RESULTS = ('samples', 'evaluation', 'release')  # sections read after the release
+SLOW_TO_READ = 10**9  # bytes, a second or more
 
 
 class Result(NamedTuple):
@@ -95,6 +103,7 @@ class Pipeline:
         self.workdir = Workdir(workdir)
         self._entropy = entropy
         self._stop = stop or StopRequest()
+        self._checked: dict[pathlib.Path, Dataset] = {}
 
     def stages(self) -> tuple[str, ...]:
         """All stages in order.
@@ -227,7 +236,7 @@ class Pipeline:
             )
 
     def _data(self, plan: PrivacyPlan) -> Dataset:
-        data = load(self.config.data, self._data_directory)
+        data = self._load_checked(self.config.data, self._data_directory)
         num_examples = self.config.data.num_examples or data.manifest.num_examples
         if num_examples != plan.num_examples:
             raise UserError(
@@ -238,10 +247,21 @@ class Pipeline:
             )
         return data
 
+    def _load_checked(self, config: DataConfig, directory: pathlib.Path) -> Dataset:
+        """The data that keys are taken for, each array read once and compared."""
+        if directory not in self._checked:
+            data = load(config, directory)
+            if data.images.nbytes > SLOW_TO_READ and processes.is_first():
+                size = data.images.nbytes / 1e9
+                print(f'checking {size:.1f} GB of prepared data', flush=True)
+            check_arrays(data, directory)
+            self._checked[directory] = data
+        return self._checked[directory]
+
     def _public(self, private: Dataset) -> Dataset | None:
         if self.config.public_data is None:
             return None
-        public = load(self.config.public_data, self.workdir.public)
+        public = self._load_checked(self.config.public_data, self.workdir.public)
         if np.array_equal(public.images, private.images):
             raise UserError(
                 'config.dpgen.warm_start',

@@ -13,12 +13,29 @@ import jax
 from dpaf_jax.config import Config, to_dict
 from dpaf_jax.data import Manifest
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.runtime import processes
+from dpaf_jax.runtime import machine, processes
 
 SECTIONS = ('method', 'data', 'privacy', 'networks')
 PRIVATE = ('data checksum', 'entropy hash')  # components that no message may quote
-MACHINE = ('backend', 'device kind', 'device count', 'process count')
-LIBRARIES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'dp-accounting')
+MACHINE = (
+    'backend',
+    'device kind',
+    'device count',
+    'process count',
+    'processor',
+    'cores',
+    'driver',
+)
+LIBRARIES = (
+    'jax',
+    'jaxlib',
+    'flax',
+    'optax',
+    'numpy',
+    'scipy',  # JAX takes LAPACK from it on CPU
+    'opt_einsum',  # orders the products of an einsum
+    'dp-accounting',
+)
 
 
 def trained_with(config: Config) -> dict[str, Any]:
@@ -46,10 +63,15 @@ def components(
     entropy: bytes,
     public: Manifest | None = None,
 ) -> dict[str, Any]:
-    """Everything that a resumed run must find unchanged.
+    """Everything that a resumed run must find unchanged: what shapes the bits of a step.
+
+    A step that is computed again has the same key, so it must have the same integers
+    before the noise. Those depend on the config, the data, the code and the libraries,
+    and by rounding on the machine and on how XLA is told to use it.
 
     Private: it contains the checksum of the data. It stays in the private run folder.
     """
+    on_cpu = devices[0].platform == 'cpu'
     return {
         **{f'config.{name}': value for name, value in trained_with(config).items()},
         'plan': digest(plan.to_json()),
@@ -62,6 +84,10 @@ def components(
         'device kind': devices[0].device_kind,
         'device count': len(devices),
         'process count': processes.count(),
+        'processor': machine.processor(),
+        'cores': machine.cores() if on_cpu else 'any',
+        'driver': machine.driver(devices[0]),
+        **machine.settings(),
     }
 
 

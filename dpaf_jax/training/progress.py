@@ -1,17 +1,25 @@
 """What a run tells while it runs: a line on the terminal, and curves.
 
-Only values that are private by construction may come in: losses on noisy aggregates
-and on fakes, public step counts and rates, epsilon. All that is written here may be
-read by whoever may read the release.
+Only values that epsilon covers may come in: losses on noisy aggregates and on fakes,
+public step counts, epsilon. Whoever may read the release may read them.
+
+Beside them stand times: seconds of a row, the rate and what is left on the terminal, the
+clock of an event. How long a step takes may depend on real data, and no epsilon covers
+that: leave times out of what is handed on.
+
+A run that was killed computes again what came after its last checkpoint. What it had told
+of that is taken back (`History.truncate`, `TensorBoard`), but for lines on a terminal,
+which have steps, rates and epsilon alone.
 """
 
 import collections
 import math
 import os
 import pathlib
+import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 import numpy as np
@@ -23,6 +31,7 @@ ROWS_PER_PHASE = 200  # of the history, at most
 TTY_SECONDS = 0.5
 LOG_SECONDS = 10.0
 EPSILON_SECONDS = 10.0  # accounting takes time: between two lines epsilon may be old
+NOT_CURVES = ('phase', 'step', 'seconds')  # of a row
 RATE_SPAN = 30  # lines over which images/s is measured
 PATIENCE = 100  # updates without a finite value: some report a metric now and then
 
@@ -32,20 +41,34 @@ Scalar = Any  # a float, or an array of one number
 class TensorBoard:
     """Scalars and sample grids for TensorBoard, in `<workdir>/tensorboard`.
 
+    What lies there is deleted and made again from the history: a process that was killed
+    may have left events of steps that are now computed again.
+
     Args:
         workdir: of the run.
+        history: rows that are to stay.
     """
 
-    def __init__(self, workdir: str | os.PathLike[str]):
+    def __init__(
+        self,
+        workdir: str | os.PathLike[str],
+        history: Sequence[Mapping[str, Any]] = (),
+    ):
         # Its import takes a while, and only runs that train need it.
         from tensorboardX import SummaryWriter
 
-        self._writer = SummaryWriter(str(pathlib.Path(workdir) / 'tensorboard'))
+        folder = pathlib.Path(workdir) / 'tensorboard'
+        if folder.exists():
+            shutil.rmtree(folder)
+        self._writer = SummaryWriter(str(folder))
+        for row in history:
+            self.row(row)
 
-    def scalars(self, phase: str, step: int, values: Mapping[str, float]) -> None:
-        """Adds one point to each curve `<phase>/<name>`."""
-        for name, value in values.items():
-            self._writer.add_scalar(f'{phase}/{name}', value, step)
+    def row(self, row: Mapping[str, Any]) -> None:
+        """Adds a row of the history: one point to each curve `<phase>/<name>`."""
+        for name, value in row.items():
+            if name not in NOT_CURVES and value is not None and math.isfinite(value):
+                self._writer.add_scalar(f'{row["phase"]}/{name}', value, row['step'])
 
     def picture(self, picture: Image.Image | None, step: int) -> None:
         """Adds a picture of synthetic images, such as a `pictures.sample_grid`."""
@@ -156,14 +179,13 @@ class Progress:
         if self._history is None and self._writer is None:
             return
         spent = self._spent(refresh=True)
-        curves = values if spent is None else {'epsilon_spent': spent, **values}
-        if self._writer:
-            finite = {k: v for k, v in curves.items() if math.isfinite(v)}
-            self._writer.scalars(self._phase, self._step, finite)
+        seconds = round(self._earlier + self._clock() - self._started, 3)
+        row = {'phase': self._phase, 'step': self._step, 'seconds': seconds}
+        row |= values if spent is None else {'epsilon_spent': spent, **values}
         if self._history:
-            seconds = round(self._earlier + self._clock() - self._started, 3)
-            head = {'phase': self._phase, 'step': self._step, 'seconds': seconds}
-            self._history.append(head | curves)
+            self._history.append(row)
+        if self._writer:
+            self._writer.row(row)
 
     def _mean(self, name: str, values: list[Scalar]) -> float:
         numbers = np.array([float(np.asarray(value)) for value in values])

@@ -1,8 +1,9 @@
 """Whose keys a run draws from, and who may go on with a workdir where it has stopped.
 
 A step must be released once, under one key. So what shapes a run is noted before its first
-step; a later process with another config, code, machine or data set is refused, or, where
-only the devices are others and a signal had stopped the run, takes new keys from there on.
+step; a later process with another config, code, environment, machine or data set is
+refused, or, where only the machine is another and a signal had stopped the run, takes new
+keys from there on.
 """
 
 import os
@@ -48,7 +49,8 @@ def take_keys(
         raise UserError(
             '--cluster',
             f'a process differs from the first one: {unlike}',
-            'Start all of them with one code, environment, command and kind of device',
+            'Start all of them with one code, environment and command, on one type of '
+            'machine: others round otherwise',
         )
     processes.from_first(lambda: _begin_or_resume(workdir, parts))
     noted, inherited = read_json(workdir.inherited), NOTHING
@@ -88,8 +90,9 @@ def _begin_or_resume(workdir: Workdir, parts: dict[str, Any]) -> None:
             '--workdir',
             f'{workdir.root} was started under other circumstances: {changed}',
             'Restore them to resume, or give a new workdir: it takes new keys and '
-            'spends epsilon anew. Only other devices are allowed, and only where a '
-            'signal has stopped the run and the last checkpoint is there',
+            'spends epsilon anew. Only another machine is allowed '
+            f'({", ".join(fingerprint.MACHINE)}), and only where a signal has stopped '
+            'the run and the last checkpoint is there',
         )
     if changed:
         _inherit(workdir, fingerprint.digest(before))
@@ -101,7 +104,7 @@ def _begin_or_resume(workdir: Workdir, parts: dict[str, Any]) -> None:
 def _may_move(workdir: Workdir, before: dict[str, Any], parts: dict[str, Any]) -> bool:
     """Whether only the machine is another, and no step can be released twice.
 
-    Other devices mean other keys, and rounding that may differ in a bit. That is safe
+    Another machine means other keys, and rounding that may differ in a bit. That is safe
     where the last checkpoint holds all that was ever computed: each step then has been
     released once, whatever keys the next one takes.
     """

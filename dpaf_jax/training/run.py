@@ -79,8 +79,14 @@ class Run:
         self, phase: Phase, checkpoints: Checkpoints, state: Any, step: int
     ) -> Any:
         settings = self.config.run
-        board = TensorBoard(self.workdir) if processes.is_first() else None
-        progress = self._progress(phase, step, board)
+        history = board = None
+        if processes.is_first():
+            history = History(self.workdir)
+            history.truncate(phase.name, step)
+            board = TensorBoard(self.workdir, history.rows())
+            if step:
+                board.picture(phase.picture(state), step)
+        progress = self._progress(phase, step, history, board)
         placed = parallel.replicate(state, self.devices)
         vote = parallel.Vote(self.devices)
         saved_at, ahead = time.monotonic(), None
@@ -107,12 +113,14 @@ class Run:
         progress.close()
         return final
 
-    def _progress(self, phase: Phase, step: int, board: TensorBoard | None) -> Progress:
+    def _progress(
+        self,
+        phase: Phase,
+        step: int,
+        history: History | None,
+        board: TensorBoard | None,
+    ) -> Progress:
         """Told by the first process alone; the others only look for NaN."""
-        history = None
-        if processes.is_first():
-            history = History(self.workdir)
-            history.truncate(phase.name, step)
         return Progress(
             phase.name,
             phase.total_steps,

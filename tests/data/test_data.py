@@ -19,6 +19,7 @@ from configs.default import get_config
 from dpaf_jax import data
 from dpaf_jax.config import DataConfig
 from dpaf_jax.data.decode import decoded
+from dpaf_jax.data.manifest import ARRAYS
 from dpaf_jax.data.pixels import BadPictureError, to_pixels
 from dpaf_jax.data.sources.base import Source
 from dpaf_jax.data.split import hash_split
@@ -98,6 +99,30 @@ class TestPrepare:
         assert checksum('pixels', 1) != first
         assert checksum('labels', 0, train_y=np.arange(1, 15) % 2) != first
         assert len(first) == len(hashlib.sha256().hexdigest())
+
+    def test_arrays_that_are_as_they_were_written_pass(self, config, cache):
+        manifest = data.prepare(config, cache)
+        assert set(manifest.checksums) == {path.name for path in cache.glob('*.npy')}
+        data.check_arrays(data.load(config, cache), cache)
+
+    @pytest.mark.parametrize('name', sorted(ARRAYS))
+    @pytest.mark.parametrize('noted', [True, False])
+    def test_a_changed_array_is_found_though_the_manifest_is_the_old_one(
+        self, config, cache, name, noted
+    ):
+        data.prepare(config, cache)
+        array = np.load(cache / name)
+        array.flat[3] = array.flat[3] ^ 1
+        np.save(cache / name, array)
+        dataset = data.load(config, cache)
+        if not noted:  # prepared before each array's checksum was
+            dataset = dataclasses.replace(
+                dataset, manifest=dataclasses.replace(dataset.manifest, checksums={})
+            )
+        with pytest.raises(UserError, match='has changed since .* Restore it') as error:
+            data.check_arrays(dataset, cache)
+        where = cache / name if noted else cache
+        assert str(error.value).startswith(f'{where}: has')
 
     @pytest.mark.parametrize(
         'change',

@@ -88,6 +88,12 @@ def written(workdir, **changes):
     return made, Page(html), html
 
 
+def test_a_reader_is_told_that_times_are_not_covered(tmp_path):
+    _, page, html = written(tmp_path)
+    assert 'depend on real data: not covered by ε' in page.text
+    assert 'private by construction' not in html
+
+
 def test_json_has_the_promised_keys_and_is_what_is_returned(tmp_path):
     made, _, _ = written(tmp_path)
     read = json.loads((tmp_path / 'report.json').read_text())

@@ -95,6 +95,13 @@ def test_data_entropy_plan_devices_and_libraries_are_in_it(monkeypatch):
         'plan': parts(plan=tiny.plan(config, noise_multiplier=2.0)),
         'device count': parts(devices=jax.local_devices()[:1]),
     }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fingerprint.machine, 'processor', lambda: 'another')
+        patch.setattr(fingerprint.machine, 'cores', lambda: 0)
+        patch.setattr(fingerprint.machine, 'driver', lambda device: 'CUDA 99')
+        patch.setenv('XLA_FLAGS', '--xla_cpu_max_isa=SSE4_2')
+        names = ('processor', 'cores', 'driver', 'XLA_FLAGS')
+        changed |= dict.fromkeys(names, parts())
     monkeypatch.setattr(fingerprint.importlib.metadata, 'version', lambda name: '0.0')
     changed['optax'] = parts()
     for name, now in changed.items():
@@ -186,6 +193,41 @@ class TestResumeIsRefusedAndNames:
         newest.rename(newest.with_name('0'))
         assert 'device count (was 1, now 2)' in refusal(pipeline)
 
+    @pytest.mark.parametrize('name', ['processor', 'cores', 'driver'])
+    def test_another_machine_after_a_kill(self, resumed, monkeypatch, name):
+        pipeline = resumed()
+        pipeline.workdir.stopped.unlink()
+        monkeypatch.setattr(fingerprint.machine, name, lambda *device: 'another')
+        message = refusal(pipeline)
+        assert (
+            f'{name} (was {(read_json(pipeline.workdir.fingerprint)[name])!r}'
+            in message
+        )
+        assert "now 'another')" in message and 'Restore' in message
+
+    @pytest.mark.parametrize('name', ['XLA_FLAGS', 'NVIDIA_TF32_OVERRIDE'])
+    def test_another_environment_also_after_a_stop(self, resumed, monkeypatch, name):
+        pipeline = resumed()
+        monkeypatch.setenv(name, '1')
+        assert f'{name} (was ' in refusal(pipeline)
+
+    @pytest.mark.parametrize('killed', [True, False])
+    @pytest.mark.parametrize(
+        'name', ['train_images.npy', 'train_labels.npy', 'train_index.npy']
+    )
+    def test_data_that_were_edited_where_they_lie(self, resumed, name, killed):
+        """The manifest beside them knows nothing of it."""
+        pipeline = resumed()
+        if killed:
+            pipeline.workdir.stopped.unlink()
+        path = pipeline.workdir.private / 'data' / name
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+        message = refusal(pipeline)
+        assert str(path) in message and 'has changed since' in message
+        assert 'Restore it' in message and '.npy,' not in message
+
     def test_a_library(self, resumed, monkeypatch):
         version = fingerprint.importlib.metadata.version
         monkeypatch.setattr(
@@ -217,8 +259,13 @@ class TestResumeIsRefusedAndNames:
         assert '4' in {path.name for path in steps}
 
 
-def test_a_stopped_run_goes_on_on_other_devices_with_other_keys(resumed):
-    pipeline = resumed(run__devices=2)
+@pytest.mark.parametrize('change', ['device count', 'processor'])
+def test_a_stopped_run_goes_on_on_another_machine_with_other_keys(
+    resumed, monkeypatch, change
+):
+    pipeline = resumed(run__devices=2 if change == 'device count' else 1)
+    if change == 'processor':
+        monkeypatch.setattr(fingerprint.machine, 'processor', lambda: 'another')
     folder = pipeline.workdir.root / 'checkpoints'
     before = read_json(pipeline.workdir.fingerprint)
     reached = read_json(pipeline.workdir.stopped)
@@ -232,7 +279,8 @@ def test_a_stopped_run_goes_on_on_other_devices_with_other_keys(resumed):
 
         patch.setattr(RunKeys, '_digest', note)
         pipeline.run('train')
-    assert read_json(pipeline.workdir.fingerprint)['device count'] == 2
+    now = read_json(pipeline.workdir.fingerprint)
+    assert {name for name in now if now[name] != before[name]} == {change}
     noted = read_json(pipeline.workdir.inherited)
     assert noted == {'fingerprints': [fingerprint.digest(before)], 'steps': reached}
     # The one release is not made again, and no tick is.

@@ -295,3 +295,19 @@ def test_curves_and_pictures_reach_tensorboard(tmp_path):
     assert b'gan/loss_head' in content
     assert b'gan/loss_match' not in content
     assert b'samples' in content and b'PNG' in content
+
+
+def test_curves_are_made_again_from_the_history(tmp_path):
+    """A killed process has left points that the history has taken back."""
+    board = TensorBoard(tmp_path)
+    board.row({'phase': 'gan', 'step': 2, 'seconds': 1.0, 'lost': 0.25})
+    board.close()
+    (events,) = (tmp_path / 'tensorboard').iterdir()
+    events.rename(events.with_name('events.out.tfevents.1.elsewhere'))
+    rows = [{'phase': 'gan', 'step': 1, 'seconds': 1.0, 'kept': 1.0, 'none': None}]
+    TensorBoard(tmp_path, rows).close()
+    (events,) = (tmp_path / 'tensorboard').iterdir()
+    content = events.read_bytes()
+    assert b'gan/kept' in content
+    for name in (b'gan/lost', b'gan/none', b'gan/seconds', b'gan/phase'):
+        assert name not in content

@@ -1,15 +1,19 @@
 """A run that is cut off anywhere goes on as if it had not been: the same bits."""
 
 import json
+import os
 import pathlib
 import shutil
 import signal
+import struct
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 import tiny_runs
+from tensorboardX import SummaryWriter
+from tensorboardX.proto import event_pb2
 
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.runtime.errors import UserError
@@ -67,7 +71,7 @@ class Session:
         self._kind, self._source = kind, source
         folder.mkdir()
 
-    def process(self, number=0, phase='none', step=0, seconds=300.0):
+    def process(self, number=0, phase='none', step=0, seconds=300.0, flags=''):
         """Runs until it is done or cut; its exit status and what it said."""
         args = (
             self._kind,
@@ -78,6 +82,8 @@ class Session:
             phase,
         )
         python = {'PYTHONPATH': f'{tiny_runs.ROOT}:{tiny_runs.ROOT / "tests"}'}
+        if flags:
+            python['XLA_FLAGS'] = f'{os.environ["XLA_FLAGS"]} {flags}'
         return tiny_runs.run_python(
             *('-c', DRIVER, *map(str, (*args, step, seconds))), environment=python
         )
@@ -95,6 +101,15 @@ class Session:
         rows = [json.loads(line) for line in lines]
         return [{k: v for k, v in row.items() if k != 'seconds'} for row in rows]
 
+    def events(self) -> list[tuple[str, int, float]]:
+        """All points of curves that TensorBoard would find, and steps of pictures."""
+        return [
+            (value.tag, event.step, value.simple_value)
+            for path in (self.workdir / 'tensorboard').iterdir()
+            for event in read_events(path)
+            for value in event.summary.value
+        ]
+
     def keys(self) -> dict[tuple[str, int], set[str]]:
         found: dict[tuple[str, int], set[str]] = {}
         for line in (self.folder / 'keys').read_text().splitlines():
@@ -105,6 +120,16 @@ class Session:
     def saved(self, phase: str) -> list[int]:
         folder = self.workdir / 'checkpoints' / phase
         return sorted(int(path.name) for path in folder.glob('[0-9]*'))
+
+
+def read_events(path: pathlib.Path) -> list[event_pb2.Event]:
+    """The records of an event file: length, its checksum, content, its checksum."""
+    content, found, at = path.read_bytes(), [], 0
+    while at < len(content):
+        (size,) = struct.unpack_from('<Q', content, at)
+        found.append(event_pb2.Event.FromString(content[at + 12 : at + 12 + size]))
+        at += size + 16
+    return found
 
 
 @pytest.fixture(scope='module')
@@ -137,6 +162,14 @@ def assert_same(session: Session, reference: Session) -> None:
     """Bits, curves and plan as without interruption; no key used for two things."""
     assert session.generator == reference.generator
     assert session.history() == reference.history()
+    points = [
+        (f'{row["phase"]}/{name}', row['step'], pytest.approx(value))
+        for row in session.history()
+        for name, value in row.items()
+        if name not in ('phase', 'step') and value is not None
+    ]
+    told = [event for event in session.events() if event[0] != 'samples']
+    assert sorted(told) == sorted(points)
     plans = [(s.workdir / 'plan.json').read_bytes() for s in (session, reference)]
     assert plans[0] == plans[1]
     keys = session.keys()
@@ -195,6 +228,30 @@ def test_kills_after_the_one_release_change_no_bit(session, whole):
     run = session('one_shot')
     assert run.process(TERM, 'gan', 20).returncode == 143
     assert run.process(KILL, 'gan', 40, seconds=0.0).returncode == -KILL
+    run.done()
+    assert_same(run, whole('one_shot'))
+
+
+def test_nothing_of_a_lost_trajectory_stays_in_tensorboard(session, whole):
+    run = session('one_shot')
+    assert run.process(KILL, 'gan', 40, seconds=0.0).returncode == -KILL
+    saved = run.saved('gan')[-1]
+    with SummaryWriter(str(run.workdir / 'tensorboard')) as flushed:
+        flushed.add_scalar('gan/loss_match', 123.0, saved + 1)
+    assert ('gan/loss_match', saved + 1, 123.0) in run.events()
+    run.done()
+    assert_same(run, whole('one_shot'))
+    pictures = [step for name, step, _ in run.events() if name == 'samples']
+    assert pictures[0] == saved and pictures[-1] == 60
+
+
+def test_after_a_kill_another_instruction_set_is_refused(session, whole):
+    """An older processor rounds otherwise: one noise would lie over two queries."""
+    run = session('one_shot')
+    assert run.process(KILL, 'gan', 40).returncode == -KILL
+    older = run.process(flags='--xla_cpu_max_isa=SSE4_2')
+    assert older.returncode != 0 and 'XLA_FLAGS (was ' in older.stderr
+    assert not (run.workdir / 'release').exists()
     run.done()
     assert_same(run, whole('one_shot'))
 

@@ -1,0 +1,113 @@
+"""What of a machine and its environment shapes the bits that a program computes here.
+
+XLA compiles for the processor it finds, splits sums among the threads it is given, and
+picks kernels by driver and libraries. So a step that is computed elsewhere may round
+otherwise. What stays the same over a reboot is told here, and nothing else.
+"""
+
+import contextlib
+import importlib.metadata
+import os
+import pathlib
+import platform
+import re
+from typing import Any
+
+import jax
+import jax._src.lib  # the CUDA libraries' versions have no public name
+
+# Of /proc/cpuinfo, on x86 and on ARM. Stepping and microcode mend a processor, clock and
+# bogomips vary from boot to boot; the cache decides how products are cut into blocks.
+MODEL = re.compile(
+    r'vendor_id|cpu family|model|model name|cache size|'
+    r'CPU (implementer|architecture|variant|part)'
+)
+# Vectors alone: what a kernel tells of virtual memory and mitigations changes with it.
+INSTRUCTIONS = {
+    'flags': re.compile(r'(s?sse|avx|amx|fma|f16c|xop)\w*'),
+    'Features': re.compile(r'(v?fp|neon|asimd|sve|sme|i8mm|bf16)\w*'),
+}
+
+VARIABLES = re.compile(
+    r'XLA_|TF_|CUDA_|CUBLAS|CUDNN|NVIDIA_TF32_OVERRIDE|NCCL_(ALGO|PROTO)$|LIBTPU_INIT_ARGS'
+    r'|(PJRT_)?NPROC$|OMP_NUM_THREADS|OPENBLAS_|MKL_|DNNL_|ONEDNN_'
+)
+# Names of devices (their kind and number are told elsewhere), caches of programs that are
+# found again by their content, what is logged, and who else is in a cluster.
+HARMLESS_VARIABLES = re.compile(
+    r'CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|CACHE_|MPS_(PIPE|LOG)_DIRECTORY)|TF_CPP_|TF_CONFIG'
+)
+HARMLESS_SETTINGS = re.compile(
+    r'jax_('
+    r'compilation_cache|enable_compilation_cache|persistent_cache|raise_persistent_cache'
+    r'|platform|\w+_visible_devices'
+    r'|log|explain_|dump_|debug_log|traceback|include_full_traceback|compiler_detailed'
+    r'|cross_host_trans|enable_preemption|enable_recover|\w+_timeout'
+    r')'
+)
+
+CUDA_LIBRARIES = ('cuda_runtime', 'cudnn', 'cublas', 'cufft', 'cusolver', 'cusparse')
+CUDA_DRIVER = pathlib.Path('/proc/driver/nvidia/version')
+CPUINFO = pathlib.Path('/proc/cpuinfo')
+ACCELERATOR_PACKAGES = re.compile(r'jax-(cuda|rocm)|nvidia-|libtpu')
+
+
+def processor() -> str:
+    """Model and vector instructions of the first processor; its name outside Linux."""
+    if not CPUINFO.exists():
+        return f'{platform.machine()} {platform.processor()}'
+    told = []
+    for line in CPUINFO.read_text().partition('\n\n')[0].splitlines():
+        name, _, value = (part.strip() for part in line.partition(':'))
+        if name in INSTRUCTIONS:
+            words = sorted(filter(INSTRUCTIONS[name].fullmatch, value.split()))
+            told.append(' '.join(words))
+        elif MODEL.fullmatch(name):
+            told.append(f'{name} {value}')
+    return ', '.join(told)
+
+
+def cores() -> int:
+    """Processors that this process may run on: XLA starts a thread for each.
+
+    A cpuset changes their number; a quota of time or memory does not.
+    """
+    if hasattr(os, 'sched_getaffinity'):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def driver(device: jax.Device) -> str:
+    """Versions below JAX: of the runtime, the driver, and libraries of accelerators."""
+    told = [device.client.platform_version]
+    if CUDA_DRIVER.exists():
+        told += CUDA_DRIVER.read_text().splitlines()[:1]
+    for name in CUDA_LIBRARIES:
+        with contextlib.suppress(Exception):  # no CUDA here, or not this library
+            version = getattr(jax._src.lib.cuda_versions, f'{name}_get_version')()
+            told.append(f'{name} {version}')
+    packages = [
+        f'{package.name} {package.version}'
+        for package in importlib.metadata.distributions()
+        if ACCELERATOR_PACKAGES.match(package.name or '')
+    ]
+    return ', '.join([*told, *sorted(packages)])
+
+
+def settings() -> dict[str, Any]:
+    """Variables and settings of JAX that shape programs or what they compute, by name."""
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if VARIABLES.match(name) and not HARMLESS_VARIABLES.match(name)
+    }
+    flags = variables.get('XLA_FLAGS', '')
+    if flags and not flags.startswith('-'):  # XLA then takes it for a file of flags
+        with contextlib.suppress(OSError):
+            variables['XLA_FLAGS'] = pathlib.Path(flags).read_text()
+    known = {
+        name: str(value)
+        for name, value in jax.config.values.items()
+        if not HARMLESS_SETTINGS.match(name)
+    }
+    return variables | known
