@@ -56,16 +56,20 @@ class GanPhase(DiscriminatorPhase):
         conv2_draw = {}
         if 'conv2' in run.plan and not self._gan.published:
             conv2_draw = self._conv2_draw(step // self._mu)
-        draw = self._packed(draws)
+        draw = self._packed(draws, step)
         args: tuple[Any, ...] = (state, self._feed.data, draw, xs, conv2_draw)
         if not run.unrolls:
             args += (run.on_every_device(np.array(updates)),)
         state, metrics = self._fn(updates if run.unrolls else None)(*args)
         return state, step + self._mu, metrics
 
-    def _packed(self, draws: list[Draw]) -> dict[str, np.ndarray]:
+    def _packed(self, draws: list[Draw], step: int) -> dict[str, np.ndarray]:
         """A window's draws, which all meet the same features, dealt as one."""
-        whole, owner = packed(draws, self._gan.dpagg)
+        slots = self._gan.dpagg.capacity
+        if self._gan.published:  # batches of one size: no slot is empty
+            slots = sum(len(draw.indices) for draw in draws)
+        coins = self._run.keys.coins('dpagg/slots', step)
+        whole, owner = packed(draws, slots, coins)
         devices = self._run.devices
         dealt = parallel.deal(owner, len(devices), 0, 0)[parallel.mine(devices)]
         return self._feed.deal_one(whole) | {'owner': dealt}
