@@ -17,6 +17,7 @@ and is added to the penalties, where it has no gradient; nothing bounds an examp
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -59,6 +60,10 @@ from dpaf_jax.training.batch import Units
 from dpaf_jax.training.run import Run
 
 __all__ = ['plan', 'train']
+
+USUALLY = (
+    4.0  # standard deviations above its mean that a draw of one label rarely exceeds
+)
 
 
 def train(run: Run) -> Any:
@@ -217,6 +222,41 @@ class DpbaWgan:
             units: singletons.
             key: [4] uint32 of the step's public coins, equal on all devices.
         """
+        if self.settings.per_label:
+            return self._query_by_chunks(state, units, key)
+        return self._query(state, units, key)
+
+    def _query_by_chunks(
+        self, state: AdversarialState, units: Units, key: jax.Array
+    ) -> Any:
+        """`_query` where few slots are taken: all records could be of the label in turn.
+
+        Records come first, and chunks of one public length are added up until the rest is
+        empty. One program computes every chunk and knows not how many there are.
+        """
+        drawn = ~units.is_padding_example[:, 0]
+        order, present = jnp.argsort(~drawn), jnp.sum(drawn)
+        expected = self.plan.mechanisms[0].expected_batch_size / self.num_devices
+        length = math.ceil(expected + USUALLY * math.sqrt(expected))
+
+        def chunk(i: jax.Array) -> Any:
+            slots = i * length + jnp.arange(length)
+            where = order[jnp.minimum(slots, len(order) - 1)]
+            part = jax.tree.map(lambda leaf: leaf[where], units)
+            blank = (slots >= present)[:, None]
+            part = part._replace(is_padding_example=blank)
+            return self._query(state, part, key)
+
+        def add(i: jax.Array, sums: Any) -> Any:
+            return jax.tree.map(jnp.add, sums, chunk(i))
+
+        nothing = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+            jax.eval_shape(chunk, jnp.int32(0)),
+        )
+        return jax.lax.fori_loop(0, -(-present // length), add, nothing)
+
+    def _query(self, state: AdversarialState, units: Units, key: jax.Array) -> Any:
         trios, (_, _, for_term) = self.trios(state, units, key), _three_keys(key, units)
         return clipped_gradient_sum(
             self.cost,
