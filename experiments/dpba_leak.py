@@ -144,8 +144,7 @@ class DirectionGame:
     @functools.cached_property
     def _query(self) -> Callable[..., Any]:
         def query(_: jax.Array, units: Units) -> Any:
-            key = jax.random.wrap_key_data(PUBLIC, impl='rbg')
-            return self.method.query(self.state, units, key)
+            return self.method.query(self.state, units, PUBLIC)
 
         on_a_device = jax.vmap(query, (0, None), axis_name=parallel.AXIS)
         return functools.partial(jax.jit(on_a_device), jnp.zeros(1))
@@ -156,8 +155,7 @@ class DirectionGame:
         plain = DpbaWgan(self.method.config, self.plan, 1)
 
         def terms(_: jax.Array) -> Any:
-            key = jax.random.wrap_key_data(PUBLIC, impl='rbg')
-            trios = plain.trios(self.state, self.units, key)
+            trios = plain.trios(self.state, self.units, PUBLIC)
             return [
                 jax.vmap(jax.grad(plain.published_cost), (None, 0, None))(
                     self.state.discriminator, trios, factors

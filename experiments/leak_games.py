@@ -148,7 +148,7 @@ class Game:
         slots = jnp.arange(len(self.labels))
         padding = jnp.where(slots == 0, ~is_in, slots > others)
         images, labels = jnp.asarray(self.images), jnp.asarray(self.labels)
-        return Units(images[:, None], labels[:, None], padding[:, None])
+        return Units(images[:, None], labels[:, None], padding[:, None], slots[:, None])
 
 
 # (movements to score, rehearsed without the record, with it) -> [trials] scores, larger

@@ -24,6 +24,7 @@ from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import Units
+from dpaf_jax.training.input_pipeline import gather, records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,4 +126,5 @@ def _draw(classifier: Classifier, keys: RunKeys, step: int) -> Draw:
 
 def _units(data: Dataset, draw: Draw, left_out: int = -1) -> Units:
     empty = draw.is_padding_example | (draw.indices == left_out)
-    return Units(data.images[draw.indices], data.labels[draw.indices], empty)
+    dealt = {'indices': draw.indices, 'is_padding_example': empty}
+    return gather(records(data), dealt)

@@ -12,6 +12,7 @@ import tiny
 
 from dpaf_jax.audit import canaries
 from dpaf_jax.audit.harness import wild_state
+from dpaf_jax.audit.target import Scene
 from dpaf_jax.methods.adversarial import phase as adversarial_phase
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase
 from dpaf_jax.runtime import parallel
@@ -38,7 +39,7 @@ def deal(units, number):
 def _query(method, number):
     def query(state, units):
         own = method.adversaries.own(state)
-        return method.query(own, units, jax.random.key(3, impl='rbg'))
+        return method.query(own, units, np.arange(4, dtype=np.uint32))
 
     return tiny.over_devices(query, number)
 
@@ -55,11 +56,11 @@ def moves(method, number):
     units, far = some_units(method), []
     for state in states_of(method):
         whole = summed(method, number, state, units)
-        for i in range(len(units.labels)):
-            absent = np.zeros_like(units.is_padding_example)
-            absent[i] = True
-            without = units._replace(is_padding_example=absent)
-            far.append(np.linalg.norm(whole - summed(method, number, state, without)))
+        scene = Scene(state, units)
+        for place in scene.places:
+            for other in (scene.without(place), scene.removed(place)):
+                rest = summed(method, number, state, other.units)
+                far.append(np.linalg.norm(whole - rest))
     return np.array(far)
 
 

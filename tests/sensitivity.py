@@ -1,7 +1,8 @@
 """How far one record moves a query's pre-noise sum.
 
-Zero-out neighbours: a record's slot becomes padding. Parameters are scaled up until
-clips bind, and images are chosen for extreme contrasts.
+Zero-out neighbours, two ways: a record's slot becomes padding, or the data arrays lack it, so
+that all others have other rows and slots. Parameters are scaled up until clips bind, and
+images are chosen for extreme contrasts.
 """
 
 import dataclasses
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 import tiny
 
+from dpaf_jax.audit.target import Scene
 from dpaf_jax.runtime import parallel
 
 UNITS, MEMBERS = 8, 3
@@ -65,11 +67,11 @@ def moves(query, number, states, units):
     far = []
     for state in states:
         whole = summed(query, number, state, units)
-        for where in np.argwhere(~units.is_padding_example):
-            is_padding = units.is_padding_example.copy()
-            is_padding[tuple(where)] = True
-            rest = units._replace(is_padding_example=is_padding)
-            far.append(np.linalg.norm(whole - summed(query, number, state, rest)))
+        scene = Scene(state, units)
+        for where in scene.places:
+            for other in (scene.without(where), scene.removed(where)):
+                rest = summed(query, number, state, other.units)
+                far.append(np.linalg.norm(whole - rest))
     return np.array(far)
 
 

@@ -252,9 +252,13 @@ def vector(sums: Any) -> np.ndarray:
 def units(
     images: np.ndarray, labels: np.ndarray, is_padding: np.ndarray | None = None
 ) -> Units:
-    """Singletons [U, 1, ...], or groups where arrays have a member axis already."""
+    """Singletons [U, 1, ...], or groups where arrays have a member axis already.
+
+    Indices are in order.
+    """
     if labels.ndim == 1:
         images, labels = images[:, None], labels[:, None]
     if is_padding is None:
         is_padding = np.zeros(labels.shape, bool)
-    return Units(images, labels, is_padding.reshape(labels.shape))
+    index = np.arange(labels.size, dtype=np.int32).reshape(labels.shape)
+    return Units(images, labels, is_padding.reshape(labels.shape), index)

@@ -65,11 +65,12 @@ def noise_images(data: DataConfig, number: int, seed: int) -> np.ndarray:
 
 def units(images: np.ndarray, data: DataConfig, shape: tuple[int, int]) -> Units:
     """Units [U, M] of the images in order, labels in turn; all of them present."""
-    labels = np.arange(math.prod(shape), dtype=np.int32) % data.num_classes
+    index = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
     return Units(
         images.reshape(*shape, *images.shape[1:]),
-        labels.reshape(shape),
+        index % data.num_classes,
         np.zeros(shape, bool),
+        index,
     )
 
 

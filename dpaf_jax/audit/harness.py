@@ -55,7 +55,7 @@ def releaser(step: Step, number: int) -> Release:
     fn = parallel.pmapped(jax.vmap(step, in_axes=(None, None, 0)), devices)
 
     def release(state: Any, units: Units, keys: np.ndarray) -> np.ndarray:
-        fills = (0, 0, True)
+        fills = Units(images=0, labels=0, is_padding_example=True, index=0)
         dealt = [
             parallel.deal(x, number, 0, f) for x, f in zip(units, fills, strict=True)
         ]

@@ -12,6 +12,7 @@ own words would audit those.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from dpaf_jax.config import Config
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.training.input_pipeline import gather, records
 
 # (state, units, noise keys [R, 8] uint32) -> [R, F] float64
 Release = Callable[[Any, Any, np.ndarray], np.ndarray]
@@ -46,10 +48,33 @@ class Scene(NamedTuple):
         return self._replace(units=self.units._replace(is_padding_example=absent))
 
     def without(self, place: tuple[int, ...]) -> 'Scene':
-        """The neighbour that lacks the record at `place`."""
+        """The neighbour that lacks the record at `place`: its slot is empty."""
         is_there = np.ones_like(self.units.is_padding_example)
         is_there[place] = False
         return self.only(is_there)
+
+    def removed(self, place: tuple[int, ...]) -> 'Scene':
+        """The same neighbour as data arrays make it: they lack the record.
+
+        Its followers have other rows and other slots: those of single records move up, or
+        of its group. They are found as training finds them, by the package's `gather`.
+        """
+        there = ~self.units.is_padding_example
+        row = np.cumsum(there).reshape(there.shape) - 1  # in the arrays with the record
+        gone, left = row[place], there.copy()
+        left[place] = False
+        fields = 'images', 'labels', 'index'
+        arrays = {
+            name: np.delete(getattr(self.units, name)[there], gone, axis=0)
+            for name in fields
+        }
+        axis = int(there.shape[1] > 1)
+        order = np.argsort(~left, axis=axis, kind='stable')
+        blank = np.take_along_axis(~left, order, axis)
+        rows = np.take_along_axis(row - (row > gone), order, axis)
+        draw = {'indices': np.where(blank, 0, rows), 'is_padding_example': blank}
+        data: Any = SimpleNamespace(**arrays)
+        return self._replace(units=gather(records(data), draw))
 
     def alone(self, place: tuple[int, ...]) -> 'Scene':
         """Nobody but the record at `place`."""

@@ -3,7 +3,10 @@
 She knows the parameters (she may choose them), the other records of the draw, and that
 her canary is drawn if it is there at all; she sees the noisy sum. What the plan claims
 then is one Gaussian (or Laplace) mechanism of its noise multiplier, without amplification:
-that sampling is honest is checked apart, by its coins (coins.py).
+that sampling is honest is checked apart, by its coins (randomness.py).
+
+A neighbour lacks one record: its slot is empty, or the data arrays lack it and all others
+have other rows and slots. Both are tried.
 """
 
 import functools
@@ -141,9 +144,13 @@ class MechanismAudit:
         for scene in self._target.scenes:
             sums = [self._exact(number, s) for s in (scene, scene.empty())]
             for place in scene.places:
-                alone, without = scene.alone(place), scene.without(place)
+                alone = scene.alone(place)
+                neighbours = scene.without(place), scene.removed(place)
                 for found in (
-                    self._moved(scene, without, sums[0], self._exact(number, without)),
+                    *(
+                        self._moved(scene, other, sums[0], self._exact(number, other))
+                        for other in neighbours
+                    ),
                     self._moved(
                         alone, scene.empty(), self._exact(number, alone), sums[1]
                     ),
@@ -165,7 +172,7 @@ class MechanismAudit:
 
     def _sensitivity(self, number: int, _: float) -> Outcome:
         excess = self._canary(number).excess
-        tried = sum(2 * len(scene.places) for scene in self._target.scenes)
+        tried = sum(3 * len(scene.places) for scene in self._target.scenes)
         detail = f'largest of {tried} neighbours, over the claimed sensitivity'
         return excess <= 1 + ROUNDING[0], excess, 1.0, detail
 

@@ -34,7 +34,7 @@ from dpaf_jax.networks.discriminator import Discriminator
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
-from dpaf_jax.privacy.keys import RunKeys, public_key
+from dpaf_jax.privacy.keys import RunKeys, record_keys
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
@@ -149,17 +149,17 @@ class DpGan:
         """This device's pre-noise sum of clipped gradients.
 
         Sensitivity of the sum over devices: `l2_clip_norm`. A pair's gradient depends on
-        its record, its own latent draw (a public coin), and on parameters that noisy
-        outputs have made.
+        its record, on a latent draw (a public coin) that the record's index and the step
+        decide, and on parameters that noisy outputs have made.
 
         Args:
             state: gives both networks.
             units: singletons.
-            key: of the latent draws, equal on all devices.
+            key: [4] uint32 of the step's public coins, equal on all devices.
         """
         units = units.without_padding()
-        labels = units.labels[:, 0]
-        fakes = self.adversaries.paired_fakes(state.generator, labels, key)
+        labels, own = units.labels[:, 0], record_keys(key, units.index[:, 0])
+        fakes = self.adversaries.paired_fakes(state.generator, labels, own)
         return clipped_gradient_sum(
             self.pair_loss,
             state.discriminator,
@@ -186,7 +186,7 @@ class DpGan:
             key: [4] uint32 of public coins.
             noise_std: the mechanism's.
         """
-        sums = self.query(state, units, public_key(key))
+        sums = self.query(state, units, key)
         noisy = noisy_total(sums, noise_key, noise_std)
         size = self.mechanism.expected_batch_size
         gradient = jax.tree.map(lambda g: g / size, noisy)

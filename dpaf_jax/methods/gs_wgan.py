@@ -9,7 +9,7 @@ later gradients, whether or not it is drawn again: no subsampling amplifies. Wha
 its influence is that it is behind one critic alone, whose turns come by a public
 round-robin, T/n_D of them. In each the record may turn every one of the B clipped gradients
 into any other: 2C for each image, 2C sqrt(B) for all. Which critic a record is behind is
-decided by an independent coin of its own, so the others' places do not depend on it.
+decided by an independent coin of its index, so the others' places do not depend on it.
 
 As published, critics are picked at random and the accountant charges T*B Gaussians
 amplified by 1/n_D, of sensitivity C.
@@ -41,7 +41,7 @@ from dpaf_jax.privacy.accounting import capacity_for
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.grid import ExactSum
-from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.privacy.keys import own_coins, public_key, record_keys
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw
@@ -190,11 +190,14 @@ class GsWgan:
     ) -> Critics:
         """Plain steps of WGAN-GP on this critic's own records; private to it."""
         steps, blank = self.settings.discriminator_steps, units.without_padding()
-        key_z, key_mix = jax.random.split(key)
         labels, number = blank.labels[:, 0], len(blank.labels)
+        own = jax.vmap(lambda key: jax.random.split(key, (2, steps)))(
+            record_keys(key, units.index[:, 0])
+        )
+        for_z, for_mix = own[:, 0].T.ravel(), own[:, 1].T.ravel()  # step by step
         # Drawn in front of the loop, in which a CPU's convolutions would be slow.
-        fakes = self.adversaries.paired_fakes(generator, jnp.tile(labels, steps), key_z)
-        mix = self.adversaries.coins(jax.random.uniform, key_mix, number * steps)
+        fakes = self.adversaries.paired_fakes(generator, jnp.tile(labels, steps), for_z)
+        mix = own_coins(jax.random.uniform, for_mix)
         real = to_float(blank.images[:, 0])
         present = ~units.is_padding_example[:, 0]
 
@@ -261,7 +264,8 @@ class GsWgan:
         """
         key_critic, key_z, key_label = jax.random.split(public_key(key), 3)
         critic = jax.tree.map(lambda leaf: leaf[k], state.critics)
-        critic = self.trained_critic(critic, state.generator, units, key_critic)
+        own_key = jax.random.key_data(key_critic)
+        critic = self.trained_critic(critic, state.generator, units, own_key)
         number = self.settings.generator_batch_size
         labels = prior_labels(self.config.data.prior, key_label, number)
         z = jax.random.normal(key_z, (number, self.adversaries.sampler.z_dim))
@@ -332,9 +336,10 @@ class GsWganPhase:
 
     @functools.cached_property
     def _owner(self) -> np.ndarray:
-        """[n] the critic of each record, by an independent coin; private."""
-        coins = self._run.keys.coins('partition', 0)
-        return coins.integers(self._method.critics, size=len(self._run.data.labels))
+        """[n] the critic of each record, by an independent coin of its index; private."""
+        coins, data = self._run.keys.coins('partition', 0), self._run.data
+        size = data.manifest.num_examples
+        return coins.integers(self._method.critics, size=size)[data.index]
 
     def _records(self, k: int) -> Draw:
         total = self._method.plan.num_examples

@@ -346,7 +346,7 @@ def _mechanisms(privacy: dict[str, Any]) -> str:
         + '<p class="muted">Every way by which a training image reaches the release. '
         'Noise standard deviation is noise multiplier × sensitivity, on the sum over '
         'a batch; sensitivity is in ℓ2; batch is the expected size, capacity the most '
-        'that fits. Of δ = '
+        'that fits, of all draws that share it. Of δ = '
         f'{float(privacy["delta"]):.3g}, {float(privacy["overflow_delta"]):.2g} pays '
         'for batches that do not fit. Accountant: '
         f'{escape(privacy["accountant"])}.</p>',

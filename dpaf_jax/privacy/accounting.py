@@ -52,24 +52,32 @@ def round_up(epsilon: float) -> float:
     return math.ceil(epsilon * 1e4) / 1e4
 
 
-def overflow_probability(num_examples: int, prob: float, capacity: int) -> float:
-    """P[Bin(N - 1, prob) >= capacity]: the others of one draw fill every slot.
+def overflow_probability(
+    num_examples: int, prob: float, capacity: int, shared_by: int = 1
+) -> float:
+    """P[Bin(s(N - 1), prob) > capacity - s]: the others leave a record less than s slots.
 
-    While they do not, one record finds room and the padded draw is an exact Poisson
-    draw. The event depends on coins of the other records alone, so it has the same
-    probability on neighbouring data sets and is charged once, to delta.
+    While they do not, one record finds room in each of the s draws that share the slots,
+    and the padded draws are exact Poisson draws. The event depends on coins of the other
+    records alone, so it has the same probability on neighbouring data sets and is charged
+    once, to delta.
     """
-    return float(stats.binom.sf(capacity - 1, num_examples - 1, prob))
+    others = shared_by * (num_examples - 1)
+    return float(stats.binom.sf(capacity - shared_by, others, prob))
 
 
-def capacity_for(num_examples: int, prob: float, tail: float) -> int:
+def capacity_for(
+    num_examples: int, prob: float, tail: float, shared_by: int = 1
+) -> int:
     """The smallest capacity whose overflow probability is at most `tail`."""
+    most = shared_by * num_examples
     if prob >= 1 or tail <= 0:
-        return num_examples
-    capacity = int(stats.binom.isf(tail, num_examples - 1, prob)) + 1
-    while overflow_probability(num_examples, prob, capacity) > tail:
+        return most
+    found = int(stats.binom.isf(tail, shared_by * (num_examples - 1), prob))
+    capacity = found + shared_by
+    while overflow_probability(num_examples, prob, capacity, shared_by) > tail:
         capacity += 1
-    return min(capacity, num_examples)
+    return min(capacity, most)
 
 
 def fit_capacity(
@@ -78,15 +86,21 @@ def fit_capacity(
     """Chooses the capacity so that all draws together overflow with `overflow_delta`."""
     prob = mechanism.sampling_prob / mechanism.num_groups
     draws = mechanism.steps * mechanism.num_groups
-    capacity = capacity_for(num_examples, prob, overflow_delta / draws)
+    tail = overflow_delta / draws
+    capacity = capacity_for(num_examples, prob, tail, mechanism.shared_by)
     return dataclasses.replace(mechanism, capacity=capacity)
 
 
 def overflow_delta(mechanism: Mechanism, num_examples: int) -> float:
-    """The delta that a mechanism's capacity costs over the whole run."""
-    prob = mechanism.sampling_prob / mechanism.num_groups
-    once = overflow_probability(num_examples, prob, mechanism.capacity)
-    return mechanism.steps * mechanism.num_groups * once
+    """The delta that a mechanism's capacity costs over the whole run.
+
+    Slots that several draws share are counted for each of the draws: a record has a draw in
+    no more arrays than it has draws.
+    """
+    m = mechanism
+    prob = m.sampling_prob / m.num_groups
+    once = overflow_probability(num_examples, prob, m.capacity, m.shared_by)
+    return m.steps * m.num_groups * once
 
 
 def calibrate(

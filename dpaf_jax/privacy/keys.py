@@ -11,6 +11,7 @@ import hashlib
 import os
 import pathlib
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -93,3 +94,34 @@ def read_or_create_entropy(path: pathlib.Path) -> Entropy:
 def public_key(key_data: Any) -> jax.Array:
     """The typed key of `RunKeys.public`'s data."""
     return jax.random.wrap_key_data(key_data, impl='rbg')
+
+
+def record_keys(key_data: Any, index: jax.Array) -> jax.Array:
+    """A key for each record of a step: for the coins that are its own.
+
+    Guarantee: a record's key is a function of the step's key and of the record's index
+    alone. Neither its slot, nor who else is there, nor the number of slots or devices moves
+    it; so removing a record changes nobody else's coins. Threefry, since what 'rbg' draws
+    under `vmap` depends on the whole batch.
+
+    Args:
+        key_data: uint32, of which two words are used: [4] of `RunKeys.public`, or a
+            noise key's.
+        index: [U] int32, places among all N records, empty ones counted.
+
+    Returns:
+        [U] typed keys, to be drawn from under `vmap`.
+    """
+    key = jax.random.wrap_key_data(key_data[:2], impl='threefry2x32')
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, index)
+
+
+def own_coins(draw: Callable[..., jax.Array], keys: jax.Array, *shape: int) -> Any:
+    """[U, *shape]: each record's draw from its own key.
+
+    Args:
+        draw: jax.random.normal or the like: (key, shape) -> array.
+        keys: [U], of `record_keys`.
+        shape: of one record's draw.
+    """
+    return jax.vmap(lambda key: draw(key, shape))(keys)

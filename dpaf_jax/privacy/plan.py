@@ -43,8 +43,9 @@ class Mechanism:
         steps: draws in which one record may take part (for class-pure batches, the
             turns of one class: the worst case over classes).
         expected_batch_size: public mean of a draw's size; the only normaliser.
-        capacity: slots of a padded draw, per unit group.
+        capacity: slots of a padded draw, per unit group; all of them are computed.
         num_groups: groups that a draw is dealt to; 1 where there are none.
+        shared_by: so many draws of one record, at most, share the `capacity` slots.
         noise_multiplier: noise standard deviation over `l2_sensitivity`, of Laplace noise
             its scale over the sensitivity in l1, which then is as large; 0 for a run
             without privacy.
@@ -59,6 +60,7 @@ class Mechanism:
     expected_batch_size: float
     capacity: int
     num_groups: int = 1
+    shared_by: int = 1
     noise_multiplier: float = 0.0
     law: str = 'gaussian'
 

@@ -4,18 +4,19 @@ Guarantee: in each draw every record takes part independently with probability
 `sampling_prob`; draws of different mechanisms and steps are independent. Should a draw
 exceed its capacity it is cut; the plan pays for that event out of delta
 (`accounting.overflow_probability`).
+
+All slots are computed, empty or not: no shape, hence no program, depends on how many records
+were drawn or how many there are. A record's slot is a coin too. Where the others lie, in law,
+is the same with the record and without it: without it its slot is empty.
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import Mechanism
-
-USUALLY = 4.0  # standard deviations above its mean that a draw rarely exceeds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +47,8 @@ def poisson_draw(
 
     Returns:
         A `Draw` of capacity x 1, or of num_groups x capacity where the mechanism has
-        groups: every record that is drawn picks its group by its own coin.
+        groups: every record that is drawn picks its group by its own coin. Within its
+        group it has any of the slots.
     """
     coins = keys.coins(mechanism.name, step)
     count = eligible if isinstance(eligible, int) else len(eligible)
@@ -55,68 +57,46 @@ def poisson_draw(
     chosen = coins.choice(count, size=size, replace=False, shuffle=False)
     if not isinstance(eligible, int):
         chosen = eligible[chosen]
-    if mechanism.num_groups == 1:
-        return _pad([chosen], mechanism.capacity, by_unit=True)
-    group = coins.integers(mechanism.num_groups, size=size)
-    parts = [chosen[group == g] for g in range(mechanism.num_groups)]
-    return _pad(parts, mechanism.capacity, by_unit=False)
+    groups, capacity = mechanism.num_groups, mechanism.capacity
+    group = coins.integers(groups, size=size)
+    parts = [chosen[group == g] for g in range(groups)]
+    slots = [coins.permutation(capacity)[: len(part)] for part in parts]
+    indices, is_padding = _place(parts, slots, capacity)
+    return Draw(indices, is_padding) if groups > 1 else Draw(indices.T, is_padding.T)
 
 
-def _pad(parts: list[np.ndarray], capacity: int, *, by_unit: bool) -> Draw:
-    indices = np.zeros((len(parts), capacity), np.int32)
-    is_padding = np.ones((len(parts), capacity), bool)
-    for row, part in enumerate(parts):
-        kept = part[:capacity]
-        indices[row, : len(kept)] = kept
-        is_padding[row, : len(kept)] = False
-    if by_unit:
-        return Draw(indices.T, is_padding.T)
-    return Draw(indices, is_padding)
-
-
-def fitted(draws: Sequence[Draw], mechanism: Mechanism) -> list[Draw]:
-    """Drops slots at the end that are empty in all draws of a window.
-
-    Capacity is for the worst draw of a whole run. What is computed has one of two lengths,
-    the usual one or the whole capacity, so there are two programs at most. Records stay
-    where they are: no output depends on the length, but the time of a step does.
-    """
-    axis = 0 if mechanism.num_groups == 1 else 1
-    usual = _usual_slots(mechanism.expected_batch_size / mechanism.num_groups)
-
-    def cut(array: np.ndarray, kept: slice) -> np.ndarray:
-        return array[kept] if axis == 0 else array[:, kept]
-
-    if not all(cut(d.is_padding_example, slice(usual, None)).all() for d in draws):
-        return list(draws)
-    first = slice(0, usual)
-    return [
-        Draw(cut(d.indices, first), cut(d.is_padding_example, first)) for d in draws
-    ]
-
-
-def packed(draws: Sequence[Draw], mechanism: Mechanism) -> tuple[Draw, np.ndarray]:
+def packed(
+    draws: Sequence[Draw], slots: int, coins: np.random.Generator
+) -> tuple[Draw, np.ndarray]:
     """The draws of a window in one, for a query that all of them ask of the same features.
 
     Args:
-        draws: of single records, all of one length.
-        mechanism: theirs.
+        draws: of single records.
+        slots: P, public; what exceeds it is cut.
+        coins: for the slots; nobody else's.
 
     Returns:
-        A draw of P x 1, records in front, and [P] int32, which of `draws` each slot is of.
-        P has one of two values, as in `fitted`.
+        A draw of P x 1, and [P] int32, which of `draws` each slot is of.
     """
     taken = [d.indices[~d.is_padding_example] for d in draws]
     step = np.repeat(np.arange(len(draws), dtype=np.int32), [len(t) for t in taken])
-    room = sum(len(d.indices) for d in draws)
-    usual = min(_usual_slots(mechanism.expected_batch_size * len(draws)), room)
-    slots = usual if len(step) <= usual else room
-    owner = np.pad(step, (0, slots - len(step)))
-    return _pad([np.concatenate(taken)], slots, by_unit=True), owner
+    where = coins.permutation(slots)[: len(step)]
+    owner = np.zeros(slots, np.int32)
+    owner[where] = step[:slots]
+    (indices,), (is_padding,) = _place([np.concatenate(taken)], [where], slots)
+    return Draw(indices[:, None], is_padding[:, None]), owner
 
 
-def _usual_slots(expected: float) -> int:
-    return math.ceil(expected + USUALLY * math.sqrt(expected))
+def _place(
+    parts: list[np.ndarray], slots: list[np.ndarray], capacity: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """[parts, capacity] indices and padding: records in their slots, as many as fit."""
+    indices = np.zeros((len(parts), capacity), np.int32)
+    is_padding = np.ones((len(parts), capacity), bool)
+    for row, (part, where) in enumerate(zip(parts, slots, strict=True)):
+        indices[row, where] = part[:capacity]
+        is_padding[row, where] = False
+    return indices, is_padding
 
 
 def shuffled_batches(

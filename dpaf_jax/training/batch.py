@@ -14,11 +14,14 @@ class Units(NamedTuple):
         images: [U, M, H, W, C] uint8.
         labels: [U, M] int32.
         is_padding_example: [U, M] bool.
+        index: [U, M] int32, each record's place among all N, empty ones counted: what its
+            own coins derive from (`keys.record_keys`). Anything where padded.
     """
 
     images: parallel.HostOrDevice
     labels: parallel.HostOrDevice
     is_padding_example: parallel.HostOrDevice
+    index: parallel.HostOrDevice
 
     def without_padding(self) -> 'Units':
         """Padding holds nothing: its slots point at some record, here they become black.
@@ -27,8 +30,7 @@ class Units(NamedTuple):
         could empty every group.
         """
         blank = self.is_padding_example
-        return Units(
-            jnp.where(blank[..., None, None, None], 0, self.images),
-            jnp.where(blank, 0, self.labels),
-            blank,
+        return self._replace(
+            images=jnp.where(blank[..., None, None, None], 0, self.images),
+            labels=jnp.where(blank, 0, self.labels),
         )

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from dpaf_jax.data import Dataset
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.training.batch import Units
@@ -25,6 +26,9 @@ CHUNK = 1024  # images per device and call where a query reads the whole data se
 
 class Feed:
     """Deals draws to devices and finds their images.
+
+    What is decided here, and every shape, follows from the public N: records that are
+    empty have rows of zeros behind those that are not.
 
     Args:
         run: its data and devices.
@@ -40,14 +44,15 @@ class Feed:
     ):
         self._run = run
         self.data: dict[str, jax.Array] = {}
+        self._records = records(run.data)
+        images, number = run.data.images, run.data.manifest.num_examples
         room = SHARE * device_memory(run.devices[parallel.mine(run.devices)])
-        images = run.data.images
         if features and processes.from_first(
             lambda: features_size(run, features) <= room
         ):
-            images = every_feature(run, features)
-        if processes.from_first(lambda: images.nbytes <= room):
-            host = {'images': images, 'labels': run.data.labels}
+            images = self._records['images'] = every_feature(run, features)
+        if processes.from_first(lambda: number * images[:1].nbytes <= room):
+            host = {name: _up_to(rows, number) for name, rows in self._records.items()}
             self.data = parallel.replicate(host, run.devices)
 
     def deal(self, draws: list[Draw]) -> dict[str, np.ndarray]:
@@ -59,8 +64,8 @@ class Feed:
             draws: one per step of a window, all of one shape.
 
         Returns:
-            'indices' and 'is_padding_example'; also 'images' and 'labels' where the data
-            do not lie on the devices.
+            'indices' and 'is_padding_example'; also 'images', 'labels' and 'index' where
+            the data do not lie on the devices.
         """
         number, mine = len(self._run.devices), parallel.mine(self._run.devices)
         dealt = {
@@ -70,13 +75,27 @@ class Feed:
             for field, fill in FILL.items()
         }
         if not self.data:
-            dealt['images'] = self._run.data.images[dealt['indices']]
-            dealt['labels'] = self._run.data.labels[dealt['indices']]
+            at = dealt['indices']
+            dealt |= {name: rows[at] for name, rows in self._records.items()}
         return dealt
 
     def deal_one(self, draw: Draw) -> dict[str, np.ndarray]:
         """As `deal`, for a single step: [D, U / D, M]."""
         return {name: value[:, 0] for name, value in self.deal([draw]).items()}
+
+
+def records(data: Dataset) -> dict[str, np.ndarray]:
+    """What a draw's indices point into, [n, ...] each: the records that are not empty."""
+    index = data.index.astype(np.int32)
+    return {'images': data.images, 'labels': data.labels, 'index': index}
+
+
+def _up_to(rows: np.ndarray, number: int) -> np.ndarray:
+    """[number, ...]: rows of zeros behind what there is."""
+    missing = number - len(rows)
+    if missing <= 0:
+        return rows
+    return np.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
 
 
 def gather(data: Mapping[str, Any], draw: Mapping[str, Any]) -> Units:
@@ -86,16 +105,19 @@ def gather(data: Mapping[str, Any], draw: Mapping[str, Any]) -> Units:
         data: a feed's.
         draw: one device's part of what the feed has dealt.
     """
-    source = draw
+    found = draw
     if data:
-        source = {name: value[draw['indices']] for name, value in data.items()}
-    return Units(source['images'], source['labels'], draw['is_padding_example'])
+        found = {name: value[draw['indices']] for name, value in data.items()}
+    return Units(
+        found['images'], found['labels'], draw['is_padding_example'], found['index']
+    )
 
 
 def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[Units]:
-    """The whole data set once, in chunks of one shape, dealt to the devices.
+    """All N records once, in chunks of one shape, dealt to the devices.
 
-    Each process reads what its own devices get.
+    Each process reads what its own devices get. A record's slot is its index: neither the
+    number of chunks nor the slot of any other record depends on which of them are empty.
 
     Args:
         run: its data and devices.
@@ -104,39 +126,48 @@ def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[Units]
     Yields:
         Singletons with a device axis in front; padded slots point at the first record.
     """
-    images, labels = run.data.images, run.data.labels
+    data, total = run.data, run.data.manifest.num_examples
     number, mine = len(run.devices), parallel.mine(run.devices)
-    for start in range(0, len(labels), CHUNK * number):
+    place = np.zeros(total, np.int64)
+    absent = np.ones(total, bool)
+    place[data.index] = np.arange(len(data.index))
+    absent[data.index] = False if present is None else ~present
+    for start in range(0, total, CHUNK * number):
         index = np.arange(start, start + CHUNK * number)
-        absent = index >= len(labels)
-        index = np.where(absent, 0, index)
-        if present is not None:
-            absent = absent | ~present[index]
-        own = index.reshape(number, -1, 1)[mine]
-        yield Units(images[own], labels[own], absent.reshape(number, -1, 1)[mine])
+        outside = index >= total
+        index = np.where(outside, 0, index)
+        own = place[index].reshape(number, -1, 1)[mine]
+        blank = (outside | absent[index]).reshape(number, -1, 1)[mine]
+        yield Units(
+            data.images[own],
+            data.labels[own],
+            blank,
+            index.astype(np.int32).reshape(number, -1, 1)[mine],
+        )
 
 
 def every_feature(run: Run, features: Callable[[jax.Array], jax.Array]) -> np.ndarray:
-    """[n, h, w, c]: `features` of all images, in this process's memory.
+    """[N, h, w, c]: `features` of all images, in this process's memory.
 
-    Each process computes all: their devices draw from all records.
+    Each process computes all: their devices draw from all records. Where records are empty,
+    features of black images come last: so many calls there are for every data set of N.
     """
-    images = run.data.images
+    images, number = run.data.images, run.data.manifest.num_examples
     one = jax.eval_shape(features, images[:1])
-    made = np.empty((len(images), *one.shape[1:]), one.dtype)
+    made = np.empty((number, *one.shape[1:]), one.dtype)
     compiled = jax.jit(features)
-    for start in range(0, len(images), CHUNK):
-        chunk = np.asarray(images[start : start + CHUNK])
-        missing = [(0, CHUNK - len(chunk))] + [(0, 0)] * (chunk.ndim - 1)
-        rows = compiled(np.pad(chunk, missing))
-        made[start : start + CHUNK] = np.asarray(rows)[: len(chunk)]
+    for start in range(0, number, CHUNK):
+        chunk = _up_to(np.asarray(images[start : start + CHUNK]), CHUNK)
+        room = made[start : start + CHUNK]
+        room[:] = np.asarray(compiled(chunk))[: len(room)]
     return made
 
 
 def features_size(run: Run, features: Callable[[jax.Array], jax.Array]) -> int:
-    """Bytes that the features of all images take, and as much for what reads them."""
+    """Bytes that the features of N images take, and as much for what reads them."""
     one = jax.eval_shape(features, run.data.images[:1])
-    return 2 * len(run.data.images) * math.prod(one.shape) * one.dtype.itemsize
+    number = run.data.manifest.num_examples
+    return 2 * number * math.prod(one.shape) * one.dtype.itemsize
 
 
 def device_memory(devices: Any) -> float:

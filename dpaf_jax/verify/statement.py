@@ -188,12 +188,15 @@ def _check_delta(stated: dict[str, Any]) -> list[Check]:
 
 
 def _overflow(mechanism: dict[str, Any], number: int) -> float:
-    """Chance that in some draw the others fill every slot: P[Bin(N - 1, q) >= capacity]."""
-    groups = mechanism['num_groups']
-    if groups < 1:
+    """Chance that in some draw the others leave a record no slot.
+
+    P[Bin(s(N - 1), q) > capacity - s], where s draws share the slots.
+    """
+    groups, shared_by = mechanism['num_groups'], mechanism['shared_by']
+    if groups < 1 or shared_by < 1:
         return math.nan
-    prob = mechanism['sampling_prob'] / groups
-    once = stats.binom.sf(mechanism['capacity'] - 1, number - 1, prob)
+    prob, others = mechanism['sampling_prob'] / groups, shared_by * (number - 1)
+    once = stats.binom.sf(mechanism['capacity'] - shared_by, others, prob)
     return float(mechanism['steps'] * groups * once)
 
 

@@ -34,7 +34,7 @@ def test_every_file_that_is_named_exists(page):
 @pytest.mark.parametrize('page', PAGES)
 def test_every_test_that_is_named_exists(page):
     text = (ROOT / page).read_text(encoding='utf-8')
-    for path, name in re.findall(r'`(tests/\w+\.py)::(\w+)`', text):
+    for path, name in re.findall(r'`(tests/[\w/]+\.py)::(\w+)`', text):
         assert name in names(path), f'{page}: {path}::{name}'
 
 
@@ -48,6 +48,8 @@ def test_every_claim_of_the_privacy_page_points_at_code_and_tests():
         assert {s for s in symbols if s} <= names(path), f'{symbols} in {path}'
     lemmas = re.split(r'\*\*(?:Lemma|Theorem)', text)[1:]
     assert len(lemmas) == 9
+    numbers = re.findall(r'\*\*Lemma (\d+) ', text)
+    assert numbers == [str(n) for n in range(1, len(numbers) + 1)]
     for number, lemma in enumerate(lemmas, start=1):
         body = lemma.split('\n## ')[0]
         assert 'dpaf_jax/' in body and 'tests/' in body, f'statement {number}'

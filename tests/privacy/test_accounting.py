@@ -166,6 +166,33 @@ def test_all_draws_of_all_groups_pay_for_their_overflow(num_groups):
     assert accounting.overflow_delta(fewer, 100) > 1e-7
 
 
+def test_slots_that_draws_share_overflow_as_their_sum_does():
+    """The record is in s draws, so the others must leave it s slots."""
+    shared, n, prob, capacity = 3, 10, 0.3, 14
+    coins = np.random.default_rng(0)
+    others = coins.binomial(n - 1, prob, (200_000, shared)).sum(axis=1)
+    seen = np.mean(others + shared > capacity)
+    made = accounting.overflow_probability(n, prob, capacity, shared)
+    assert made == pytest.approx(seen, rel=0.03) and 0.03 < made < 0.3
+    # A bound on one draw's overflow only would be far too low.
+    assert accounting.overflow_probability(n, prob, capacity) == 0
+    for q in (0.3, 1.0):
+        most = accounting.capacity_for(n, q, 0.0, shared)
+        assert most == shared * n
+        assert accounting.overflow_probability(n, q, most, shared) == 0
+        assert accounting.overflow_probability(n, 1.0, most - 1, shared) == 1
+
+
+@pytest.mark.parametrize('shared', [1, 8])
+def test_shared_slots_are_as_few_as_delta_pays_for(shared):
+    mechanism = make(sampling_prob=24 / 60000, steps=12504, shared_by=shared)
+    fitted = accounting.fit_capacity(mechanism, 60000, 1e-7)
+    fewer = dataclasses.replace(fitted, capacity=fitted.capacity - 1)
+    assert 0 < accounting.overflow_delta(fitted, 60000) <= 1e-7
+    assert accounting.overflow_delta(fewer, 60000) > 1e-7
+    assert fitted.capacity < {1: 75, 8: 320}[shared]
+
+
 # --- calibration ----------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ import json
 import math
 
 import dp_accounting
+import numpy as np
 import pytest
 import tiny
 from dp_accounting import pld
@@ -118,9 +119,24 @@ def test_every_draw_has_room(case):
     _, plan = case
     for m in plan.mechanisms:
         prob = m.sampling_prob / m.num_groups
-        mean = tiny.NUM_EXAMPLES * prob
-        enough = mean + 4 * math.sqrt(mean * (1 - prob))
-        assert min(enough, tiny.NUM_EXAMPLES) <= m.capacity <= tiny.NUM_EXAMPLES
+        most = m.shared_by * tiny.NUM_EXAMPLES
+        enough = most * prob + 4 * math.sqrt(most * prob * (1 - prob))
+        assert min(enough, most) <= m.capacity <= most
+
+
+@pytest.mark.parametrize(('at_once', 'shared_by'), [(0, 4), (1, 2), (3, 4)])
+def test_no_class_has_more_turns_in_a_window_than_share_its_slots(at_once, shared_by):
+    config = tiny.config(
+        dpaf__batches='class_pure',
+        dpaf__classes_per_step=at_once,
+        dpaf__asymmetry=4,
+        dpaf__batch_size=2,
+    )
+    dpagg = tiny.plan(config)['dpagg']
+    turns = 3 // (at_once or 3)
+    windows = np.arange(dpagg.steps * turns).reshape(-1, 4) % turns
+    assert dpagg.shared_by == shared_by
+    assert max(np.sum(windows == t, axis=1).max() for t in range(turns)) == shared_by
 
 
 def test_a_run_without_noise_says_so_and_cuts_no_draw():

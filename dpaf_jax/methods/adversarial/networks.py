@@ -17,7 +17,7 @@ from flax import linen as nn
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import AdversarialConfig
 from dpaf_jax.networks.architecture import make_layout
-from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.privacy.keys import own_coins, public_key
 from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.fakes import prior_labels, share_of_fakes
@@ -101,22 +101,11 @@ class Adversaries:
         """Takes a step of the networks whose turn it is, which have all labels here."""
         return step(state, None)
 
-    def coins(self, draw: Callable[..., jax.Array], key: jax.Array, *shape: int) -> Any:
-        """This device's share of public coins: [U, ...] for each of its U units.
-
-        Args:
-            draw: jax.random.normal or the like: (key, shape) -> array.
-            key: equal on all devices.
-            shape: (U, ...), of one device's share.
-        """
-        everywhere = draw(key, (shape[0] * self.num_devices, *shape[1:]))
-        return parallel.my_share(everywhere, self.num_devices)[0]
-
     def paired_fakes(
-        self, generator: Any, labels: jax.Array, key: jax.Array
+        self, generator: Any, labels: jax.Array, keys: jax.Array
     ) -> jax.Array:
-        """[U, H, W, C] fakes, one for each of this device's units, of its label."""
-        z = self.coins(jax.random.normal, key, len(labels), self.sampler.z_dim)
+        """[U, H, W, C] fakes, one for each record, of its label and from its own key."""
+        z = own_coins(jax.random.normal, keys, self.sampler.z_dim)
         fakes: jax.Array = self.sampler.generator.apply(generator, z, labels)
         return fakes
 

@@ -10,7 +10,7 @@ from PIL import Image
 from dpaf_jax.methods.adversarial.networks import AdversarialState, Adversaries, Metrics
 from dpaf_jax.privacy.keys import RunKeys, public_key
 from dpaf_jax.privacy.plan import Mechanism
-from dpaf_jax.privacy.sampling import Draw, fitted
+from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import Units
@@ -108,8 +108,7 @@ class AdversarialPhase:
         public = [run.keys.public('step', t) for t in steps]
         std = np.array([m.noise_std for m in used], np.float32)
         rest = (np.stack(noise), np.stack(public), std)
-        dealt = self._feed.deal(fitted(draws, used[0]))
-        return dealt, *map(run.on_every_device, rest)
+        return self._feed.deal(draws), *map(run.on_every_device, rest)
 
     def _steps(self, state: Any, data: Any, draws: Any, *rest: Any) -> Any:
         def body(state: AdversarialState, xs: Any) -> tuple[AdversarialState, Metrics]:

@@ -62,13 +62,17 @@ class BatchPhase(GanPhase):
             conv2_draw = self._conv2_draw(step // self._mu)
         compiled = self._compiled(updates if run.unrolls else None)
         state, metrics = compiled(
-            state, self._feed.data, self._packed(draws), xs, conv2_draw
+            state, self._feed.data, self._packed(draws, step), xs, conv2_draw
         )
         return state, step + self._mu, metrics
 
-    def _packed(self, draws: list[Draw]) -> dict[str, np.ndarray]:
+    def _packed(self, draws: list[Draw], step: int) -> dict[str, np.ndarray]:
         """A window's draws, which all meet the same features, dealt as one."""
-        whole, segment_ids = packed(draws, self._gan.schedule.dpagg)
+        slots = self._gan.schedule.dpagg.capacity
+        if self._gan.published:  # batches of one size: no slot is empty
+            slots = sum(len(draw.indices) for draw in draws)
+        coins = self._run.keys.coins('dpagg/slots', step)
+        whole, segment_ids = packed(draws, slots, coins)
         devices = self._run.devices
         dealt = parallel.deal(segment_ids, len(devices), 0, 0)[parallel.mine(devices)]
         return self._feed.deal_one(whole) | {'segment_ids': dealt}

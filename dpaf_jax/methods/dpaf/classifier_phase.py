@@ -11,7 +11,6 @@ from dpaf_jax.methods.dpaf.classifier import Classifier, ClassifierState
 from dpaf_jax.methods.dpaf.labeller import Labeller, LabellerState
 from dpaf_jax.methods.dpaf.phase import draw_records
 from dpaf_jax.privacy.keys import public_key
-from dpaf_jax.privacy.sampling import fitted
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.input_pipeline import Feed, gather
 from dpaf_jax.training.phase import repeat
@@ -48,8 +47,7 @@ class ClassifierPhase:
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run, steps = self._run, range(step, step + self._length)
-        drawn = [draw_records(run, self._mechanism, t) for t in steps]
-        draws = self._feed.deal(fitted(drawn, self._mechanism))
+        draws = self._feed.deal([draw_records(run, self._mechanism, t) for t in steps])
         keys = np.stack([run.keys.noise(self._mechanism.name, t) for t in steps])
         state, metrics = self._compiled(
             state, self._feed.data, draws, run.on_every_device(keys)

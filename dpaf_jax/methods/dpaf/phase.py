@@ -14,12 +14,7 @@ from PIL import Image
 from dpaf_jax.methods.dpaf.gan import Gan, GanState, StepKeys
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism
-from dpaf_jax.privacy.sampling import (
-    Draw,
-    fitted,
-    poisson_draw,
-    shuffled_batches,
-)
+from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
 from dpaf_jax.release.samplers.dpaf import LABELLER
 from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.release.samplers.registry import preview
@@ -96,6 +91,5 @@ class GanPhase:
         )
 
     def _conv2_draw(self, update: int) -> dict[str, np.ndarray]:
-        mechanism = self._run.plan['conv2']
-        draws = fitted([draw_records(self._run, mechanism, update)], mechanism)
-        return self._feed.deal_one(draws[0])
+        draw = draw_records(self._run, self._run.plan['conv2'], update)
+        return self._feed.deal_one(draw)

@@ -91,9 +91,10 @@ def _dpagg(config: Config, num_examples: int) -> Mechanism:
     prob = dpaf.batch_size * aggregates / num_examples if dpaf.batch_size else 1.0
     turns: float = math.ceil(dpaf.epochs / prob - 1e-9)
     share = (dpaf.classes_per_step or k) / k if pure else 1.0
+    period, shared_by = round(1 / share), 1
     if prob < 1:  # whole windows of DPAGG steps, and every class the same turns
-        period = dpaf.asymmetry * round(1 / share)
-        turns = _whole_windows(turns / share, period) * share
+        turns = _whole_windows(turns / share, dpaf.asymmetry * period) * share
+        shared_by = -(-dpaf.asymmetry // period)  # turns of a class in a window
     return Mechanism(
         name='dpagg',
         kind='sum of bounded rows, one aggregate per class'
@@ -106,6 +107,7 @@ def _dpagg(config: Config, num_examples: int) -> Mechanism:
         steps=round(turns),
         expected_batch_size=prob * num_examples * share,
         capacity=num_examples if prob == 1 else dpaf.batch_size,
+        shared_by=shared_by,
     )
 
 

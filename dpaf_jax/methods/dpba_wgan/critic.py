@@ -3,8 +3,8 @@
 Certified. The cost of one record is the distance D(fake) - D(real) to a fake of its own
 label, and the penalty on the interpolate of the two. Its gradient is one vector, clipped
 and summed with those of the others, and the noise is added to the sum. Bilateral alternation:
-a public coin picks which of the two terms a record's gradient is of, with twice its
-weight. Dynamic noise: sigma_t is one of a few values between the least and `noise_ratio`
+a public coin of the record's own picks which of the two terms its gradient is of, with twice
+the weight. Dynamic noise: sigma_t is one of a few values between the least and `noise_ratio`
 times it, drawn with public coins when the plan is made, and charged as drawn: a mechanism
 for each value.
 
@@ -17,6 +17,7 @@ and is added to the penalties, where it has no gradient; nothing bounds an examp
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -49,7 +50,7 @@ from dpaf_jax.methods.dpba_wgan.plan import (
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.grid import Grid
-from dpaf_jax.privacy.keys import RunKeys, public_key
+from dpaf_jax.privacy.keys import RunKeys, own_coins, public_key, record_keys
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
@@ -59,6 +60,10 @@ from dpaf_jax.training.batch import Units
 from dpaf_jax.training.run import Run
 
 __all__ = ['plan', 'train']
+
+USUALLY = (
+    4.0  # standard deviations above its mean that a draw of one label rarely exceeds
+)
 
 
 def train(run: Run) -> Any:
@@ -176,29 +181,26 @@ class DpbaWgan:
     # --- critic -----------------------------------------------------------------
 
     def trios(self, state: AdversarialState, units: Units, key: jax.Array) -> Trio:
-        """This device's [U] records with fakes and interpolates from public coins."""
+        """This device's [U] records with fakes and interpolates from their own coins."""
         units = units.without_padding()
         labels = units.labels[:, 0]
-        key_z, key_mix = jax.random.split(key)
+        for_z, for_mix, _ = _three_keys(key, units)
+        mix = own_coins(jax.random.uniform, for_mix)
+        if self.published:  # 'a random number', for the whole batch
+            mix = jnp.broadcast_to(jax.random.uniform(public_key(key)), mix.shape)
         return Trio(
             real=to_float(units.images[:, 0]),
-            fake=self.adversaries.paired_fakes(state.generator, labels, key_z),
+            fake=self.adversaries.paired_fakes(state.generator, labels, for_z),
             label=labels,
-            mix=self._mix(key_mix, len(labels)),
+            mix=mix,
         )
 
-    def _mix(self, key: jax.Array, number: int) -> jax.Array:
-        if self.published:  # 'a random number', for the whole batch
-            return jnp.broadcast_to(jax.random.uniform(key), (number,))
-        mix: jax.Array = self.adversaries.coins(jax.random.uniform, key, number)
-        return mix
-
-    def weights(self, number: int, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """[U] weights of the distances and of the penalties: public coins."""
-        penalty = jnp.full(number, self.settings.penalty_weight)
+    def weights(self, keys: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """[U] weights of the distances and of the penalties, from each record's key."""
+        penalty = jnp.full(len(keys), self.settings.penalty_weight)
         if not self.settings.alternate:
-            return jnp.ones(number), penalty
-        heads = self.adversaries.coins(_toss, key, number)
+            return jnp.ones(len(keys)), penalty
+        heads = own_coins(_toss, keys)
         return jnp.where(heads, 2.0, 0.0), jnp.where(heads, 0.0, 2 * penalty)
 
     def cost(self, params: Any, unit: WeightedTrio) -> jax.Array:
@@ -212,19 +214,54 @@ class DpbaWgan:
         """This device's pre-noise sum of clipped gradients.
 
         Sensitivity of the sum over devices: `l2_clip_norm`. A unit's gradient depends on
-        its record, its own public coins, and on parameters that noisy outputs have made.
+        its record, on public coins that the record's index and the step decide, and on
+        parameters that noisy outputs have made.
 
         Args:
             state: gives both networks, of the label whose turn it is.
             units: singletons.
-            key: of the public coins, equal on all devices.
+            key: [4] uint32 of the step's public coins, equal on all devices.
         """
-        key_trio, key_weights = jax.random.split(key)
-        trios = self.trios(state, units, key_trio)
+        if self.settings.per_label:
+            return self._query_by_chunks(state, units, key)
+        return self._query(state, units, key)
+
+    def _query_by_chunks(
+        self, state: AdversarialState, units: Units, key: jax.Array
+    ) -> Any:
+        """`_query` where few slots are taken: all records could be of the label in turn.
+
+        Records come first, and chunks of one public length are added up until the rest is
+        empty. One program computes every chunk and knows not how many there are.
+        """
+        drawn = ~units.is_padding_example[:, 0]
+        order, present = jnp.argsort(~drawn), jnp.sum(drawn)
+        expected = self.plan.mechanisms[0].expected_batch_size / self.num_devices
+        length = math.ceil(expected + USUALLY * math.sqrt(expected))
+
+        def chunk(i: jax.Array) -> Any:
+            slots = i * length + jnp.arange(length)
+            where = order[jnp.minimum(slots, len(order) - 1)]
+            part = jax.tree.map(lambda leaf: leaf[where], units)
+            blank = (slots >= present)[:, None]
+            part = part._replace(is_padding_example=blank)
+            return self._query(state, part, key)
+
+        def add(i: jax.Array, sums: Any) -> Any:
+            return jax.tree.map(jnp.add, sums, chunk(i))
+
+        nothing = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+            jax.eval_shape(chunk, jnp.int32(0)),
+        )
+        return jax.lax.fori_loop(0, -(-present // length), add, nothing)
+
+    def _query(self, state: AdversarialState, units: Units, key: jax.Array) -> Any:
+        trios, (_, _, for_term) = self.trios(state, units, key), _three_keys(key, units)
         return clipped_gradient_sum(
             self.cost,
             state.discriminator,
-            WeightedTrio(trios, *self.weights(len(trios.label), key_weights)),
+            WeightedTrio(trios, *self.weights(for_term)),
             units.is_padding_example[:, 0],
             l2_clip_norm=self.plan.mechanisms[0].l2_sensitivity,
             grid=self.grid,
@@ -266,9 +303,8 @@ class DpbaWgan:
     ) -> Any:
         """The noisy sum of gradients, all that is seen of the records."""
         if self.published:
-            coins = public_key(key)
-            return self.published_query(state, units, noise_key, coins, noise_std)
-        sums = self.query(state, units, public_key(key))
+            return self.published_query(state, units, noise_key, key, noise_std)
+        sums = self.query(state, units, key)
         return noisy_total(sums, noise_key, noise_std)
 
     def published_query(
@@ -288,13 +324,11 @@ class DpbaWgan:
         penalty it is added (line 10).
         """
         trios, wgan = self.trios(state, units, key), self.settings
-        coin, width, normal = jax.random.split(
-            jax.random.wrap_key_data(noise_key[:2]), 3
-        )
+        coin, width, normal = _three_keys(noise_key, units)
         number = len(trios.label)
-        first = self.adversaries.coins(_toss, coin, number)
-        spread = self.adversaries.coins(jax.random.uniform, width, number)
-        noise = self.adversaries.coins(jax.random.normal, normal, number)
+        first = own_coins(_toss, coin)
+        spread = own_coins(jax.random.uniform, width)
+        noise = own_coins(jax.random.normal, normal)
         noise *= noise_std * (1 + (wgan.noise_ratio - 1) * spread)
         times = jnp.where(first, 1 + noise, 1.0)
         plus = jnp.where(first, 0.0, wgan.penalty_weight * noise)
@@ -331,6 +365,12 @@ class DpbaWgan:
 
 def _told(answers: jax.Array) -> Mapping[str, jax.Array]:
     return {'loss_generator': -answers}
+
+
+def _three_keys(key_data: jax.Array, units: Units) -> list[jax.Array]:
+    """Three keys [U] for each record, of its own."""
+    keys = record_keys(key_data, units.index[:, 0])
+    return list(jax.vmap(lambda key: jax.random.split(key, 3))(keys).T)
 
 
 def _toss(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -132,7 +132,7 @@ def _check(config: Config, num_examples: int) -> None:
 class ScorePhase:
     """DP-SGD: one step a call, whose draw passes in microbatches.
 
-    The microbatches' sums are exact, so their size changes nothing but coins and speed.
+    The microbatches' sums are exact, so their size changes nothing but speed.
     """
 
     name = 'score'
@@ -160,13 +160,11 @@ class ScorePhase:
         return preview(self._run.config, state.ema_params, key)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
-        run, devices = self._run, len(self._run.devices)
-        dealt, number = self._microbatches(self._draw(step))
-        first = step * devices * number
-        keys = [run.keys.public('shots', first + i) for i in range(devices * number)]
-        coins = np.reshape(keys, (devices, number, 4))[parallel.mine(run.devices)]
-        noise = run.on_every_device(run.keys.noise('score', step))
-        state, metrics = self._compiled(state, self._data, dealt, coins, noise)
+        run = self._run
+        dealt = self._microbatches(self._draw(step))
+        keys = run.keys.public('shots', step), run.keys.noise('score', step)
+        coins = [run.on_every_device(key) for key in keys]
+        state, metrics = self._compiled(state, self._data, dealt, *coins)
         return state, step + 1, metrics
 
     def _draw(self, step: int) -> Draw:
@@ -174,8 +172,8 @@ class ScorePhase:
         there = len(self._run.data.labels)
         return poisson_draw(self._mechanism, there, self._run.keys, step)
 
-    def _microbatches(self, draw: Draw) -> tuple[dict[str, np.ndarray], int]:
-        """A draw as [D, n, microbatch, 1] arrays, and n."""
+    def _microbatches(self, draw: Draw) -> dict[str, np.ndarray]:
+        """A draw as [D, n, microbatch, 1] arrays."""
         devices = len(self._run.devices)
         share = -(-len(draw.indices) // devices)
         size = min(self._run.config.dpgen.microbatch, share)
@@ -189,25 +187,25 @@ class ScorePhase:
         return {
             name: value.reshape(-1, number, size, *value.shape[2:])
             for name, value in dealt.items()
-        }, number
+        }
 
     def _step(
         self, state: ScoreState, data: Any, draw: Any, coins: Any, key: Any
     ) -> Any:
-        def query(part: Any, key_data: jax.Array) -> Any:
-            shots = self._shots(data, part, key_data)
+        def query(part: Any) -> Any:
+            shots = self._shots(data, part, coins)
             return self._matching.query(state.params, shots)
 
-        def more(sums: Any, xs: Any) -> Any:
-            return add(sums, query(*xs)), None
+        def more(sums: Any, part: Any) -> Any:
+            return add(sums, query(part)), None
 
-        first = jax.tree.map(lambda leaf: leaf[0], (draw, coins))
+        first = jax.tree.map(lambda leaf: leaf[0], draw)
         nothing = jax.tree.map(
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-            jax.eval_shape(query, *first),
+            jax.eval_shape(query, first),
         )
         # Scanned on every backend: the network has no convolution that a CPU's loop slows.
-        sums, _ = jax.lax.scan(more, nothing, (draw, coins))
+        sums, _ = jax.lax.scan(more, nothing, draw)
         return self._matching.update(state, sums, key)
 
     def _shots(self, data: Any, part: Any, key_data: jax.Array) -> Shots:

@@ -5,8 +5,8 @@
 
 which is equation 7, weighted to be of one size at every level. The draws are averaged
 inside the clip: however many they are, an image moves the sum by at most C (noise
-multiplicity, Dockhorn et al. 2023). Levels, noises and dropped labels are fresh coins,
-independent of the data.
+multiplicity, Dockhorn et al. 2023). Levels, noises and dropped labels are fresh public
+coins that the image's index and the step decide, independent of the data.
 
 `as_published` runs the same steps on sanitised pairs, without clip and noise.
 """
@@ -22,7 +22,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.score import SIGMA_DATA, UNLABELLED, noise_levels
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
-from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.privacy.keys import own_coins, record_keys
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpgen import ScoreSampler, score_sampler
@@ -89,19 +89,30 @@ class ScoreMatching:
     def shots(self, units: Units, key_data: jax.Array) -> Shots:
         """Disturbs each image of a draw `multiplicity` times.
 
+        By coins that its index and the step decide: who else is there moves none of them.
+
         Args:
             units: singletons [U, 1].
-            key_data: [4] uint32 of this device's part of this step alone.
+            key_data: [4] uint32 of this step alone, equal on all devices.
         """
         dpgen = self.config.dpgen
         units = units.without_padding()
         clean = to_float(units.images[:, 0])
-        number = (len(clean), dpgen.multiplicity)
-        keys = jax.random.split(public_key(key_data), 3)
+        number = dpgen.multiplicity
         levels = jnp.array(noise_levels(self.config), jnp.float32)
-        level = jax.random.randint(keys[0], number, 0, len(levels))
-        noise = jax.random.normal(keys[1], (*number, *clean.shape[1:]))
-        dropped = jax.random.bernoulli(keys[2], dpgen.label_dropout, number)
+        keys = jax.vmap(lambda key: jax.random.split(key, 3))(
+            record_keys(key_data, units.index[:, 0])
+        )
+
+        def draw_level(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+            return jax.random.randint(key, shape, 0, len(levels))
+
+        def draw_dropped(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+            return jax.random.bernoulli(key, dpgen.label_dropout, shape)
+
+        level = own_coins(draw_level, keys[:, 0], number)
+        noise = own_coins(jax.random.normal, keys[:, 1], number, *clean.shape[1:])
+        dropped = own_coins(draw_dropped, keys[:, 2], number)
         labels = jnp.where(dropped, UNLABELLED, units.labels)
         return Shots(
             clean, levels[level], noise, labels, units.is_padding_example[:, 0]

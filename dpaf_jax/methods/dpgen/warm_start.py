@@ -73,12 +73,9 @@ class WarmStartPhase:
         return None
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
-        run, devices = self._run, len(self._run.devices)
-        there = len(run.data.labels)
+        run, there = self._run, len(self._run.data.labels)
         draw = shuffled_batches(there, self._size, self.name, run.keys, step)
-        first = step * devices
-        keys = [run.keys.public('warm shots', first + i) for i in range(devices)]
-        coins = np.stack(keys)[parallel.mine(run.devices)]
+        coins = run.on_every_device(run.keys.public('warm shots', step))
         dealt = self._feed.deal_one(draw)
         state, metrics = self._compiled(state, self._feed.data, dealt, coins)
         return state, step + 1, metrics

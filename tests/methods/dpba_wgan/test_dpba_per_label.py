@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_runs
-from adversaries import moves, unclipped
+from adversaries import deal, moves, states_of, unclipped
 
 from dpaf_jax.audit.methods import adversarial as auditing
 from dpaf_jax.audit.methods import dpba_wgan as dpba_wgan_audit
@@ -140,6 +140,34 @@ def test_no_record_is_in_more_steps_than_are_charged():
 def test_one_record_moves_the_sum_by_at_most_the_clip_bound(number):
     far = moves(method_of(number), number)
     assert 0.9 * 0.02 < far.max() <= 0.02
+
+
+def test_chunks_add_up_to_the_sum_and_their_number_moves_no_integer():
+    """20 slots a chunk: 50 records in 90 slots are three chunks, 39 are two."""
+    method = method_of()
+    state = method.adversaries.own(states_of(method)[1])
+    coins, number = np.random.default_rng(4), 90
+    images = coins.integers(256, size=(number, 8, 8, 1), dtype=np.uint8)
+    units = tiny.units(images, np.zeros(number, np.int32))
+    key = np.arange(4, dtype=np.uint32)
+    fns = [
+        tiny.over_devices(lambda units, query=query: query(state, units, key), 1)
+        for query in (method.query, method._query)
+    ]
+
+    def summed(there, fn):
+        units.is_padding_example[:, 0] = ~np.isin(np.arange(number), there)
+        return tiny.vector(parallel.unreplicate(fn(deal(units, 1))))
+
+    order = coins.permutation(number)
+    some, more = order[:11], order[11:50]
+    chunks, whole = (summed(order[:50], fn) for fn in fns)
+    np.testing.assert_allclose(chunks, whole, atol=1e-5)
+    assert np.linalg.norm(whole) > 0.1
+    # Integers: the sum of two parts is that of all, to the last bit.
+    parts = summed(some, fns[0]) + summed(more, fns[0])
+    np.testing.assert_array_equal(parts, chunks)
+    assert not summed([], fns[0]).any()
 
 
 def test_a_critic_that_does_not_clip_is_found_out():

@@ -226,7 +226,7 @@ def test_networks_fit_the_papers_data_sets(side, channels, layers):
 
     state_of_zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), state)
     on_a_device = jax.vmap(made, axis_name=parallel.AXIS)
-    trios = jax.eval_shape(on_a_device, jax.random.split(jax.random.key(1), 1))
+    trios = jax.eval_shape(on_a_device, np.zeros((1, 4), np.uint32))
     assert trios.fake.shape == trios.real.shape == (1, 2, side, side, channels)
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), trios)
     unit = critic.WeightedTrio(one, 1.0, 10.0)
@@ -262,14 +262,14 @@ def test_a_penalty_at_a_neighbours_interpolate_is_found_out():
 
 def test_a_coin_picks_the_term_and_both_keep_their_mean_weight():
     method = method_of(dpba_wgan__penalty_weight=7.0)
-    distances, penalties = parallel.pmapped(
-        lambda key: method.weights(4000, key), jax.local_devices()[:1]
-    )(jax.random.key(1)[None])
+    distances, penalties = parallel.pmapped(method.weights, jax.local_devices()[:1])(
+        jax.random.split(jax.random.key(1), (1, 4000))
+    )
     assert set(np.unique(distances)) == {0, 2} and set(np.unique(penalties)) == {0, 14}
     assert np.all((distances == 0) == (penalties > 0))
     assert np.mean(distances) == pytest.approx(1, abs=0.06)
     both = method_of(dpba_wgan__alternate=False, dpba_wgan__penalty_weight=7.0)
-    one, other = both.weights(3, None)
+    one, other = both.weights(np.zeros(3))
     assert np.all(one == 1) and np.all(other == 7)
 
 
@@ -317,11 +317,9 @@ def published_gradient(method, state, units, seed=0, std=0.5):
     number = method.num_devices
     fn = parallel.pmapped(method.published_query, jax.local_devices()[:number])
     noise, std = np.array([seed, 7], np.uint32), np.float32(std)
-    key = jax.random.key(3, impl='rbg')
-    devices = jax.local_devices()[:number]
-    placed = parallel.replicate((state, noise, std), devices)
-    keys = jnp.broadcast_to(key, (number,))
-    made = fn(placed[0], deal(units, number), placed[1], keys, placed[2])
+    devices, key = jax.local_devices()[:number], np.arange(4, dtype=np.uint32)
+    state, *rest = parallel.replicate((state, noise, key, std), devices)
+    made = fn(state, deal(units, number), *rest)
     return tiny.vector(parallel.unreplicate(made))
 
 

@@ -14,6 +14,7 @@ import tiny_runs
 from dp_accounting import pld
 
 from dpaf_jax.audit.methods import dpgen as dpgen_audit
+from dpaf_jax.audit.target import Scene
 from dpaf_jax.methods import dpgen
 from dpaf_jax.methods.dpgen import score_matching
 from dpaf_jax.methods.dpgen.phase import ScorePhase
@@ -59,19 +60,19 @@ def moves(matching, number):
     """How far leaving one image out moves the sum over `number` devices."""
     devices = jax.local_devices()[:number]
     query = tiny.over_devices(matching.query, number)
-    shots = jax.jit(matching.shots)(units(), np.arange(4, dtype=np.uint32))
-    far = []
+    make_shots, far = jax.jit(matching.shots), []
     for scale in (0.3, 3.0):
         params = parallel.replicate(tiny.state(matching, 1, scale).params, devices)
 
-        def summed(shots, params=params):
+        def summed(scene, params=params):
+            shots = make_shots(scene.units, np.arange(4, dtype=np.uint32))
             return tiny.vector(parallel.unreplicate(query(params, deal(shots, number))))
 
-        whole = summed(shots)
-        for i in range(UNITS):
-            absent = np.arange(UNITS) == i
-            rest = shots._replace(is_padding_example=absent)
-            far.append(np.linalg.norm(whole - summed(rest)))
+        scene = Scene(None, units())
+        whole = summed(scene)
+        for place in scene.places:
+            for other in (scene.without(place), scene.removed(place)):
+                far.append(np.linalg.norm(whole - summed(other)))
     return np.array(far)
 
 

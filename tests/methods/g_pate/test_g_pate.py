@@ -156,7 +156,7 @@ def test_teachers_learn_to_tell_reals_from_fakes():
     gan = gan_of(g_pate__teacher_learning_rate=0.01)
     side, key = gan.teachers, jax.random.key(0)
     data = tiny.dataset(gan.config)
-    mine = Units(data.images[:5] // 4, data.labels[:5], np.zeros(5, bool))
+    mine = Units(data.images[:5] // 4, data.labels[:5], np.zeros(5, bool), np.arange(5))
     fakes, labels = jnp.ones((6, 8, 8, 1)), jnp.arange(6) % 3
     state = side.init(key)
     learn = jax.jit(side.learn)
@@ -170,7 +170,8 @@ def test_teachers_learn_to_tell_reals_from_fakes():
 def test_a_part_without_records_teaches_from_fakes_alone():
     gan = gan_of()
     side = gan.teachers
-    nobody = Units(np.zeros((3, 8, 8, 1), np.uint8), np.zeros(3, int), np.ones(3, bool))
+    images, three = np.zeros((3, 8, 8, 1), np.uint8), np.zeros(3, int)
+    nobody = Units(images, three, np.ones(3, bool), three)
     state = side.learn(side.init(jax.random.key(0)), nobody, jnp.ones((2, 8, 8, 1)), 0)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(state))
 

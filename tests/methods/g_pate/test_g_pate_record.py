@@ -61,7 +61,8 @@ def histories(gan, number, datasets, parts_of=Parts.of):
         for i, data in enumerate(datasets):
             draw = parts_of(data.index, 40, g.teachers).batch(step, g.batch_size)
             images, labels = data.images[draw.indices], data.labels[draw.indices]
-            units = Units(images, labels, draw.is_padding_example)
+            index = data.index[draw.indices].astype(np.int32)
+            units = Units(images, labels, draw.is_padding_example, index)
             dealt = Units(*(parallel.deal(x, number, 0, 0) for x in units))
             teachers[i], vote = query(teachers[i], dealt, fakes)
             votes.append(vote)
