@@ -1,8 +1,5 @@
 """The verifier: accepts what the package writes; its command, its accountants."""
 
-import json
-import shutil
-
 import pytest
 import tiny
 import tiny_runs
@@ -11,7 +8,6 @@ from tiny_releases import (
     NUMBER,
     SETTINGS,
     call,
-    failed,
     plan_once,
     privacy_of,
 )
