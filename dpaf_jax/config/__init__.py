@@ -1,6 +1,12 @@
 """The config as typed, frozen objects: read once at the door, checked, then trusted."""
 
-from dpaf_jax.config.public import from_public_dict, public_dict, public_source, to_dict
+from dpaf_jax.config.public import (
+    PUBLIC_SOURCE,
+    from_public_dict,
+    public_dict,
+    public_source,
+    to_dict,
+)
 from dpaf_jax.config.schema import (
     METHOD_SECTIONS,
     Column,
@@ -15,6 +21,7 @@ from dpaf_jax.config.schema import (
 
 __all__ = [
     'METHOD_SECTIONS',
+    'PUBLIC_SOURCE',
     'Column',
     'Config',
     'DataConfig',

@@ -10,6 +10,12 @@ from dpaf_jax.config.schema import METHOD_SECTIONS, Config, read_config
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.version import VERSION
 
+# What `public_source` leaves of any source.
+PUBLIC_SOURCE = (
+    'digits|folder|npz|celeba|ffhq|table'
+    r'|tfds:[a-z][a-zA-Z0-9_./:+-]*|private:[0-9.e-]{1,9}'
+)
+
 
 def from_public_dict(fields: Mapping[str, Any]) -> Config:
     """Reads the config of a release: without paths, and with its own method's fields alone.

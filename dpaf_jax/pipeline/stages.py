@@ -31,7 +31,14 @@ from dpaf_jax.evaluation import tables, utility
 from dpaf_jax.pipeline import report
 from dpaf_jax.privacy.plan import FIXED_ENTROPY, PrivacyPlan
 from dpaf_jax.release import pictures
-from dpaf_jax.release.bundle import CARD, Release, load_release, write_release
+from dpaf_jax.release.bundle import (
+    CARD,
+    CONFIG,
+    Release,
+    canonical_json,
+    load_release,
+    write_release,
+)
 from dpaf_jax.release.card import model_card
 from dpaf_jax.release.export import read_npz, write_csv, write_npz
 from dpaf_jax.runtime import parallel, processes
@@ -366,12 +373,18 @@ class Pipeline:
             real = np.asarray(data.images), np.asarray(data.labels)
             ceiling = protocol.evaluate(*real, *test, k, settings)
             write_json(self.workdir.nonprivate / 'evaluation.json', {'real': ceiling})
+        self._state_figures(made, asked)
+        write_json(self.workdir.evaluation, {'config': asked, 'accuracy': accuracy})
+        return accuracy
+
+    def _state_figures(self, made: dict[str, Any], asked: dict[str, Any]) -> None:
+        """Card and config.json of the release say how it was evaluated, and agree."""
         public = self.config.release.test_set_is_public
         privacy = load_release(self.workdir.release).privacy
         card = model_card(self.config, privacy, made if public else None)
         write_text(self.workdir.release / CARD, card)
-        write_json(self.workdir.evaluation, {'config': asked, 'accuracy': accuracy})
-        return accuracy
+        path = self.workdir.release / CONFIG
+        write_text(path, canonical_json(read_json(path) | asked))
 
     def _report(self) -> dict[str, Any]:
         """The run's own report; it never enters the release."""

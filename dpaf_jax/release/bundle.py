@@ -134,8 +134,13 @@ def balanced_labels(num: int, prior: tuple[float, ...]) -> np.ndarray:
 def write_release(
     directory: pathlib.Path, config: Config, plan: PrivacyPlan, params: Any
 ) -> Release:
-    """Writes the folder whole: under a temporary name first, then renamed."""
-    fields = public_dict(config)
+    """Writes the folder whole: under a temporary name first, then renamed.
+
+    config.json states the N of the plan, also where the run took it from its data:
+    whoever checks the release needs it to rebuild the plan.
+    """
+    data = dataclasses.replace(config.data, num_examples=plan.num_examples)
+    fields = public_dict(dataclasses.replace(config, data=data))
     release = Release(from_public_dict(fields), plan.to_json(), params)
     if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(params)):
         raise FloatingPointError('the generator has diverged: a smaller learning rate')
@@ -146,8 +151,8 @@ def write_release(
     host = {name: np.ascontiguousarray(value) for name, value in flat.items()}
     # Not save_file: it makes the file unreadable for everybody else.
     (staging / GENERATOR).write_bytes(safetensors.numpy.save(host))
-    _write_json(staging / CONFIG, fields)
-    _write_json(staging / PRIVACY, release.privacy)
+    (staging / CONFIG).write_text(canonical_json(fields), encoding='utf-8')
+    (staging / PRIVACY).write_text(canonical_json(release.privacy), encoding='utf-8')
     num_classes = config.data.num_classes
     labels = balanced_labels(8 * num_classes, (1,) * num_classes)
     images = np.concatenate(list(release.generate(labels)))
@@ -159,10 +164,9 @@ def write_release(
     return release
 
 
-def _write_json(path: pathlib.Path, fields: dict[str, Any]) -> None:
-    path.write_text(
-        json.dumps(fields, indent=2, allow_nan=False) + '\n', encoding='utf-8'
-    )
+def canonical_json(fields: Any) -> str:
+    """The one text of a JSON file of a release: `verify` accepts no other."""
+    return json.dumps(fields, indent=2, allow_nan=False) + '\n'
 
 
 def load_release(directory: pathlib.Path) -> Release:

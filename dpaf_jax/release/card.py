@@ -4,6 +4,10 @@ from typing import Any
 
 from dpaf_jax.config import Config, public_source
 
+# Classifiers whose figures a card may show, in its order: of images, of tables.
+MODELS = ('wide_resnet', 'cnn', 'logistic_regression')
+TABLE_MODELS = ('logistic_regression', 'adaboost', 'bagging', 'mlp')
+
 TEMPLATE = """\
 # Synthetic image generator ({method})
 
@@ -68,7 +72,7 @@ def model_card(
         else '',
         warm_start=_warm_start(config),
         labels=_labels(config),
-        accuracy=_accuracy(accuracy, 'AUROC' if config.data.columns else 'Accuracy'),
+        accuracy=figures_head(config) + _rows(accuracy) if accuracy else '',
     )
 
 
@@ -119,17 +123,17 @@ def headline(privacy: dict[str, Any]) -> str:
     return 'certified epsilon: none'
 
 
-def _accuracy(accuracy: dict[str, Any] | None, name: str) -> str:
-    if not accuracy:
-        return ''
-    rows = [
-        f'| {model} | {a["mean"]:.3f} | {a["std"]:.3f} | {len(a["values"])} |'
+def figures_head(config: Config) -> str:
+    """What stands above the rows of figures on a public test set."""
+    name = 'AUROC' if config.data.columns else 'Accuracy'
+    return (
+        f'\n## {name} on the public test set\n\n'
+        '| trained on synthetic | mean | std | seeds |\n|---|---|---|---|\n'
+    )
+
+
+def _rows(accuracy: dict[str, Any]) -> str:
+    return ''.join(
+        f'| {model} | {a["mean"]:.3f} | {a["std"]:.3f} | {len(a["values"])} |\n'
         for model, a in accuracy.items()
-    ]
-    head = f'\n## {name} on the public test set\n\n'
-    table = [
-        '| trained on synthetic | mean | std | seeds |',
-        '|---|---|---|---|',
-        *rows,
-    ]
-    return head + '\n'.join(table) + '\n'
+    )

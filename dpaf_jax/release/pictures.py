@@ -51,7 +51,7 @@ def sample_grid(
             f'images are {images.dtype} {images.shape}, not uint8 [N,H,W,C]'
         )
     height, width = images.shape[1:3]
-    scale = max(1, round(TILE / max(height, width))) if scale is None else scale
+    scale = _enlargement(height, width) if scale is None else scale
     if scale < 1:
         raise ValueError(f'scale is {scale}, below 1')
     step_y, step_x = height * scale + GAP, width * scale + GAP
@@ -68,14 +68,42 @@ def sample_grid(
     return Image.fromarray(canvas)
 
 
+def tiles(
+    canvas: np.ndarray, shape: tuple[int, int, int], num_classes: int, per_class: int
+) -> np.ndarray:
+    """The images of a grid: `sample_grid` backwards, for a grid with no place left free.
+
+    Args:
+        canvas: [Y, X, 4] uint8, of the size that `sample_grid` gives by default.
+        shape: (H, W, C) of an image.
+        num_classes: rows.
+        per_class: columns.
+
+    Returns:
+        [num_classes * per_class, H, W, 3 or 1] uint8, row by row: what is shown of them.
+    """
+    height, width, channels = shape
+    scale = _enlargement(height, width)
+    step_y, step_x = height * scale + GAP, width * scale + GAP
+    cells = np.pad(canvas, ((0, GAP), (0, GAP), (0, 0)))
+    cells = cells.reshape(num_classes, step_y, per_class, step_x, 4)
+    cells = cells[:, : height * scale : scale, :, : width * scale : scale]
+    shown = cells[..., :3] if channels == 3 else cells[..., :1]
+    return shown.swapaxes(1, 2).reshape(-1, height, width, shown.shape[-1])
+
+
 def save_png(image: Image.Image, path: str | os.PathLike[str]) -> None:
     """Writes a PNG under a temporary name, then renames it: whole or not at all."""
-    write_atomically(pathlib.Path(path), _png_bytes(image))
+    write_atomically(pathlib.Path(path), png_bytes(image))
 
 
 def png_data_uri(image: Image.Image) -> str:
     """The picture as `data:image/png;base64,...`, for an HTML file of one piece."""
-    return 'data:image/png;base64,' + base64.b64encode(_png_bytes(image)).decode()
+    return 'data:image/png;base64,' + base64.b64encode(png_bytes(image)).decode()
+
+
+def _enlargement(height: int, width: int) -> int:
+    return max(1, round(TILE / max(height, width)))
 
 
 def _enlarged(image: np.ndarray, scale: int) -> np.ndarray:
@@ -84,7 +112,8 @@ def _enlarged(image: np.ndarray, scale: int) -> np.ndarray:
     return shown.repeat(scale, axis=0).repeat(scale, axis=1)
 
 
-def _png_bytes(image: Image.Image) -> bytes:
+def png_bytes(image: Image.Image) -> bytes:
+    """The picture as a PNG file: pixels alone, no text, time or profile."""
     buffer = io.BytesIO()
     image.save(buffer, format='PNG', optimize=True)
     return buffer.getvalue()

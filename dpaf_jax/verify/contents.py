@@ -1,10 +1,13 @@
 """Whether a release folder holds what it should and nothing else."""
 
 import binascii
+import io
 import json
 import pathlib
 import re
 import struct
+import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import flax
@@ -12,10 +15,23 @@ import jax
 import numpy as np
 import safetensors
 import safetensors.numpy
+from PIL import Image
 
-from dpaf_jax.config import Config, from_public_dict, public_dict
-from dpaf_jax.release.bundle import CONFIG, FILES, GENERATOR, PICTURE
-from dpaf_jax.release.pictures import sample_grid
+from dpaf_jax.config import (
+    PUBLIC_SOURCE,
+    Config,
+    DataConfig,
+    from_public_dict,
+    public_dict,
+)
+from dpaf_jax.release.bundle import (
+    CONFIG,
+    FILES,
+    GENERATOR,
+    PICTURE,
+    canonical_json,
+)
+from dpaf_jax.release.pictures import png_bytes, sample_grid, tiles
 from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.verify.check import Check
@@ -23,13 +39,15 @@ from dpaf_jax.verify.check import Check
 PER_CLASS = 8  # pictures of each class in samples.png
 VERSION = re.compile(r'\d+\.\d+\.\d+')
 PNG_CHUNKS = {b'IHDR', b'IDAT', b'IEND'}  # no text, time, profile or EXIF
+MAX_GROWTH = 1.05  # zlib and zlib-ng differ by up to 2.5 % on grids of samples
 
 
 def read_json(path: pathlib.Path) -> Any:
-    """Reads JSON that no two readers can understand differently.
+    """Reads JSON that no two readers can understand differently, and nothing beside it.
 
     Raises:
-        ValueError: it is not JSON, or has a name twice, NaN or an infinity.
+        ValueError: it is not JSON, has a name twice, NaN or an infinity, or another byte
+            than the package writes for what it says: a space, a digit, an escape.
         OSError: it cannot be read.
     """
 
@@ -42,20 +60,19 @@ def read_json(path: pathlib.Path) -> Any:
     def refuse(constant: str) -> None:
         raise ValueError(f'{path.name} contains {constant}, which is not JSON')
 
-    text = path.read_text(encoding='utf-8')
+    text = path.read_bytes().decode()
     try:
-        return json.loads(text, object_pairs_hook=once, parse_constant=refuse)
+        content = json.loads(text, object_pairs_hook=once, parse_constant=refuse)
     except RecursionError:
         raise ValueError(f'{path.name} is nested too deeply') from None
+    if text != canonical_json(content):
+        raise ValueError(f'{path.name} has bytes beside what it says')
+    return content
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two JSON values are equal; 1 and 1.0 are, 1 and true are not."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(a[name], b[name]) for name in a)
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    return isinstance(a, bool) == isinstance(b, bool) and a == b
+    """Whether two JSON values are written alike: 1 is neither 1.0 nor true."""
+    return json.dumps(a) == json.dumps(b)
 
 
 def check_files(directory: pathlib.Path) -> Check:
@@ -84,26 +101,31 @@ def check_config(path: pathlib.Path) -> tuple[Config | None, Check]:
         return None, Check(CONFIG, False, str(error))
     version = str(fields.get('version'))
     public = {**public_dict(config), 'version': version}
-    if not (VERSION.fullmatch(version) and same(fields, public)):
+    start = config.dpgen.warm_start if config.method == 'dpgen' else ''
+    if not (
+        VERSION.fullmatch(version)
+        and re.fullmatch(PUBLIC_SOURCE, config.data.source)
+        and (not start or re.fullmatch(PUBLIC_SOURCE, start))
+        and same(fields, public)
+    ):
         return config, Check(CONFIG, False, 'has a value that is not public')
     return config, Check(CONFIG, True, 'exactly the public fields')
 
 
 def check_generator(path: pathlib.Path, config: Config) -> Check:
-    """Exactly the generator's tensors, finite, and no metadata."""
+    """Exactly the generator's tensors, finite, and not a byte beside them."""
     try:
-        with safetensors.safe_open(path, 'numpy') as file:
-            metadata = file.metadata()
-        tensors = safetensors.numpy.load_file(path)
+        content = path.read_bytes()
+        tensors = safetensors.numpy.load(content)
     except (OSError, safetensors.SafetensorError) as error:
         return Check(GENERATOR, False, f'cannot be read: {error}')
+    except KeyError as error:  # a type that NumPy has not
+        return Check(GENERATOR, False, f'does not fit {CONFIG}: has {error}')
     found = {name: (value.shape, value.dtype) for name, value in tensors.items()}
     try:
         expected = _generator_tensors(config)
     except UserError as error:
         return Check(GENERATOR, False, str(error))
-    if metadata:
-        return Check(GENERATOR, False, f'has metadata: {sorted(metadata)}')
     if found != expected:
         names = sorted(
             n for n in {*found, *expected} if found.get(n) != expected.get(n)
@@ -111,6 +133,9 @@ def check_generator(path: pathlib.Path, config: Config) -> Check:
         return Check(GENERATOR, False, f'does not fit {CONFIG}: {", ".join(names)}')
     if not all(np.isfinite(value).all() for value in tensors.values()):
         return Check(GENERATOR, False, 'has values that are not finite')
+    # Metadata, spaces, escapes, another order: the writer has one text for a header.
+    if safetensors.numpy.save(tensors) != content:
+        return Check(GENERATOR, False, 'has a header of more than names and shapes')
     count = sum(value.size for value in tensors.values())
     return Check(GENERATOR, True, f'{len(tensors)} tensors, {count} values, finite')
 
@@ -121,40 +146,67 @@ def _generator_tensors(config: Config) -> dict[str, tuple[tuple[int, ...], np.dt
     return {name: (leaf.shape, np.dtype(leaf.dtype)) for name, leaf in flat.items()}
 
 
-def check_picture(path: pathlib.Path, config: Config) -> Check:
-    """A whole PNG of the grid's size with pixels alone."""
-    data = config.data
-    none = np.zeros((0, *data.shape), np.uint8)
-    expected = sample_grid(none, np.zeros(0), data.num_classes, PER_CLASS)
+def check_picture(path: pathlib.Path, config: Config) -> list[Check]:
+    """A PNG of the grid of samples with its pixels alone, none of them out of sight.
+
+    The same pixels may be compressed differently by another version of Pillow or zlib:
+    that is remarked, and rejected where it takes more room than versions differ by.
+    """
     try:
-        size, kinds = _png(path.read_bytes())
-    except (OSError, ValueError, struct.error) as error:
-        return Check(PICTURE, False, f'is not a whole PNG: {error}')
-    if extra := kinds - PNG_CHUNKS:
-        return Check(PICTURE, False, f'has chunks beside pixels: {sorted(extra)}')
-    if size != (expected.width, expected.height):
-        return Check(
-            PICTURE, False, f'is {size}, not {expected.width} x {expected.height}'
-        )
-    return Check(PICTURE, True, f'{size[0]} x {size[1]} pixels and no text')
+        content = path.read_bytes()
+        written = png_bytes(_grid(content, config.data))
+    except (OSError, SyntaxError, ValueError, struct.error, zlib.error) as error:
+        return [Check(PICTURE, False, str(error))]
+    if len(content) > MAX_GROWTH * len(written):
+        detail = f'takes {len(content)} bytes where {len(written)} hold its pixels'
+        return [Check(PICTURE, False, detail)]
+    checks = [Check(PICTURE, True, 'the grid of samples and nothing beside its pixels')]
+    if content != written:
+        detail = 'not compressed as here: by another version, or by another program'
+        checks.append(Check(PICTURE, None, detail))
+    return checks
 
 
-def _png(content: bytes) -> tuple[tuple[int, int], set[bytes]]:
-    """Size and kinds of chunks; ValueError where a byte is left over or wrong."""
-    position, kinds = 8, set()
-    if content[:8] != b'\x89PNG\r\n\x1a\n' or content[12:16] != b'IHDR':
-        raise ValueError('it does not begin like one')
+def _grid(content: bytes, data: DataConfig) -> Image.Image:
+    """The picture as `sample_grid` makes it; ValueError for anything else in `content`."""
+    labels = np.repeat(np.arange(data.num_classes), PER_CLASS)
+    blank = np.zeros((len(labels), *data.shape[:2], 1), np.uint8)
+    size = sample_grid(blank, labels, data.num_classes, PER_CLASS).size
+    _check_png(content, *size)
+    canvas = np.asarray(Image.open(io.BytesIO(content), formats=['PNG']))
+    images = tiles(canvas, data.shape, data.num_classes, PER_CLASS)
+    grid = sample_grid(images, labels, data.num_classes, PER_CLASS)
+    if not np.array_equal(canvas, np.asarray(grid)):
+        raise ValueError('has pixels that no grid of samples has')
+    return grid
+
+
+def _check_png(content: bytes, width: int, height: int) -> None:
+    """Exactly a header, compressed RGBA pixels and an empty end, as Pillow writes them."""
+    chunks = list(_chunks(content))
+    kinds, bodies = tuple(kind for kind, _ in chunks), [body for _, body in chunks]
+    header = struct.pack('>IIBBBBB', width, height, 8, 6, 0, 0, 0)
+    if kinds != (b'IHDR', *[b'IDAT'] * (len(kinds) - 2), b'IEND'):
+        extra = sorted({*kinds} - PNG_CHUNKS) or 'some in a wrong place'
+        raise ValueError(f'has chunks beside pixels: {extra}')
+    if bodies[0] != header or bodies[-1]:
+        raise ValueError(f'is not a PNG of {width} x {height} RGBA pixels alone')
+    stream, length = zlib.decompressobj(), height * (1 + 4 * width)
+    pixels = stream.decompress(b''.join(bodies[1:-1]), length + 1)
+    if len(pixels) != length or not stream.eof or stream.unused_data:
+        raise ValueError('has more or less than its pixels in it')
+
+
+def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Kind and content of each; ValueError where a byte is left over or wrong."""
+    if content[:8] != b'\x89PNG\r\n\x1a\n':
+        raise ValueError('does not begin like a PNG')
+    position = 8
     while position < len(content):
         (length,) = struct.unpack_from('>I', content, position)
         body = content[position + 4 : position + 8 + length]
         (crc,) = struct.unpack_from('>I', content, position + 8 + length)
         if binascii.crc32(body) != crc:
             raise ValueError('a checksum is wrong')
-        kinds.add(body[:4])
+        yield body[:4], body[4:]
         position += 12 + length
-        if body[:4] == b'IEND':
-            break
-    if b'IEND' not in kinds or position != len(content):
-        raise ValueError('it does not end where it should')
-    width, height = struct.unpack_from('>II', content, 16)
-    return (width, height), kinds

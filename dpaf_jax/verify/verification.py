@@ -50,7 +50,8 @@ class Verification:
         else:
             text = (
                 f'consistent: epsilon = {self.privacy["epsilon"]} at delta = '
-                f'{self.privacy["delta"]:g} follows from the plan, the plan from the config'
+                f'{self.privacy["delta"]:g} follows from the plan, the plan from the config '
+                f"for N = {self.privacy['num_examples']}, by the owner's word"
             )
         return f'verdict: {text}.\n{CAVEAT}'
 
@@ -67,7 +68,7 @@ def verify(directory: pathlib.Path) -> Verification:
     if config is None:
         return Verification(checks, None)
     checks.append(contents.check_generator(directory / GENERATOR, config))
-    checks.append(contents.check_picture(directory / PICTURE, config))
+    checks += contents.check_picture(directory / PICTURE, config)
     try:
         stated = contents.read_json(directory / PRIVACY)
         card = (directory / CARD).read_bytes().decode()

@@ -8,7 +8,8 @@ import pytest
 from flax import linen as nn
 
 from dpaf_jax.config import EvaluationConfig
-from dpaf_jax.evaluation import classifiers, utility
+from dpaf_jax.evaluation import classifiers, tables, utility
+from dpaf_jax.release import card
 
 
 def toy(num: int, side: int = 12, channels: int = 1, seed: int = 0):
@@ -156,6 +157,12 @@ def test_a_wide_resnet_learns_and_is_judged_by_what_it_has_seen():
     assert utility.accuracy(model, variables, *tests, 90) > 0.9
     # By means over training, not over the images that happen to be judged together.
     assert utility.accuracy(model, variables, *tests, 1) > 0.9
+
+
+def test_a_card_knows_the_classifiers_in_their_order():
+    models = classifiers.make_models(settings(wide_resnet='16-2'), 2)
+    assert tuple(models) == card.MODELS
+    assert tuple(tables.MODELS) == card.TABLE_MODELS
 
 
 def test_the_slowest_classifier_comes_first():

@@ -17,6 +17,7 @@ from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, FIXED_ENTROPY, event_from_json
 from dpaf_jax.release.bundle import FILES
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.verify.verification import verify
 
 KINDS = ('one_shot', 'canonical')
 PRIVACY_FIELDS = {
@@ -65,6 +66,12 @@ class TestPlan:
         for mechanism in plan['mechanisms']:
             assert set(mechanism) >= MECHANISM_FIELDS
         assert plan == read(run.workdir / 'release' / 'privacy.json')
+
+    def test_the_releases_config_has_the_n_that_the_data_gave(self, run):
+        assert run.config.data.num_examples == 0
+        number = read(run.workdir / 'plan.json')['num_examples']
+        config = read(run.workdir / 'release' / 'config.json')
+        assert config['data']['num_examples'] == number > 0
 
     def test_epsilon_is_that_of_the_event_rebuilt_with_dp_accounting_alone(self, run):
         plan = read(run.workdir / 'plan.json')
@@ -213,6 +220,20 @@ class TestTestFigures:
         assert f'| cnn | {mean:.3f} |' in card
         files = {path.name for path in pipeline.workdir.release.iterdir()}
         assert files == set(FILES)
+
+    def test_the_releases_config_says_how_they_were_made(self, copied):
+        pipeline = copied(release__test_set_is_public=True, evaluation__seeds=2)
+        before = read(pipeline.workdir.release / 'config.json')
+        pipeline.run('evaluate')
+        after = read(pipeline.workdir.release / 'config.json')
+        assert before['evaluation'].pop('seeds') == 1
+        assert after['evaluation'].pop('seeds') == 2
+        assert after['release'].pop('test_set_is_public')
+        assert not before['release'].pop('test_set_is_public')
+        assert after == before
+        with tiny_runs.accounting_grid():
+            found = verify(pipeline.workdir.release)
+        assert found.passed, [str(check) for check in found.checks]
 
 
 class TestAgain:

@@ -28,6 +28,18 @@ def test_rows_are_classes_and_columns_the_first_images_in_order():
         assert grid.getpixel((x + side - 1, y + side - 1)) == opaque
 
 
+@pytest.mark.parametrize(
+    'shape', [(8, 8, 1), (5, 5, 3), (64, 64, 3), (4, 4, 2), (1, 9, 1)]
+)
+def test_tiles_are_the_images_that_a_grid_shows(shape):
+    images = np.random.default_rng(0).integers(0, 256, (6, *shape), np.uint8)
+    labels = np.repeat(np.arange(3), 2)
+    grid = pictures.sample_grid(images, labels, 3, 2)
+    shown = images if shape[-1] == 3 else images[..., :1]
+    found = pictures.tiles(np.asarray(grid), shape, 3, 2)
+    np.testing.assert_array_equal(found, shown)
+
+
 def test_gaps_and_missing_images_are_see_through():
     grid = pictures.sample_grid(grey(200), np.array([1]), 2, 2, scale=1)
     assert grid.getpixel((0, 0))[3] == 0  # class 0 has no image
