@@ -22,7 +22,7 @@ def get_config() -> ConfigDict:
     data.image_size = 16  # images are cropped to the centred square, then resized
     data.channels = 1  # 1: grey, 3: colour
     data.num_classes = 10  # labels are 0 .. num_classes - 1
-    data.num_examples = 0  # N, public; 0: from the prepared manifest
+    data.num_examples = 0  # N, public, or any larger number; 0: from the prepared data
     data.test_fraction = 0.2  # held out by a hash where the source has no test split
     data.attribute = ''  # celeba: 'gender' or 'hair'; ffhq: 'gender'
     data.annotations = ''  # ffhq: folder or file of the FFHQ features JSON

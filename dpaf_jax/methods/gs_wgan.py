@@ -333,7 +333,7 @@ class GsWganPhase:
     @functools.cached_property
     def _owner(self) -> np.ndarray:
         """[n] the critic of each record, by an independent coin; private."""
-        coins = self._run.keys.coins('partition', 0)
+        coins = self._run.keys.lasting('partition')
         return coins.integers(self._method.critics, size=len(self._run.data.labels))
 
     def _records(self, k: int) -> Draw:

@@ -6,6 +6,7 @@ and a picture of samples. No discriminator, optimiser, key, path, count or real 
 
 import dataclasses
 import json
+import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator
@@ -163,12 +164,13 @@ def _write_json(path: pathlib.Path, fields: dict[str, Any]) -> None:
     )
 
 
-def load_release(directory: pathlib.Path) -> Release:
+def load_release(directory: str | os.PathLike[str]) -> Release:
     """Reads a release folder.
 
     Raises:
         UserError: a file is missing, damaged, or does not fit the others.
     """
+    directory = pathlib.Path(directory)
     for name in (GENERATOR, CONFIG, PRIVACY):
         if not (directory / name).is_file():
             raise UserError(
