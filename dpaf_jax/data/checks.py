@@ -53,7 +53,7 @@ def check_records(source: Source, is_test: np.ndarray, config: DataConfig) -> No
 
     Raises:
         UserError: a number of classes other than the config's, a label outside it,
-            an empty split, a class without training images, another N.
+            an empty split, a class without training images, too small an N.
     """
     if len(source.class_names) != config.num_classes:
         raise UserError(
@@ -71,9 +71,7 @@ def check_records(source: Source, is_test: np.ndarray, config: DataConfig) -> No
             'Correct the label, or config.data.num_classes',
         )
     _check_sides(source, is_test, config)
-    check_num_examples(
-        config, int(np.sum(~is_test)), int(np.sum(~is_test & source.is_present))
-    )
+    check_num_examples(config, int(np.sum(~is_test & source.is_present)))
 
 
 def _check_sides(source: Source, is_test: np.ndarray, config: DataConfig) -> None:

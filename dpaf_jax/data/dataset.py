@@ -27,8 +27,9 @@ class Dataset:
             the N records those that are not empty; their number n is private. Rows of a
             table are [n, 1, F, 1] float32, 0 and 1 at the public bounds.
         labels: [n] int32, in 0 .. num_classes - 1.
-        index: [n] int64, rising, in 0 .. N - 1: where each record stands among all of the
-            training split, empty ones counted. Which others are empty does not move it.
+        index: [n] int64, distinct, in 0 .. N - 1: where each record stands among all N,
+            empty ones counted: as listed, or `placed`. Which others are empty does not
+            move it.
         test_images: [num_test, H, W, C] uint8, memory-mapped.
         test_labels: [num_test] int32.
         manifest: what they are; private, as the images.
@@ -41,6 +42,16 @@ class Dataset:
     test_labels: np.ndarray
     manifest: Manifest
 
+    def placed(self, coins: np.random.Generator) -> 'Dataset':
+        """The same records at places among all N that secret coins decide.
+
+        The source's order is not independent of who is there: without one picture all
+        behind it move up. In places drawn uniformly they do not, in law: with the record
+        and without it the others can be given the same ones, and its own is empty.
+        """
+        places = coins.permutation(self.manifest.num_examples)
+        return dataclasses.replace(self, index=places[self.index])
+
 
 def load(config: DataConfig, directory: pathlib.Path) -> Dataset:
     """Opens what `prepare` has written.
@@ -50,7 +61,7 @@ def load(config: DataConfig, directory: pathlib.Path) -> Dataset:
         directory: as given to `prepare`.
 
     Returns:
-        The data; images are not read yet.
+        The data; images are not read yet. Their N is the config's, if it names one.
 
     Raises:
         UserError: nothing is prepared there, it was prepared with other settings,
@@ -61,6 +72,8 @@ def load(config: DataConfig, directory: pathlib.Path) -> Dataset:
         remedy = 'Run the prepare stage first'
         raise UserError(str(directory), 'holds no prepared data', remedy)
     check_settings(manifest, config, directory)
+    number = config.num_examples or manifest.num_examples
+    manifest = dataclasses.replace(manifest, num_examples=number)
     side, dtype = config.shape, np.float32 if config.columns else np.uint8
     train, test = manifest.num_present, manifest.num_test
     return Dataset(

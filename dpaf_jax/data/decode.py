@@ -31,15 +31,13 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
         [image_size, image_size, channels] uint8.
 
     Raises:
-        UserError: naming the record that cannot be read, or whose size differs where
-            the source says that sizes must agree; or, once all have been read, up to
-            ten that cannot be decoded, so that they can be mended in one go.
+        UserError: naming the record that cannot be read; or, once all have been read, up
+            to ten that cannot be decoded, so that they can be mended in one go.
     """
     decode = functools.partial(
         _attempt, image_size=config.image_size, channels=config.channels
     )
     results = _in_threads(decode, _read(source))
-    first, first_size = -1, None
     bad: list[str] = []
     for i in np.flatnonzero(source.is_present).tolist():
         result = next(results)
@@ -48,23 +46,18 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
             if len(bad) == _MOST_NAMED:
                 break
             continue
-        pixels, size = result
-        if first_size is None:
-            first, first_size = i, size
-        if source.same_size and size != first_size:
-            raise _mixed_sizes(source, i, size, first, first_size)
         if i and i % 1000 == 0:
             # A share, not a count: counts after filtering are private.
             share = 100 * i // len(source.labels)
             logging.log_every_n_seconds(logging.INFO, 'Decoded %d %%', 30, share)
-        yield pixels
+        yield result
     if bad:
         raise _bad_pictures(source, bad)
 
 
 def _attempt(
     content: Content, image_size: int, channels: int
-) -> tuple[np.ndarray, tuple[int, int]] | BadPictureError:
+) -> np.ndarray | BadPictureError:
     # Returned, for a generator that raises has ended: the rest could not be looked at.
     try:
         return to_pixels(content, image_size, channels)
@@ -103,18 +96,3 @@ def _bad_pictures(source: Source, bad: list[str]) -> UserError:
     it = 'it' if len(bad) == 1 else 'each'
     remedy = f'Replace {it} with a whole 8-bit picture, or remove it'
     return UserError(source.where, '; '.join(bad + others), remedy)
-
-
-def _mixed_sizes(
-    source: Source,
-    i: int,
-    size: tuple[int, int],
-    first: int,
-    first_size: tuple[int, int],
-) -> UserError:
-    return UserError(
-        source.where,
-        f'{source.record_id(i)} is {size[0]} x {size[1]} (height x width), but '
-        f'{source.record_id(first)} is {first_size[0]} x {first_size[1]}',
-        'Bring all pictures to one size first',
-    )

@@ -25,7 +25,7 @@ ARRAYS = (  # by file, in the order in which the checksum takes them
     'train_index.npy',
 )
 # Raise when the same source and settings would decode to other pixels or splits.
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,8 @@ class Manifest:
         channels: 1 (grey) or 3 (RGB).
         num_classes: labels are 0 .. num_classes - 1.
         class_names: by label.
-        num_examples: N, records of the training split, empty ones included.
+        num_examples: N, records of the training split, empty ones included: as many as
+            the source lists, or what the config says.
         num_present: those of them that have an image; private.
         num_test: images of the test split.
         checksum: sha256 over the five prepared arrays; equal for equal arrays.
@@ -161,31 +162,24 @@ def check_settings(
             f'was prepared with {", ".join(other)}',
             'Give another directory (config.data.cache), or delete this one',
         )
-    check_num_examples(config, manifest.num_examples, manifest.num_present)
+    check_num_examples(config, manifest.num_present)
 
 
-def check_num_examples(config: DataConfig, num_examples: int, num_present: int) -> None:
-    """Refuses a public N in the config that does not go with the training split.
+def check_num_examples(config: DataConfig, num_present: int) -> None:
+    """Refuses a public N in the config that is too small for the training images.
 
-    Where a filter empties records, any N that all others fit in is as good as the
-    number before the filter: records beyond them are empty.
+    Any larger one is sound: records that no image fills are empty.
 
     Raises:
-        UserError: naming `config.data.num_examples`; it does not say how many a
-            filter has left.
+        UserError: naming `config.data.num_examples`; it does not say how many images
+            there are, which the owner need not make public.
     """
-    filtered = num_present < num_examples
-    if filtered and 0 < config.num_examples < num_present:
+    if 0 < config.num_examples < num_present:
         raise UserError(
             'config.data.num_examples',
-            f'is {config.num_examples}, but more images than that are left',
-            f'Set it to {num_examples} (before the filter), or to 0 for the same',
-        )
-    if not filtered and config.num_examples not in (0, num_examples):
-        raise UserError(
-            'config.data.num_examples',
-            f'is {config.num_examples}, but the training split has {num_examples}',
-            f'Set it to {num_examples}, or to 0 to take N from the data',
+            f'is {config.num_examples}, but there are more training images than that',
+            'Give the number of all your images or any larger public one, or 0 to take '
+            'and publish the number of training images',
         )
 
 

@@ -1,10 +1,11 @@
 """From an encoded picture or a pixel array to [S, S, C] uint8."""
 
+import contextlib
 import io
 import struct
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from dpaf_jax.data.sources.base import Content
 
@@ -23,10 +24,10 @@ class BadPictureError(Exception):
     """Says what is wrong with one picture; the caller knows which one it is."""
 
 
-def to_pixels(
-    content: Content, image_size: int, channels: int
-) -> tuple[np.ndarray, tuple[int, int]]:
-    """Decodes one picture, crops the centred square and resizes it.
+def to_pixels(content: Content, image_size: int, channels: int) -> np.ndarray:
+    """Decodes one picture, turns it upright, crops the centred square and resizes it.
+
+    A function of the picture alone: pictures of a source may be of any sizes.
 
     Lanczos, because sources are enlarged as well as reduced: reducing, it is
     antialiased like an area average but sharper at ratios that are not whole
@@ -39,8 +40,7 @@ def to_pixels(
         channels: 1 (grey: ITU-R 601 luma) or 3 (RGB; transparency is dropped).
 
     Returns:
-        pixels: [S, S, channels] uint8.
-        size: (height, width) before the crop.
+        [S, S, channels] uint8.
 
     Raises:
         BadPictureError: truncated, damaged, or with more than 8 bits a channel.
@@ -49,18 +49,16 @@ def to_pixels(
         content = content[:, :, None]
     shape = (image_size, image_size, channels)
     if isinstance(content, np.ndarray) and content.shape == shape:
-        return content, (image_size, image_size)
+        return content
     try:
-        picture = _open(content)
-        size = (picture.height, picture.width)
-        picture = _crop(_convert(picture, channels))
+        picture = _crop(_convert(_open(content), channels))
         if picture.width != image_size:
             picture = picture.resize((image_size,) * 2, Image.Resampling.LANCZOS)
     except Image.UnidentifiedImageError as error:
         raise BadPictureError('is not a picture, or is damaged') from error
     except _DAMAGE as error:
         raise BadPictureError(f'is truncated or damaged ({error})') from error
-    return np.asarray(picture).reshape(shape), size
+    return np.asarray(picture).reshape(shape)
 
 
 def _open(content: Content) -> Image.Image:
@@ -68,6 +66,10 @@ def _open(content: Content) -> Image.Image:
         return Image.fromarray(content[:, :, 0] if content.shape[2] == 1 else content)
     picture = Image.open(io.BytesIO(content))
     picture.load()  # open() reads only the header
+    # Cameras note how they were held. A note that cannot be read, for whatever reason,
+    # leaves the picture as it lies.
+    with contextlib.suppress(Exception):
+        ImageOps.exif_transpose(picture, in_place=True)
     return picture
 
 

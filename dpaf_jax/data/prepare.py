@@ -35,8 +35,8 @@ def prepare(
     What has been prepared is recognised by the settings alone: a source whose files
     have changed since is not noticed; delete the directory after such a change.
 
-    Preconditions on private data (every class has training images, labels in range,
-    sizes agree) are checked here. That a run passed, or failed, is visible to whoever
+    Preconditions on private data (every class has training images, labels in
+    range) are checked here. That a run passed, or failed, is visible to whoever
     sees its outcome, and is not covered by the privacy guarantee.
 
     Args:
@@ -65,6 +65,14 @@ def prepare(
         check_records(source, is_test, config)
         found = _prepare(source, is_test, config, directory)
     manifests.check_settings(found, config, directory)
+    if config.num_examples > 2 * found.num_examples:
+        logging.warning(
+            'config.data.num_examples = %d is more than twice the training records of %s. '
+            'The guarantee holds, but draws and steps are sized for so many: a public '
+            'number nearer to theirs gives better images',
+            config.num_examples,
+            config.source,
+        )
     return found
 
 

@@ -337,7 +337,7 @@ class GsWganPhase:
     @functools.cached_property
     def _owner(self) -> np.ndarray:
         """[n] the critic of each record, by an independent coin of its index; private."""
-        coins, data = self._run.keys.coins('partition', 0), self._run.data
+        coins, data = self._run.keys.lasting('partition'), self._run.data
         size = data.manifest.num_examples
         return coins.integers(self._method.critics, size=size)[data.index]
 

@@ -230,7 +230,8 @@ class Pipeline:
             raise UserError(
                 'config.data.num_examples',
                 'is 0 and no data have been prepared in this workdir',
-                'Give the public number of training images, or run --stage=prepare first',
+                'Give the number of your images, or a larger public one, or run '
+                '--stage=prepare first',
             )
         return manifest.num_examples
 
@@ -244,12 +245,11 @@ class Pipeline:
 
     def _data(self, plan: PrivacyPlan) -> Dataset:
         data = self._load_checked(self.config.data, self._data_directory)
-        num_examples = self.config.data.num_examples or data.manifest.num_examples
-        if num_examples != plan.num_examples:
+        if data.manifest.num_examples != plan.num_examples:
             raise UserError(
                 str(self.workdir.plan),
                 f'was made for {plan.num_examples} images, but the data have '
-                f'{num_examples}',
+                f'{data.manifest.num_examples}',
                 'Give a new workdir and the right config.data.num_examples',
             )
         return data
@@ -299,7 +299,7 @@ class Pipeline:
             workdir=self.workdir.root,
             config=self.config,
             plan=plan,
-            data=data,
+            data=data.placed(keys.lasting('places')),
             keys=keys,
             devices=devices,
             stop=self._stop,

@@ -68,6 +68,15 @@ class RunKeys:
         key = np.frombuffer(self._digest(f'coins/{purpose}', step)[:16], np.uint64)
         return np.random.Generator(np.random.Philox(key=key))
 
+    def lasting(self, purpose: str) -> np.random.Generator:
+        """Secret coins that stay when a run goes on on other devices.
+
+        For what a state remembers. A record that was dealt to another teacher half-way
+        would be behind two of them, and each is charged for its own records alone.
+        """
+        same = dataclasses.replace(self, fingerprint='lasting')
+        return same.coins(purpose, 0)
+
 
 def read_or_create_entropy(path: pathlib.Path) -> Entropy:
     """Returns the run's entropy, drawn from the operating system on first use.

@@ -106,8 +106,9 @@ def shuffled_batches(
 
     Returns:
         A `Draw` of batch_size x 1 without padding; an epoch's last, odd batch is left
-        out, as usual.
+        out, as usual. Where fewer are there, a batch is all of them.
     """
+    batch_size = min(batch_size, num_examples)
     per_epoch = num_examples // batch_size
     order = keys.coins(f'{name}/epoch', step // per_epoch).permutation(num_examples)
     start = (step % per_epoch) * batch_size

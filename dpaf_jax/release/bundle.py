@@ -6,6 +6,7 @@ and a picture of samples. No discriminator, optimiser, key, path, count or real 
 
 import dataclasses
 import json
+import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator
@@ -169,12 +170,13 @@ def canonical_json(fields: Any) -> str:
     return json.dumps(fields, indent=2, allow_nan=False) + '\n'
 
 
-def load_release(directory: pathlib.Path) -> Release:
+def load_release(directory: str | os.PathLike[str]) -> Release:
     """Reads a release folder.
 
     Raises:
         UserError: a file is missing, damaged, or does not fit the others.
     """
+    directory = pathlib.Path(directory)
     for name in (GENERATOR, CONFIG, PRIVACY):
         if not (directory / name).is_file():
             raise UserError(

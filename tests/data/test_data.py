@@ -1,7 +1,10 @@
 """Preparing and loading data: what holds for every source."""
 
+import collections
 import dataclasses
 import hashlib
+import io
+import itertools
 import json
 import pathlib
 import resource
@@ -13,7 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
+from scipy import stats
 
 from configs.default import get_config
 from dpaf_jax import data
@@ -150,15 +154,26 @@ class TestPrepare:
         other = dataclasses.replace(config, class_prior=(0.3, 0.7), cache='x')
         data.load(other, cache)
 
-    def test_a_public_n_that_is_wrong_is_refused(self, config, cache):
-        wrong = dataclasses.replace(config, num_examples=13)
-        with pytest.raises(UserError, match=r'config\.data\.num_examples: is 13.*14'):
-            data.prepare(wrong, cache)
+    def test_a_public_n_below_the_training_images_is_refused(self, config, cache):
+        small = dataclasses.replace(config, num_examples=13)
+        match = r'config\.data\.num_examples: is 13, but there are more'
+        with pytest.raises(UserError, match=match) as caught:
+            data.prepare(small, cache)
         assert not cache.exists()
-        data.prepare(dataclasses.replace(config, num_examples=14), cache)
+        assert '14' not in str(caught.value), 'the owner need not publish the number'
+        data.prepare(config, cache)
         for use in (data.prepare, data.load):
-            with pytest.raises(UserError, match=r'config\.data\.num_examples'):
-                use(wrong, cache)
+            with pytest.raises(UserError, match=match):
+                use(small, cache)
+
+    @pytest.mark.parametrize('number', [0, 14, 20, 1000])
+    def test_any_larger_n_is_that_of_the_data(self, config, cache, caplog, number):
+        manifest = data.prepare(config, cache)
+        asked = dataclasses.replace(config, num_examples=number)
+        assert data.prepare(asked, cache) == manifest
+        assert ('more than twice the training records' in caplog.text) is (number > 28)
+        assert data.load(asked, cache).manifest.num_examples == (number or 14)
+        np.testing.assert_array_equal(data.load(asked, cache).index, np.arange(14))
 
     def test_two_at_a_time_leave_one_whole_copy(self, cache):
         config = make_config()
@@ -362,36 +377,35 @@ class TestHashSplit:
 class TestPictures:
     def test_the_right_size_is_kept_to_the_bit(self):
         pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
-        np.testing.assert_array_equal(to_pixels(pixels, 8, 3)[0], pixels)
+        np.testing.assert_array_equal(to_pixels(pixels, 8, 3), pixels)
 
     @pytest.mark.parametrize('shape', [(8, 12), (12, 8)])
     def test_the_centred_square_is_what_remains(self, shape):
         pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         top, left = (shape[0] - 8) // 2, (shape[1] - 8) // 2
-        found, size = to_pixels(pixels, 8, 1)
+        found = to_pixels(pixels, 8, 1)
         expected = pixels[top : top + 8, left : left + 8]
         np.testing.assert_array_equal(found[..., 0], expected)
-        assert size == shape
 
     def test_reducing_is_antialiased(self):
         # One-pixel stripes: picking pixels gives 0 or 255, averaging gives grey.
         stripes = np.tile(np.array([0, 255], np.uint8), (32, 16))
-        found, _ = to_pixels(stripes, 8, 1)
+        found = to_pixels(stripes, 8, 1)
         assert np.all(np.abs(found[:, 1:-1].astype(int) - 127) < 12)
 
     def test_grey_and_colour_are_converted_both_ways(self):
         grey = np.full((4, 4), 90, np.uint8)
-        np.testing.assert_array_equal(to_pixels(grey, 4, 3)[0], np.full((4, 4, 3), 90))
+        np.testing.assert_array_equal(to_pixels(grey, 4, 3), np.full((4, 4, 3), 90))
         red = np.zeros((4, 4, 3), np.uint8)
         red[..., 0] = 255
-        assert np.all(to_pixels(red, 4, 1)[0] == 76)  # ITU-R 601: 0.299 x 255
+        assert np.all(to_pixels(red, 4, 1) == 76)  # ITU-R 601: 0.299 x 255
 
     @pytest.mark.parametrize('mode', ['1', 'P', 'L', 'LA', 'RGB', 'RGBA', 'CMYK'])
     def test_every_8_bit_mode_is_read(self, mode, tmp_path):
         path = tmp_path / ('x.tif' if mode == 'CMYK' else 'x.png')
         Image.new('RGB', (6, 6), 'white').convert(mode).save(path)
         for channels in (1, 3):
-            pixels, _ = to_pixels(path.read_bytes(), 6, channels)
+            pixels = to_pixels(path.read_bytes(), 6, channels)
             assert pixels.shape == (6, 6, channels) and np.all(pixels == 255)
 
     def test_16_bit_pictures_are_not_clipped_in_silence(self, tmp_path):
@@ -399,3 +413,80 @@ class TestPictures:
         Image.fromarray(np.full((6, 6), 40_000, np.uint16)).save(path)
         with pytest.raises(BadPictureError, match='more than 8 bits'):
             to_pixels(path.read_bytes(), 6, 1)
+
+    @pytest.mark.parametrize(
+        ('orientation', 'upright'),
+        [
+            (1, lambda x: x),
+            (2, np.fliplr),
+            (3, lambda x: np.rot90(x, 2)),
+            (6, lambda x: np.rot90(x, -1)),
+            (8, np.rot90),
+        ],
+    )
+    def test_a_picture_is_turned_as_its_camera_was_held(self, orientation, upright):
+        pixels = np.random.default_rng(0).integers(0, 256, (8, 12), np.uint8)
+        exif, content = Image.Exif(), io.BytesIO()
+        exif[ExifTags.Base.Orientation] = orientation
+        Image.fromarray(pixels).save(content, 'PNG', exif=exif)
+        expected = to_pixels(np.ascontiguousarray(upright(pixels)), 8, 1)
+        np.testing.assert_array_equal(to_pixels(content.getvalue(), 8, 1), expected)
+
+    def test_a_damaged_note_on_orientation_leaves_the_picture_as_it_lies(self):
+        pixels = np.random.default_rng(0).integers(0, 256, (8, 8), np.uint8)
+        content = io.BytesIO()
+        Image.fromarray(pixels).save(content, 'PNG', exif=b'Exif\0\0no such header')
+        np.testing.assert_array_equal(
+            to_pixels(content.getvalue(), 8, 1)[..., 0], pixels
+        )
+
+
+class Fixed:
+    """Coins that fall as they are told."""
+
+    def __init__(self, places: tuple[int, ...]):
+        self._places = places
+
+    def permutation(self, number: int) -> np.ndarray:
+        assert number == len(self._places)
+        return np.array(self._places)
+
+
+class TestPlaces:
+    """Where records stand among all N."""
+
+    def test_they_are_distinct_and_any_of_the_n(self, config, cache):
+        data.prepare(config, cache)
+        dataset = data.load(dataclasses.replace(config, num_examples=20), cache)
+        first = np.zeros(20, int)
+        for seed in range(2000):
+            placed = dataset.placed(np.random.default_rng(seed))
+            assert len({*placed.index.tolist()} & {*range(20)}) == 14
+            assert placed.images is dataset.images
+            first[placed.index[0]] += 1
+        assert stats.chisquare(first).pvalue > 1e-4
+
+    def test_without_a_picture_the_others_have_the_same_places_in_law(self, tmp_path):
+        # All outcomes of the coins: who has lost the picture in front has all others one
+        # place further up in the list.
+        places, number = [], 5
+        for name in ('whole', 'rest'):
+            for i in range(name == 'rest', 4):
+                for folder in ('train', 'test'):
+                    path = tmp_path / name / folder / 'class' / f'{i}.png'
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    Image.new('L', (8, 8), 10 * i).save(path)
+            asked = make_config(
+                source=f'folder:{tmp_path / name}',
+                image_size=8,
+                num_classes=1,
+                num_examples=number,
+            )
+            data.prepare(asked, tmp_path / f'{name} prepared')
+            dataset = data.load(asked, tmp_path / f'{name} prepared')
+            where = [
+                dataset.placed(Fixed(x)).index
+                for x in itertools.permutations(range(number))
+            ]
+            places.append(collections.Counter(tuple(x[-3:].tolist()) for x in where))
+        assert places[0] == places[1] and len(places[0]) == 60

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from sources import (
     encode,
     make_config,
@@ -84,10 +85,20 @@ class TestFolder:
         write_picture(tmp_path / 'split' / 'test' / 'emu' / '0.png', 0)
         refused(self.config(tmp_path / 'split'), tmp_path, 'test: has the class emu')
 
-    def test_mixed_sizes_name_both_files(self, root, tmp_path):
-        write_picture(root / 'dog' / '999.png', 0, height=9, width=10)
-        match = r'dog/999.png is 9 x 10 .*cat/000.png is 8 x 8.*one size first'
-        refused(self.config(root), tmp_path, match)
+    def test_pictures_of_mixed_sizes_are_cropped_and_resized_each_by_itself(
+        self, root, tmp_path
+    ):
+        sizes = {'a': (9, 12), 'b': (30, 16), 'c': (5, 5), 'd': (8, 8)}
+        for seed, (name, size) in enumerate(sizes.items()):
+            write_picture(root / 'dog' / f'{name}.png', seed, *size)
+        every = prepared(self.config(root), tmp_path)
+        found = rows(every.images) | rows(every.test_images)
+        for seed, (height, width) in enumerate(sizes.values()):
+            side = min(height, width)
+            top, left = (height - side) // 2, (width - side) // 2
+            square = pixels_of(seed, height, width)[top:, left:][:side, :side]
+            alone = Image.fromarray(square).resize((8, 8), Image.Resampling.LANCZOS)
+            assert np.asarray(alone).tobytes() in found
 
     @pytest.mark.parametrize('form', ['PNG', 'JPEG'])
     @pytest.mark.parametrize('keep', [0, 20, 0.5, 0.9])

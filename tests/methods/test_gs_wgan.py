@@ -181,3 +181,13 @@ def test_a_missing_record_moves_no_other_to_another_critic():
         phase = GsWganPhase(dataclasses.replace(run, keys=keys), method)
         together.append(phase._owner[0] == phase._owner[1])
     assert stats.binomtest(int(np.sum(together)), 300, 0.5).pvalue > 1e-4
+
+
+def test_a_record_keeps_its_critic_where_the_run_goes_on_on_other_devices():
+    # Critics remember: a record behind two of them would act in the turns of both.
+    config = settings(gs_wgan__batch_size=20)
+    run = tiny.run('unused', config)
+    method = GsWgan(config, run.plan, 1)
+    moved = dataclasses.replace(run, keys=tiny.keys(fingerprint='e' * 64))
+    here, there = (GsWganPhase(r, method)._owner for r in (run, moved))
+    np.testing.assert_array_equal(here, there)

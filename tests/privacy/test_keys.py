@@ -50,6 +50,17 @@ def test_entropy_and_fingerprint_change_every_key(other):
     assert draws[0] != draws[1]
 
 
+def test_lasting_coins_are_the_entropys_and_the_purposes_alone():
+    def drawn(keys, purpose='places'):
+        return keys.lasting(purpose).integers(2**60)
+
+    here, moved = tiny.keys(), tiny.keys(fingerprint='e' * 64)
+    assert drawn(here) == drawn(here) == drawn(moved)
+    assert drawn(here) != drawn(here, 'partition')
+    assert drawn(here) != drawn(tiny.keys(bytes(32)))
+    assert drawn(here) != here.coins('places', 0).integers(2**60)
+
+
 def test_entropy_cannot_slide_into_the_fingerprint():
     one = RunKeys(b'12345678' + b'ab', 'cd')
     two = RunKeys(b'12345678', 'abcd')

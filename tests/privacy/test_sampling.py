@@ -259,6 +259,11 @@ def test_shuffled_batches_are_epochs_without_their_last_odd_batch():
     assert epochs[0] != epochs[1] != epochs[2]
 
 
+def test_a_shuffled_batch_is_at_most_everybody():
+    draw = shuffled_batches(N, N + 1, 'conv1', KEYS, 3)
+    np.testing.assert_array_equal(np.sort(taken(draw)), np.arange(N))
+
+
 def test_shuffled_batches_of_two_mechanisms_differ():
     first = shuffled_batches(N, 7, 'conv1', KEYS, 0)
     second = shuffled_batches(N, 7, 'dpagg', KEYS, 0)

@@ -261,3 +261,8 @@ def test_any_stretch_of_the_labels_is_about_balanced():
     for start in range(0, 1000, 100):
         counts = np.bincount(labels[start : start + 100], minlength=10)
         assert counts.min() >= 8
+
+
+def test_a_release_is_loaded_from_a_path_or_a_string(made):
+    one, other = load_release(made), load_release(str(made))
+    assert one.privacy == other.privacy and one.config == other.config

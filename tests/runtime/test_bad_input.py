@@ -10,7 +10,6 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 import tiny_runs
-from PIL import Image
 
 from dpaf_jax.training import workdir as workdirs
 from dpaf_jax.training.workdir import Workdir
@@ -184,13 +183,6 @@ def test_a_class_without_images(refused, tmp_path):
     assert f'{tmp_path}/x.npz: class 1 (1) has no training images. Add' in text
 
 
-def test_images_of_mixed_sizes(refused, tmp_path):
-    source = tiny_runs.write_folder(tmp_path / 'images')
-    Image.new('L', (9, 8)).save(tmp_path / 'images' / 'class1' / '013.png')
-    text = refused(*flags(tiny_runs.one_shot(source)))
-    assert 'class1/013.png is 8 x 9' in text and 'to one size' in text
-
-
 def test_a_truncated_image(refused, tmp_path):
     source = tiny_runs.write_folder(tmp_path / 'images')
     path = tmp_path / 'images' / 'class1' / '013.png'
@@ -231,19 +223,20 @@ def test_neither_test_split_nor_fraction(refused, tmp_path):
     assert text.startswith('config.data.test_fraction: is 0, and ')
 
 
-def test_an_n_that_the_data_do_not_have(refused, tmp_path):
+def test_an_n_that_is_less_than_the_data_have(refused, tmp_path):
     source = tiny_runs.write_npz(tmp_path / 'x.npz')
-    text = refused(*flags(tiny_runs.one_shot(source, data__num_examples=25)))
+    text = refused(*flags(tiny_runs.one_shot(source, data__num_examples=23)))
     assert text == (
-        'config.data.num_examples: is 25, but the training split has 24. '
-        'Set it to 24, or to 0 to take N from the data.'
+        'config.data.num_examples: is 23, but there are more training images than '
+        'that. Give the number of all your images or any larger public one, or 0 to take '
+        'and publish the number of training images.'
     )
 
 
 def test_n_is_needed_for_a_plan_without_data(refused):
     text = refused('--config=configs/ffhq128.py', '--stage=plan')
     assert text.startswith('config.data.num_examples: is 0 and no data')
-    assert 'Give the public number of training images' in text
+    assert 'Give the number of your images, or a larger public one' in text
 
 
 @pytest.mark.parametrize('kind', ['npz', 'folder', 'celeba', 'ffhq'])

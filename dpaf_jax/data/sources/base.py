@@ -26,7 +26,6 @@ class Source:
         is_test: [n] bool, or None for a source that has no test split of its own.
         contents: opens the images of the records that are not empty, in their order;
             reads them lazily.
-        same_size: whether images of different sizes are a mistake here.
         is_empty: [n] bool, or None for nowhere: records that a filter of the source
             empties. They count in N and split like others, but have no image and no
             label: how many they are is private, and N stays public.
@@ -38,7 +37,6 @@ class Source:
     record_id: Callable[[int], str]
     is_test: np.ndarray | None
     contents: Callable[[], Iterator[Content]]
-    same_size: bool = False
     is_empty: np.ndarray | None = None
 
     @property

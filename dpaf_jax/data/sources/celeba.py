@@ -68,7 +68,6 @@ def open_source(path: str, config: DataConfig) -> Source:
         record_id=names.__getitem__,
         is_test=None if partition is None else np.array(is_test, bool),
         contents=lambda: files.read_all(present),
-        same_size=True,
         is_empty=np.array([label is None for label in labels], bool),
     )
 

@@ -61,7 +61,6 @@ def open_source(path: str, config: DataConfig) -> Source:
         record_id=lambda i: f'{numbers[i]:05d}',
         is_test=None,
         contents=lambda: read_pictures(root, files),
-        same_size=True,
         is_empty=np.array([label is None for label in labels.values()], bool),
     )
 

@@ -51,7 +51,6 @@ def open_source(path: str, config: DataConfig) -> Source:
         record_id=names.__getitem__,
         is_test=None if is_test is None else np.array(is_test, bool),
         contents=lambda: read_pictures(root, names),
-        same_size=True,
     )
 
 

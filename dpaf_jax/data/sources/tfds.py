@@ -15,8 +15,7 @@ def open_source(path: str, config: DataConfig) -> Source:
     """Lists the records of a data set prepared in the array_record format.
 
     Its splits are used as they are: train and, where there is one, test; otherwise
-    a hash of the position in train decides. Images may differ in size (lsun): crop
-    and resize make them one size.
+    a hash of the position in train decides.
 
     Args:
         path: `<name>`, a TFDS name with an optional config and version

@@ -1,0 +1,127 @@
+"""A folder of a user's own: pictures as they come, and a public N that fits no split."""
+
+import json
+import pathlib
+import re
+from unittest import mock
+
+import numpy as np
+import pytest
+import tiny
+import tiny_runs
+from PIL import Image
+
+from dpaf_jax.methods import dpaf
+from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.workdir import write_json
+from dpaf_jax.verify.verification import verify
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+NUMBER = 600
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory) -> pathlib.Path:
+    """600 pictures in two classes, grey and colour, of some two hundred sizes."""
+    root, rng = tmp_path_factory.mktemp('own') / 'pictures', np.random.default_rng(0)
+    for i in range(NUMBER):
+        shape = (*rng.integers(4, 20, 2), 3)[: 2 + i // 2 % 2]
+        path = root / f'class{i % 2}' / f'{i:03d}.{("png", "jpg")[i % 3 == 0]}'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, shape, np.uint8)).save(path)
+    return root
+
+
+def config_of(folder, number, **fields):
+    fields = {'data__source': f'folder:{folder}', 'data__num_examples': number} | fields
+    return tiny.config_dict(data__num_classes=2, data__channels=3, **fields)
+
+
+def run_of(pipeline, *stages):
+    """What training is given after these stages."""
+    with (
+        tiny_runs.accounting_grid(),
+        mock.patch.object(dpaf, 'train', side_effect=InterruptedError) as train,
+    ):
+        for stage in stages:
+            pipeline.run(stage)
+        with pytest.raises(InterruptedError):
+            pipeline.run('train')
+    return train.call_args.args[0]
+
+
+@pytest.mark.parametrize('number', [0, NUMBER, 1000])
+def test_n_may_be_that_of_all_pictures_or_more(folder, tmp_path, number):
+    config = config_of(folder, number, **tiny.ONE_SHOT)
+    pipeline = Pipeline(config, tmp_path / 'run')
+    run = run_of(pipeline, *pipeline.stages()[:2])
+    present = len(run.data.labels)
+    assert 400 < present < 550, 'a hash gives a fifth of them to the test split'
+    records = number or present
+    assert run.plan.num_examples == run.data.manifest.num_examples == records
+    for m in run.plan.mechanisms:
+        assert m.expected_batch_size == pytest.approx(m.sampling_prob * records)
+        assert m.capacity == records
+    assert len(np.unique(run.data.index)) == present
+    assert run.data.index.min() >= 0 and run.data.index.max() < records
+    assert np.any(np.diff(run.data.index) < 0), 'places are drawn'
+
+
+def test_an_n_below_the_training_pictures_is_refused(folder, tmp_path):
+    config = config_of(folder, 100, **tiny.ONE_SHOT)
+    pipeline = Pipeline(config, tmp_path / 'run')
+    with tiny_runs.accounting_grid():
+        pipeline.run('plan')
+        with pytest.raises(UserError, match='is 100, but there are more') as refused:
+            pipeline.run('prepare')
+    assert not re.search(r'\d{3}', str(refused.value).replace('is 100', ''))
+
+
+def test_places_stay_where_the_run_goes_on_on_other_devices(folder, tmp_path):
+    # Other devices mean another fingerprint, and what a teacher remembers is there still.
+    here, there = (
+        Pipeline(
+            config_of(folder, NUMBER, run__devices=devices, **tiny.ONE_SHOT),
+            tmp_path / 'run',
+        )
+        for devices in (1, 2)
+    )
+    here = run_of(here, 'plan', 'prepare')
+    (here.workdir / 'checkpoints' / 'gan' / '4').mkdir(parents=True)
+    write_json(there.workdir.stopped, {'gan': 4})
+    there = run_of(there)
+    assert here.keys.fingerprint != there.keys.fingerprint
+    np.testing.assert_array_equal(here.data.index, there.data.index)
+
+
+WHOLE = {
+    'one_shot': tiny.ONE_SHOT,
+    'g_pate': {'method': 'g_pate'},
+    'canonical': {},
+    'labelled': tiny.ONE_SHOT | tiny.LABELLED,
+    'dp_merf': {'method': 'dp_merf'},
+    'dp_gan': {'method': 'dp_gan'},
+    'dpba_wgan': {'method': 'dpba_wgan'},
+    'gs_wgan': {'method': 'gs_wgan', 'gs_wgan__batch_size': 200},
+    'dpgen': {'method': 'dpgen'},
+}
+FAST = ('one_shot', 'g_pate')
+
+
+@pytest.mark.parametrize(
+    'kind', [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in WHOLE]
+)
+def test_from_pictures_to_a_verified_release(folder, tmp_path, kind):
+    """With every method, and more than half of the records empty."""
+    pipeline = Pipeline(config_of(folder, 1000, **WHOLE[kind]), tmp_path / 'run')
+    with tiny_runs.accounting_grid():
+        for stage in ('plan', 'prepare', 'train', 'release'):
+            pipeline.run(stage)
+        assert verify(pipeline.workdir.release).passed
+    manifest = json.loads((tmp_path / 'run/private/data/manifest.json').read_text())
+    present = str(manifest['num_present'])
+    for name in ('release/privacy.json', 'release/config.json', 'release/README.md'):
+        words = re.split(r'[^0-9.]+', (tmp_path / 'run' / name).read_text())
+        assert '1000' in words and present not in words, name
