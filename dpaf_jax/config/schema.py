@@ -80,7 +80,9 @@ class DataConfig:
     )
     channels: int = at_least(1, 1, '1: grey, 3: colour.')
     num_classes: int = at_least(10, 1, 'K: labels are 0 .. K - 1.')
-    num_examples: int = at_least(0, 0, 'N, public, or any larger number; 0: from the prepared data.')
+    num_examples: int = at_least(
+        0, 0, 'N, public, or any larger number; 0: from the prepared data.'
+    )
     test_fraction: float = between(
         0.2, 0.0, 0.9, 'Held out by a hash where the source has no test split.'
     )

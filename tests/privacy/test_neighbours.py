@@ -24,7 +24,6 @@ from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.conv2_update import conv2_query
 from dpaf_jax.methods.dpaf.gan import Gan
 from dpaf_jax.methods.dpaf.labeller import Labeller
-from dpaf_jax.methods.dpaf.taps import make_row_layout
 from dpaf_jax.methods.dpba_wgan import critic
 from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
 from dpaf_jax.methods.dpgen import score_matching
@@ -88,11 +87,11 @@ def labeller(config, plan, number):
 
 
 def phase2(name, config, plan, number):
-    gan = Gan(make_networks(config), make_row_layout(config), config, plan, number)
+    gan = Gan(config, plan, number)
     state = tiny.state(gan, 1)
     if name == 'conv2':
         return Case(plan['conv2'], state, functools.partial(conv2_query, gan))
-    return Case(plan['dpagg'], state.params, gan.query)
+    return Case(plan['dpagg'], state.params, gan.aggregator.query)
 
 
 CASES = {
