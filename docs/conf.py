@@ -29,7 +29,6 @@ highlight_language = 'none'  # commands and outputs; examples say that they are 
 nb_execution_mode = 'off'
 myst_heading_anchors = 4
 myst_enable_extensions = ['attrs_inline', 'colon_fence', 'deflist']
-suppress_warnings = ['toc.empty_glob']  # a page of today or a folder of tomorrow
 
 autodoc_member_order = 'bysource'
 autodoc_typehints = 'none'  # the signature has them

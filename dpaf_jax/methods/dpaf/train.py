@@ -18,7 +18,22 @@ from dpaf_jax.training.run import Run
 
 
 def train(run: Run) -> Any:
-    """Trains classifier, then GAN; returns what `samplers.dpaf_sampler` samples with."""
+    """Trains the classifier, then the GAN (DPAF, Algorithm 1).
+
+    Guarantee: all that it returns, and every state on the way, is a function of the noised
+    outputs of `run.plan` and of public keys.
+
+    Args:
+        run: with the plan, the data, the keys and the devices.
+
+    Returns:
+        The parameters that `release.samplers.dpaf.dpaf_sampler` samples with: the
+        generator's moving average, and the labeller's if there is one.
+
+    Raises:
+        Interrupted: after a signal, saved.
+        FloatingPointError: a loss is NaN.
+    """
     networks, config = make_networks(run.config), run.config
     learnt: dict[str, Any] = {}
     if LABELLER in run.plan:
