@@ -14,12 +14,13 @@ DEMO := runs/digits
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format install constraints clean
+.PHONY: help demo test lint format docs install constraints clean
 
 help:
 	@echo 'make demo         the main job on the embedded digits; leaves $(DEMO)/'
 	@echo 'make test         all fast tests (slow ones: pytest -m slow)'
 	@echo 'make lint         formatter, linter and type checker, changing nothing'
+	@echo 'make docs         the documentation site: docs/_build/html/index.html'
 	@echo 'make format       formats the code and mends what the linter can mend'
 	@echo 'make install      only the environment; EXTRAS=cuda (tpu, tfds, ...) adds an extra'
 	@echo 'make constraints  renews constraints.txt (from the newest versions there are)'
@@ -44,6 +45,10 @@ lint: $(VENV)/installed-dev
 format: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+docs: $(VENV)/installed-docs
+	JAX_PLATFORMS=cpu $(VENV)/bin/sphinx-build -E -W --keep-going -q -b html docs docs/_build/html
+	@echo 'Site: docs/_build/html/index.html'
 
 install: $(VENV)/installed$(addprefix -,$(EXTRAS))
 
@@ -73,11 +78,11 @@ $(VENV)/bin/python:
 constraints:
 	rm -rf build/constraints
 	$(PYTHON) -m venv build/constraints
-	build/constraints/bin/python -m pip install '.[dev]'
+	build/constraints/bin/python -m pip install '.[dev,docs]'
 	{ sed '/^[^#]/,$$d' constraints.txt; build/constraints/bin/python -m pip freeze \
 	  --exclude dpaf_jax | LC_ALL=C sort -f; } > build/constraints.txt
 	mv build/constraints.txt constraints.txt
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

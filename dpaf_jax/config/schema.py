@@ -267,7 +267,14 @@ class Config:
 
 
 def defaults() -> ConfigDict:
-    """Every field at its canonical value: certified DPAF on the embedded digits."""
+    """Every field at its canonical value: certified DPAF on the embedded digits.
+
+    Example:
+        >>> config = defaults()
+        >>> config.privacy.epsilon = 1.0
+        >>> config.dpaf.batch_size, config.dpaf.asymmetry, config.dpaf.n_critic
+        (24, 8, 3)
+    """
     return ConfigDict(nested_defaults(Config))
 
 
@@ -282,6 +289,15 @@ def from_config_dict(config: ConfigDict) -> Config:
 
     Raises:
         UserError: for an unknown or missing field, a wrong type, a value out of range.
+
+    Example:
+        >>> config = defaults()
+        >>> from_config_dict(config).data.shape
+        (16, 16, 1)
+        >>> config.data.image_size = 2
+        >>> from_config_dict(config)
+        Traceback (most recent call last):
+        dpaf_jax.runtime.errors.UserError: config.data.image_size: is 2. It must be at least 4...
     """
     typed = read_config(config.to_dict())
     _check_data(typed.data)

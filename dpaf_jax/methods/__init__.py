@@ -17,7 +17,18 @@ METHODS: dict[str, ModuleType] = {
 
 
 def get(name: str) -> ModuleType:
-    """The module of a method; UserError for an unknown name."""
+    """The module of a method, with `plan` and `train`.
+
+    Args:
+        name: as `config.method` has it.
+
+    Raises:
+        UserError: no method has this name.
+
+    Example:
+        >>> get('dpaf').__name__
+        'dpaf_jax.methods.dpaf'
+    """
     if name not in METHODS:
         raise UserError(
             'config.method', f'is {name!r}', f'Choose one of {", ".join(METHODS)}'

@@ -58,7 +58,12 @@ SLOW_TO_READ = 10**9  # bytes, a second or more
 
 
 class Result(NamedTuple):
-    """What a whole run returns."""
+    """What a whole run returns.
+
+    Attributes:
+        release: loaded from the run's folder.
+        report: the content of report.json; not covered by epsilon.
+    """
 
     release: Release
     report: dict[str, Any]
@@ -68,6 +73,10 @@ def synthesize(
     config: ConfigDict, workdir: str | os.PathLike[str], *, entropy: bytes | None = None
 ) -> Result:
     """Runs every stage that is not done yet.
+
+    Guarantee: the release, the synthetic images and the plan are (epsilon, delta)-DP as
+    `release.privacy` states, if it says 'certified'. The report is not covered: it has
+    accuracies on real test images.
 
     Args:
         config: with the fields of `dpaf_jax.config.defaults`.
@@ -79,6 +88,14 @@ def synthesize(
 
     Raises:
         UserError: for anything that the caller can mend.
+        Interrupted: after SIGTERM or SIGINT, saved, where signals are listened to.
+
+    Example:
+        >>> import dpaf_jax
+        >>> from configs import recommended
+        >>> config = recommended.get_config('digits')
+        >>> release, report = dpaf_jax.synthesize(config, 'runs/digits')  # doctest: +SKIP
+        >>> images, labels = release.sample(100)  # doctest: +SKIP
     """
     pipeline = Pipeline(config, workdir, entropy=entropy)
     for stage in pipeline.stages():
@@ -95,6 +112,10 @@ class Pipeline:
         config: as for `synthesize`; checked here.
         workdir: as for `synthesize`.
         entropy: as for `synthesize`.
+        stop: asked between windows and stages; None makes one that listens to no signal.
+
+    Raises:
+        UserError: a field of the config is unknown, missing, or out of range.
     """
 
     def __init__(
@@ -127,6 +148,13 @@ class Pipeline:
 
         With several processes all call this; only the first has a result of a stage that
         is not shared. They part when the last shared stage is done.
+
+        Args:
+            stage: 'prepare', 'plan', 'train', 'release', 'samples', 'evaluate' or 'report'.
+
+        Returns:
+            In this order: the manifest, the `PrivacyPlan`, the generator's parameters, the
+            `Release`, the path of the samples, the accuracies, the report.
 
         Raises:
             UserError: the stage is unknown, or one before it has not been run.

@@ -25,6 +25,8 @@ def aggregate(
 ) -> jax.Array | ExactSum:
     """This device's sum of bounded rows, by aggregate.
 
+    Guarantee: one record moves the result by at most `row_bound`, exactly so on a grid.
+
     Args:
         rows: [B, F] float32, one row per private example.
         table_index: [B] int32 in [0, num_aggregates): the record's class for
@@ -38,6 +40,16 @@ def aggregate(
     Returns:
         [num_aggregates, F]: an `ExactSum`, or float32 without a grid. An index outside
         the table contributes nothing.
+
+    Example:
+        The second row is too long; the third is padding.
+
+        >>> rows = jnp.array([[0.6, 0.0], [0.0, 8.0], [1.0, 1.0]])
+        >>> is_padding = jnp.array([False, False, True])
+        >>> labels = jnp.array([0, 1, 1])
+        >>> aggregate(rows, labels, is_padding, 2, row_bound=1.0).round(3)
+        Array([[0.6, 0. ],
+               [0. , 1. ]], dtype=float32)
     """
     rows = settled(rows) if grid else rows
     bounded = jax.vmap(lambda row: clip_vector(row, row_bound))(rows)

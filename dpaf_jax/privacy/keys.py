@@ -36,6 +36,19 @@ class RunKeys:
     Args:
         entropy: at least 8 secret bytes.
         fingerprint: hexadecimal hash of everything that shapes the run.
+
+    Raises:
+        ValueError: the entropy is too short.
+
+    Example:
+        >>> keys = RunKeys(entropy=b'for this example', fingerprint='00')
+        >>> noise = keys.noise('dpagg', 0)
+        >>> bool(np.any(noise == keys.noise('dpagg', 1)))  # another step
+        False
+        >>> bool(np.any(noise == keys.noise('fake', 0)))  # another purpose
+        False
+        >>> keys  # shows no secret
+        RunKeys(fingerprint='00')
     """
 
     entropy: bytes = dataclasses.field(repr=False)

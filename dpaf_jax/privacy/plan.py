@@ -50,6 +50,17 @@ class Mechanism:
             its scale over the sensitivity in l1, which then is as large; 0 for a run
             without privacy.
         law: of the noise: 'gaussian' or 'laplace'.
+
+    Example:
+        >>> groups = Mechanism(
+        ...     name='conv1', kind='sum of clipped gradients, one per group',
+        ...     sampling_prob=0.01, l2_sensitivity=2.0, steps=100,
+        ...     expected_batch_size=600.0, capacity=800, noise_multiplier=1.5,
+        ... )
+        >>> groups.noise_std
+        3.0
+        >>> groups.event().count
+        100
     """
 
     name: str
@@ -81,7 +92,11 @@ class Mechanism:
         return Grid.of(self.l2_sensitivity, self.noise_std)
 
     def event(self, noise_multiplier: float | None = None) -> dp_accounting.DpEvent:
-        """What this mechanism costs one record over the whole run."""
+        """What this mechanism costs one record over the whole run.
+
+        Args:
+            noise_multiplier: to be asked about another than its own.
+        """
         sigma = self.noise_multiplier if noise_multiplier is None else noise_multiplier
         if sigma == 0:
             return dp_accounting.NonPrivateDpEvent()
@@ -107,6 +122,21 @@ class PrivacyPlan:
         delta: the total, `overflow_delta` included.
         overflow_delta: chance that some draw exceeds its capacity.
         num_examples: N, public.
+        neighbors: the relation that epsilon is for, in words.
+        accountant: how epsilon was computed, in words.
+
+    Example:
+        What DP-MERF costs on 1469 digits at epsilon = 1; no image is looked at.
+
+        >>> from dpaf_jax import methods
+        >>> from dpaf_jax.config import defaults, from_config_dict
+        >>> config = defaults()
+        >>> config.method, config.privacy.epsilon = 'dp_merf', 1.0
+        >>> plan = methods.get('dp_merf').plan(from_config_dict(config), 1469)
+        >>> plan.guarantee, plan.epsilon, plan['embedding'].noise_multiplier
+        ('certified', 0.9999, 3.731)
+        >>> PrivacyPlan.from_json(plan.to_json()) == plan
+        True
     """
 
     mechanisms: tuple[Mechanism, ...]

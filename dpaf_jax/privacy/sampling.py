@@ -49,6 +49,17 @@ def poisson_draw(
         A `Draw` of capacity x 1, or of num_groups x capacity where the mechanism has
         groups: every record that is drawn picks its group by its own coin. Within its
         group it has any of the slots.
+
+    Example:
+        >>> from dpaf_jax.privacy.plan import Mechanism
+        >>> conv1 = Mechanism('conv1', 'sum', 0.25, 1.0, 10, 5.0, 16)
+        >>> keys = RunKeys(entropy=b'for this example', fingerprint='00')
+        >>> draw = poisson_draw(conv1, 20, keys, step=0)
+        >>> draw.indices.shape  # always the capacity, however many were drawn
+        (16, 1)
+        >>> again = poisson_draw(conv1, 20, keys, step=0)  # a resumed run repeats its coins
+        >>> bool(np.all(draw.indices == again.indices))
+        True
     """
     coins = keys.coins(mechanism.name, step)
     count = eligible if isinstance(eligible, int) else len(eligible)

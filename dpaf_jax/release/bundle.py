@@ -53,7 +53,7 @@ class Release:
 
     @property
     def prior(self) -> tuple[float, ...]:
-        """Class probabilities: those released with the generator, or the config's."""
+        """Class probabilities, [num_classes]; released with the generator, or the config's."""
         if PRIOR in self.params:
             return tuple(map(float, self.params[PRIOR]['classes']))
         return self.config.data.prior
@@ -121,6 +121,14 @@ def balanced_labels(num: int, prior: tuple[float, ...]) -> np.ndarray:
     """[num] int32 labels whose counts follow `prior` as closely as whole numbers can.
 
     Classes are interleaved, so that any stretch of the data set is about balanced.
+
+    Args:
+        num: how many labels.
+        prior: a share for each class, not negative; they need not sum to 1.
+
+    Example:
+        >>> balanced_labels(6, (0.5, 0.25, 0.25))
+        array([0, 1, 0, 2, 1, 0], dtype=int32)
     """
     shares = np.asarray(prior) / np.sum(prior)
     counts = np.floor(shares * num).astype(int)
@@ -171,10 +179,21 @@ def canonical_json(fields: Any) -> str:
 
 
 def load_release(directory: str | os.PathLike[str]) -> Release:
-    """Reads a release folder.
+    """Reads a release folder: neither data nor training code are needed.
+
+    Args:
+        directory: with generator.safetensors, config.json and privacy.json.
+
+    Returns:
+        The release. What it states is not recomputed: `python -m dpaf_jax.verify` does.
 
     Raises:
         UserError: a file is missing, damaged, or does not fit the others.
+
+    Example:
+        >>> load_release('runs/nowhere')
+        Traceback (most recent call last):
+        dpaf_jax.runtime.errors.UserError: runs/nowhere/generator.safetensors: is missing...
     """
     directory = pathlib.Path(directory)
     for name in (GENERATOR, CONFIG, PRIVACY):

@@ -1,10 +1,15 @@
-"""The quick-start notebook runs as a new user would run it, at small settings."""
+"""The tutorials that are notebooks run as a new user would run them."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-NOTEBOOK = Path(__file__).parents[2] / 'docs' / 'quickstart.ipynb'
+ROOT = Path(__file__).parents[2]
+TUTORIALS = ROOT / 'docs' / 'tutorials'
+NOTEBOOK = TUTORIALS / 'first_release.ipynb'
+ANATOMY = TUTORIALS / 'anatomy.ipynb'
+LARGEST = 300_000  # bytes of a notebook with its pictures
 SMALL = """
 WORKDIR = {workdir!r}
 GENERATOR_STEPS = 1
@@ -14,10 +19,18 @@ EPSILONS = (5.0,)
 """
 
 
+def read(path):
+    nbformat = pytest.importorskip('nbformat', reason='pip install ".[notebook]"')
+    return nbformat.read(path, as_version=4)
+
+
+def code_of(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == 'code']
+
+
 @pytest.fixture
 def notebook():
-    nbformat = pytest.importorskip('nbformat', reason='pip install ".[notebook]"')
-    return nbformat.read(NOTEBOOK, as_version=4)
+    return read(NOTEBOOK)
 
 
 def parameters(notebook):
@@ -36,24 +49,56 @@ def pictures_of(notebook) -> int:
     return sum('image/png' in output.get('data', {}) for output in outputs)
 
 
-def test_is_stored_without_outputs(notebook):
-    code = [cell for cell in notebook.cells if cell.cell_type == 'code']
-    assert code
-    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+@pytest.mark.parametrize('path', [NOTEBOOK, ANATOMY], ids=lambda path: path.stem)
+def test_shows_what_it_printed_and_nothing_of_the_machine(path):
+    stored = read(path)
+    assert path.stat().st_size < LARGEST
+    outputs = [output for cell in code_of(stored) for output in cell.outputs]
+    assert {o.output_type for o in outputs} == {'stream', 'execute_result'}
+    assert {o.name for o in outputs if o.output_type == 'stream'} == {'stdout'}
+    assert str(ROOT.anchor) + 'work' not in text_of(stored)
+    for cell in code_of(stored):
+        assert bool(cell.outputs) == prints(cell.source), cell.source
 
 
-@pytest.mark.parametrize('start', ['.', 'docs'])
-def test_finds_the_repository_from_its_root_and_from_docs(notebook, start, monkeypatch):
-    monkeypatch.chdir(NOTEBOOK.parent.parent / start)
+def prints(source: str) -> bool:
+    """Whether a cell prints, or ends with a picture."""
+    last = source.splitlines()[-1]
+    return bool(re.search(r'\bprint\(|synthesize\(', source)) or last.startswith(
+        ('Image.', 'sample_grid(')
+    )
+
+
+@pytest.mark.parametrize('path', [NOTEBOOK, ANATOMY], ids=lambda path: path.stem)
+@pytest.mark.parametrize('start', ['.', 'docs', 'docs/tutorials'])
+def test_finds_the_repository_from_everywhere_in_it(path, start, monkeypatch):
+    monkeypatch.chdir(ROOT / start)
     (line,) = [
         line
-        for cell in notebook.cells
+        for cell in code_of(read(path))
         for line in cell.source.splitlines()
         if line.startswith('ROOT = ')
     ]
     names = {'Path': Path}
     exec(line, names)
-    assert names['ROOT'] == NOTEBOOK.parent.parent
+    assert names['ROOT'] == ROOT
+
+
+def test_the_anatomy_holds_on_digits(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    names: dict = {}
+    for cell in code_of(read(ANATOMY)):
+        exec(cell.source, names)
+
+    text = capsys.readouterr().out
+    moves = re.findall(r'moved by ([\d.]+) of at most ([\d.]+)', text)
+    assert len(moves) == 3
+    assert all(0.9 * float(most) < float(moved) <= float(most) for moved, most in moves)
+    spent = re.findall(
+        r'epsilon +([\d.]+): noise multiplier +[\d.]+, spends ([\d.]+)', text
+    )
+    assert len(spent) == 3
+    assert all(0.99 * float(e) < float(s) <= float(e) for e, s in spent)
 
 
 def test_runs_from_plan_to_samples(notebook, tmp_path, monkeypatch):

@@ -29,7 +29,6 @@ from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
 from dpaf_jax.methods.dpgen import score_matching
 from dpaf_jax.methods.dpgen.score_matching import make_score_matching
 from dpaf_jax.methods.gs_wgan import GsWgan, GsWganPhase
-from dpaf_jax.networks.discriminator import make_networks
 from dpaf_jax.privacy import keys
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.runtime import parallel

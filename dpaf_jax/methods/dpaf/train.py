@@ -26,13 +26,28 @@ from dpaf_jax.training.run import Run
 
 
 def train(run: Run) -> Any:
-    """Trains phase 1, then phase 2; returns what `dpaf_sampler` samples with."""
+    """Trains the classifier, then the GAN (DPAF, Algorithm 1).
+
+    Guarantee: all that it returns, and every state on the way, is a function of the noised
+    outputs of `run.plan` and of public keys.
+
+    Args:
+        run: with the plan, the data, the keys and the devices.
+
+    Returns:
+        The parameters that `release.samplers.dpaf.dpaf_sampler` samples with: the
+        generator's moving average, and the labeller's if there is one.
+
+    Raises:
+        Interrupted: after a signal, saved.
+        FloatingPointError: a loss is NaN.
+    """
     learnt = train_classifier(run)  # lines 1-5
     gan = Gan(run.config, run.plan, len(run.devices))
     if gan.schedule.dpagg.sampling_prob == 1:  # every image in each aggregate
         generator = run.train(TablePhase(run, gan, learnt)).ema_params
     else:
-        generator = run.train(BatchPhase(run, gan, learnt, window)).ema_params
+        generator = run.train(BatchPhase(run, gan, learnt, window)).ema_params  # 6-17
     return labelled(generator, learnt[LABELLER]) if LABELLER in learnt else generator
 
 

@@ -1,0 +1,29 @@
+"""Examples in docstrings of public names print what they say."""
+
+import doctest
+import importlib
+
+import pytest
+
+MODULES = (
+    'config.schema',
+    'methods',
+    'networks.instance_norm',
+    'pipeline.stages',
+    'privacy.accounting',
+    'privacy.aggregation',
+    'privacy.clipping',
+    'privacy.grid',
+    'privacy.keys',
+    'privacy.plan',
+    'privacy.sampling',
+    'release.bundle',
+)
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@pytest.mark.parametrize('name', MODULES)
+def test_examples_run(name):
+    module = importlib.import_module(f'dpaf_jax.{name}')
+    found = doctest.testmod(module, optionflags=FLAGS)
+    assert found.attempted and not found.failed
