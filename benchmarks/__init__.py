@@ -1,1 +1,1 @@
-"""How long things take, as ratios within one run; results in docs/performance.md."""
+"""How long things take, as ratios within a run; results: docs/explanation/performance.md."""

@@ -10,7 +10,8 @@ Two CPU cores shared with other work, 2026-11-21, certified epsilon = 10, delta 
 one seed): training 16 min 47 s, two passes over the images in all; CNN 0.565, logistic
 regression 0.603 on the 10 000 real test images. With fewer
 synthetic images (docs/results.md) MNIST at 1 0.403, Fashion-MNIST 0.382 at 1 and 0.575 at 10.
-The digits' settings were chosen on the test split that is reported (docs/dpgen.md).
+The digits' settings were chosen on the test split that is reported
+(docs/explanation/dpgen.md).
 """
 
 from ml_collections import ConfigDict

@@ -7,11 +7,11 @@ python -m dpaf_jax.main --config=configs/g_pate.py:mnist --workdir=runs/g_pate_m
 Two CPU cores shared with much other work (load 12 to 25), 2026-11-21, delta = 1e-5. Digits do
 not work: 1469 images are too few for the number of teachers that the noise asks for. At
 certified epsilon = 10 with 200 steps accuracy is chance on 328 real test digits: CNN 0.088,
-logistic regression 0.091 (3000 synthetic images, 2 seeds; docs/g_pate.md); 300 steps took
-5 min under that load. MNIST with 2000 teachers at certified epsilon = 10 (20 000 synthetic
-images, one seed, one core): CNN 0.525, logistic regression 0.605; training 15 min. With
-half the steps (docs/results.md) MNIST at 1 0.262, Fashion-MNIST 0.422 at 1 and 0.398 at 10.
-Tables: docs/g_pate.md.
+logistic regression 0.091 (3000 synthetic images, 2 seeds; docs/explanation/g_pate.md); 300
+steps took 5 min under that load. MNIST with 2000 teachers at certified epsilon = 10
+(20 000 synthetic images, one seed, one core): CNN 0.525, logistic regression 0.605; training
+15 min. With half the steps (docs/results.md) MNIST at 1 0.262, Fashion-MNIST 0.422 at 1 and 0.398 at 10.
+Tables: docs/explanation/g_pate.md.
 """
 
 from ml_collections import ConfigDict

@@ -3,7 +3,8 @@
 python -m dpaf_jax.main --config=configs/gs_wgan.py:digits --workdir=runs/gs_wgan
 
 MNIST at certified epsilon = 10 (20 000 synthetic images, one seed, 2026-11-21): chance, CNN
-0.108; so are 1 and Fashion-MNIST. docs/gs_wgan.md says what noise epsilon = 10 needs.
+0.108; so are 1 and Fashion-MNIST. docs/explanation/gs_wgan.md says what noise epsilon = 10
+needs.
 """
 
 from ml_collections import ConfigDict

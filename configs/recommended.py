@@ -7,8 +7,8 @@ python -m dpaf_jax.main --config=configs/recommended.py:folder:/path/to/images,3
         --workdir=runs/mine --config.data.num_classes=4 --config.data.num_examples=12000 \
         --config.data.image_size=32 --config.data.channels=3
 
-DPAF's one-shot table and a labeller (docs/algorithm.md). How long they learn goes by epsilon
-and the number of records.
+DPAF's one-shot table and a labeller (docs/explanation/algorithm.md). How long they learn
+goes by epsilon and the number of records.
 
 Accuracy of a small CNN, two shared CPU cores, 2026-11-23 and 24; in brackets how
 many generators. Certified epsilon 1: MNIST 0.968 ± 0.002 (5), Fashion-MNIST 0.849 ± 0.003

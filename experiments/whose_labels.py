@@ -3,7 +3,7 @@
     python -m experiments.whose_labels --release=runs/mnist/release \
         --source=npz:/path/to/mnist.npz --out=labels.json
 
-Draws images from a release with a labeller and trains the CNN of evaluate.py on them with
+Draws images from a release with a labeller and trains the CNN of utility.py on them with
 the labels that the generator meant, with those that the labeller gives, and on those images
 alone about which the two agree. Accuracies are on the real test split, which nothing here is
 covered by epsilon for.

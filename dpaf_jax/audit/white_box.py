@@ -3,7 +3,7 @@
 She knows the parameters (she may choose them), the other records of the draw, and that
 her canary is drawn if it is there at all; she sees the noisy sum. What the plan claims
 then is one Gaussian (or Laplace) mechanism of its noise multiplier, without amplification:
-that sampling is honest is checked apart, by its coins (coins.py).
+that sampling is honest is checked apart, by its coins (randomness.py).
 """
 
 import functools

@@ -9,6 +9,7 @@ from dpaf_jax.config.schema import (
     EvaluationConfig,
     NetworksConfig,
     PrivacyConfig,
+    defaults,
     from_config_dict,
 )
 
@@ -20,6 +21,7 @@ __all__ = [
     'EvaluationConfig',
     'NetworksConfig',
     'PrivacyConfig',
+    'defaults',
     'from_config_dict',
     'from_public_dict',
     'public_dict',

@@ -12,24 +12,41 @@ T = TypeVar('T')
 ABSENT: Any = None  # the default of a field that may lack
 
 
-def one_of(*choices: str) -> Any:
+def plain(default: Any, doc: str, **limits: Any) -> Any:
+    """A field: its canonical value and its meaning; `limits` as `read` checks them."""
+    metadata = {'doc': doc, **limits}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def one_of(default: str, choices: tuple[str, ...], doc: str) -> Any:
     """A field that takes one of a few words."""
-    return dataclasses.field(metadata={'choices': choices})
+    return plain(default, doc, choices=choices)
 
 
-def at_least(low: float) -> Any:
+def at_least(default: float, low: float, doc: str) -> Any:
     """A number that is finite and not below `low`."""
-    return dataclasses.field(metadata={'low': low})
+    return plain(default, doc, low=low)
 
 
-def above(low: float) -> Any:
+def above(default: float, low: float, doc: str) -> Any:
     """A number that is finite and strictly above `low`."""
-    return dataclasses.field(metadata={'above': low})
+    return plain(default, doc, above=low)
 
 
-def between(low: float, high: float) -> Any:
+def between(default: float, low: float, high: float, doc: str) -> Any:
     """A number in the closed interval [low, high]."""
-    return dataclasses.field(metadata={'low': low, 'high': high})
+    return plain(default, doc, low=low, high=high)
+
+
+def nested_defaults(cls: type) -> dict[str, Any]:
+    """The canonical values of a dataclass and of the dataclasses in it."""
+    hints = typing.get_type_hints(cls)
+    return {
+        field.name: nested_defaults(hints[field.name])
+        if dataclasses.is_dataclass(hints[field.name])
+        else field.default
+        for field in dataclasses.fields(cls)
+    }
 
 
 def read(cls: type[T], values: Mapping[str, Any], path: str) -> T:
@@ -56,7 +73,9 @@ def read(cls: type[T], values: Mapping[str, Any], path: str) -> T:
         if name not in values and field.default is ABSENT:
             continue
         if name not in values:
-            raise UserError(where, 'is missing', 'Start from configs/default.py')
+            raise UserError(
+                where, 'is missing', 'Start from dpaf_jax.config.defaults()'
+            )
         hint, value = hints[name], values[name]
         if dataclasses.is_dataclass(hint):
             if not isinstance(value, Mapping):
@@ -82,7 +101,7 @@ def _leaf(hint: Any, value: Any, limits: Mapping[str, Any], where: str) -> Any:
     if 'choices' in limits and value not in limits['choices']:
         words = ', '.join(repr(c) for c in limits['choices'])
         raise UserError(where, f'is {value!r}', f'Choose one of {words}')
-    if isinstance(value, int | float) and not isinstance(value, bool) and limits:
+    if limits.keys() & {'low', 'above', 'high'}:
         low, high = limits.get('low', -math.inf), limits.get('high', math.inf)
         too_small = value < low or value <= limits.get('above', -math.inf)
         if too_small or value > high or not math.isfinite(value):

@@ -2,61 +2,116 @@
 
 import dataclasses
 
-from dpaf_jax.config.fields import above, at_least, between, one_of
+from dpaf_jax.config.fields import above, at_least, between, one_of, plain
+
+OPTIMIZERS = 'adam', 'momentum', 'sgd'
+SCHEDULES = 'constant', 'cosine'
+SCHEDULE = 'Of the learning rate; cosine falls to 2 % at the end.'
+CLIP = 'Bound on the l2 norm of one clipped gradient.'
+
+
+def _ema(default: float) -> float:
+    decay: float = between(
+        default,
+        0.0,
+        0.999999,
+        'Of the released moving average; 0: the last parameters.',
+    )
+    return decay
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierConfig:
     """DPAF's phase 1: the classifier whose conv1, or whose judgement, is kept."""
 
-    private: str = one_of('all', 'conv1', 'labeller', 'none')
-    unit: str = one_of('singleton', 'group')
-    num_groups: int = at_least(1)
-    batch_size: int = at_least(1)
-    sampling_prob: float = between(0.0, 1.0)
-    epochs: float = at_least(0.0)
-    l2_clip_norm: float = above(0.0)
-    optimizer: str = one_of('adam', 'momentum', 'sgd')
-    learning_rate: float = at_least(0.0)
+    private: str = one_of(
+        'all', ('all', 'conv1', 'labeller', 'none'),
+        'What learns: all; conv1 (head random); none (conv1 random too); labeller, a '
+        'linear layer on wavelets that is kept to label the synthetic images.',
+    )  # fmt: skip
+    unit: str = one_of('singleton', ('singleton', 'group'), 'What is clipped as one.')
+    num_groups: int = at_least(8, 1, 'Groups per step, where unit = group.')
+    batch_size: int = at_least(192, 1, 'Expected images per step.')
+    sampling_prob: float = between(
+        0.0, 0.0, 1.0, 'Share of N per step; 0: what batch_size gives.'
+    )
+    epochs: float = at_least(
+        2.0,
+        0.0,
+        'Expected passes over the data; 0: a labeller has a rule by N, epsilon.',
+    )
+    l2_clip_norm: float = above(1.0, 0.0, CLIP)
+    optimizer: str = one_of('adam', OPTIMIZERS, 'Of phase 1.')
+    learning_rate: float = at_least(1e-3, 0.0, '0: a labeller has a rule.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conv2Config:
     """DPAF's conv2*: how its private gradient is taken."""
 
-    gradient: str = one_of('singleton', 'group', 'cotangent', 'none')
-    num_groups: int = at_least(1)
-    batch_size: int = at_least(1)
-    l2_clip_norm: float = above(0.0)
-    optimizer: str = one_of('adam', 'momentum', 'sgd')
-    learning_rate: float = above(0.0)
+    gradient: str = one_of(
+        'singleton', ('singleton', 'group', 'cotangent', 'none'),
+        'Through each image as its own aggregate, a group of images, or the cotangent at '
+        'a noised aggregate; none: conv2* stays random.',
+    )  # fmt: skip
+    num_groups: int = at_least(8, 1, 'Groups per update, where gradient = group.')
+    batch_size: int = at_least(
+        192, 1, 'Expected images per update; canonical: asymmetry x batch_size.'
+    )
+    l2_clip_norm: float = above(1.0, 0.0, CLIP)
+    optimizer: str = one_of('adam', OPTIMIZERS, 'Of conv2*.')
+    learning_rate: float = above(2e-4, 0.0, 'Of conv2*.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadConfig:
     """DPAF's conv3* and FC*, trained on DPAGG's output."""
 
-    optimizer: str = one_of('adam', 'momentum', 'sgd')
-    learning_rate: float = above(0.0)
+    optimizer: str = one_of('adam', OPTIMIZERS, 'Of the head.')
+    learning_rate: float = above(2e-4, 0.0, 'Of the head.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GeneratorConfig:
     """DPAF's generator: its losses and its optimiser."""
 
-    loss_single: float = at_least(0.0)
-    loss_aggregate: float = at_least(0.0)
-    loss_match: float = at_least(0.0)
-    loss_smooth: float = at_least(0.0)
-    whitenings: int = at_least(0)
-    whiten_below: float = at_least(0.0)
-    batch_size: int = at_least(1)
-    optimizer: str = one_of('adam', 'momentum', 'sgd')
-    learning_rate: float = above(0.0)
-    schedule: str = one_of('constant', 'cosine')
-    ema_decay: float = between(0.0, 0.999999)
-    latent_scale: float = above(0.0)
-    warp: float = between(0.0, 0.5)
+    loss_single: float = at_least(
+        1.0, 0.0, 'Weight: adversarial, on single fakes (canonical).'
+    )
+    loss_aggregate: float = at_least(
+        0.0, 0.0, 'Weight: adversarial, on noised aggregates of fakes.'
+    )
+    loss_match: float = at_least(
+        0.0, 0.0, 'Weight: unbiased squared distance to the noised class aggregates.'
+    )
+    loss_smooth: float = at_least(
+        0.0, 0.0,
+        "Weight: total variation of fakes, times the length of the aggregates' noise, "
+        'while loss_match is not whitened. Without it few records bring images of noise.',
+    )  # fmt: skip
+    whitenings: int = at_least(
+        0, 0,
+        "How often, at equal distances, loss_match is whitened: measured in units of the "
+        "fakes' own spread from then on. Class-pure batches of all images alone.",
+    )  # fmt: skip
+    whiten_below: float = at_least(
+        0.0, 0.0,
+        'Whiten only if the noise of a mean feature row is at most so long, in units of '
+        "the row's bound; 0: always. Longer noise would be learnt as texture.",
+    )  # fmt: skip
+    batch_size: int = at_least(24, 1, 'Fakes per step.')
+    optimizer: str = one_of('adam', OPTIMIZERS, 'Of the generator.')
+    learning_rate: float = above(2e-4, 0.0, 'Of the generator.')
+    schedule: str = one_of('constant', SCHEDULES, SCHEDULE)
+    ema_decay: float = _ema(0.999)
+    latent_scale: float = above(
+        1.0, 0.0, "Of the released sampler's latent draws; above 1: more variety."
+    )
+    warp: float = between(
+        0.0, 0.0, 0.5,
+        'How far released images are bent before a labeller labels them: standard '
+        "deviation of a pixel's smooth displacement, as a share of the side.",
+    )  # fmt: skip
 
     @property
     def adversarial(self) -> bool:
@@ -68,15 +123,27 @@ class GeneratorConfig:
 class DpafConfig:
     """DPAF: schedule, aggregation and the parts."""
 
-    batches: str = one_of('mixed', 'class_pure')
-    batch_size: int = at_least(0)
-    classes_per_step: int = at_least(0)
-    epochs: float = above(0.0)
-    asymmetry: int = at_least(1)
-    n_critic: int = at_least(1)
-    generator_steps: int = at_least(1)
-    keep_fraction: float = between(0.01, 1.0)
-    taps: str
+    batches: str = one_of(
+        'mixed', ('mixed', 'class_pure'),
+        'mixed is canonical; class_pure: one aggregate per class.',
+    )  # fmt: skip
+    batch_size: int = at_least(
+        24, 0, 'Expected images per aggregate; 0: all there are (q = 1).'
+    )
+    classes_per_step: int = at_least(
+        0, 0, 'class_pure: so many classes a step, in turn; 0: all.'
+    )
+    epochs: float = above(5.0, 0.0, 'How often DPAGG sees an image, in expectation.')
+    asymmetry: int = at_least(8, 1, 'mu: DPAGG steps for each update of conv2*.')
+    n_critic: int = at_least(3, 1, 'DPAGG steps for each round of the generator.')
+    generator_steps: int = at_least(1, 1, 'Generator steps in a round.')
+    keep_fraction: float = between(
+        0.9,
+        0.01,
+        1.0,
+        'Share of a per-example gradient, by magnitude, kept before the clip.',
+    )
+    taps: str = plain('conv2', 'What DPAGG sums, joined by commas: `TAPS` in taps.py.')
     classifier: ClassifierConfig
     conv2: Conv2Config
     head: HeadConfig
@@ -92,28 +159,36 @@ class DpafConfig:
 class DpMerfConfig:
     """DP-MERF: the features that are released once, and the generator's training."""
 
-    features: int = at_least(2)
-    length_scales: tuple[float, ...]
-    generator_steps: int = at_least(1)
-    batch_size: int = at_least(1)
-    learning_rate: float = above(0.0)
-    ema_decay: float = between(0.0, 0.999999)
+    features: int = at_least(2048, 2, 'Of the embedding: half cosines, half sines.')
+    length_scales: tuple[float, ...] = plain(
+        (0.3,), "Of the kernel, times sqrt(pixels); several: the kernels' mean."
+    )
+    generator_steps: int = at_least(
+        1200, 1, 'After the one noised release; they cost no epsilon.'
+    )
+    batch_size: int = at_least(200, 1, 'Fakes per generator step.')
+    learning_rate: float = above(2e-3, 0.0, "Adam's, falling to 2 % along a cosine.")
+    ema_decay: float = _ema(0.99)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdversarialConfig:
     """The private training of a discriminator, and the generator's beside it."""
 
-    batch_size: int = at_least(1)
-    discriminator_steps: int = at_least(1)
-    generator_steps: int = at_least(1)
-    width: int = at_least(1)
-    fc_width: int = at_least(1)
-    l2_clip_norm: float = above(0.0)
-    discriminator_learning_rate: float = above(0.0)
-    generator_batch_size: int = at_least(1)
-    generator_learning_rate: float = above(0.0)
-    ema_decay: float = between(0.0, 0.999999)
+    batch_size: int = at_least(256, 1, 'Expected real images per discriminator step.')
+    discriminator_steps: int = at_least(3, 1, 'n_D, for each generator step.')
+    generator_steps: int = at_least(400, 1, 'Generator steps of the run.')
+    width: int = at_least(
+        8, 1, "The discriminator's, as networks.width: noise counts parameters."
+    )
+    fc_width: int = at_least(
+        32, 1, 'Hidden units between its two fully connected layers.'
+    )
+    l2_clip_norm: float = above(1.0, 0.0, CLIP)
+    discriminator_learning_rate: float = above(1e-3, 0.0, "Adam's.")
+    generator_batch_size: int = at_least(256, 1, 'Fakes per generator step.')
+    generator_learning_rate: float = above(1e-3, 0.0, "Adam's.")
+    ema_decay: float = _ema(0.98)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,50 +200,83 @@ class DpGanConfig(AdversarialConfig):
 class DpbaWganConfig(AdversarialConfig):
     """DPBA-WGAN: the penalty, the alternation and the interval of noise scales."""
 
-    penalty_weight: float = above(0.0)
-    alternate: bool
-    noise_ratio: float = between(1.0, 16.0)
-    noise_levels: int = between(1, 16)
-    cost_clip: float = above(0.0)
-    per_label: bool
+    penalty_weight: float = above(10.0, 0.0, 'lambda, of the gradient penalty.')
+    alternate: bool = plain(True, 'A coin picks the term of each record; false: both.')
+    noise_ratio: float = between(
+        2.0, 1.0, 16.0, 'sigma_t lies between the least and so many times it ...'
+    )
+    noise_levels: int = between(
+        3, 1, 16, '... on a grid of so many values; 1: the least at every step.'
+    )
+    cost_clip: float = above(1.0, 0.0, 'as_published: C of Delta = 2C/B in line 10.')
+    per_label: bool = plain(False, 'A model for each label, in turn.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GsWganConfig(AdversarialConfig):
-    """GS-WGAN: the critics' penalty."""
+    """GS-WGAN: critics on disjoint records, and their penalty."""
 
-    penalty_weight: float = above(0.0)
+    batch_size: int = at_least(
+        100, 1, 'Records behind each critic: n_D = N / batch_size.'
+    )
+    discriminator_steps: int = at_least(5, 1, 'Plain steps of a critic in each turn.')
+    generator_steps: int = at_least(400, 1, 'Turns of the run.')
+    l2_clip_norm: float = above(1.0, 0.0, 'C, of the gradient by each fake.')
+    generator_batch_size: int = at_least(
+        32, 1, 'B, fakes whose gradients are noised in a turn.'
+    )
+    penalty_weight: float = above(10.0, 0.0, 'lambda, of the gradient penalty.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DpgenConfig:
     """DPGEN: score network, training and sampler."""
 
-    width: int = at_least(1)
-    max_width: int = at_least(1)
-    scales: int = at_least(1)
-    patch: int = at_least(1)
-    sigma_max: float = above(0.0)
-    sigma_min: float = above(0.0)
-    num_levels: int = at_least(2)
-    batch_size: int = at_least(0)
-    microbatch: int = at_least(1)
-    multiplicity: int = at_least(1)
-    steps: int = at_least(1)
-    l2_clip_norm: float = above(0.0)
-    optimizer: str = one_of('adam', 'momentum', 'sgd')
-    learning_rate: float = above(0.0)
-    schedule: str = one_of('constant', 'cosine')
-    ema_decay: float = between(0.0, 0.999999)
-    label_dropout: float = between(0.0, 0.999)
-    sampler: str = one_of('heun', 'langevin')
-    guidance: float = at_least(0.0)
-    langevin_steps: int = at_least(1)
-    langevin_step_size: float = above(0.0)
-    candidates: int = at_least(2)
-    threshold: float = above(0.0)
-    warm_start: str
-    warm_start_steps: int = at_least(1)
+    width: int = at_least(
+        16, 1, 'Maps at the finest scale; doubles from scale to scale ...'
+    )
+    max_width: int = at_least(128, 1, '... up to this.')
+    scales: int = at_least(
+        2, 1, 'Of the network, each half the side of the one before.'
+    )
+    patch: int = at_least(2, 1, 'Pixels along a side of a cell of the finest scale.')
+    sigma_max: float = above(
+        10.0, 0.0, 'Noise levels fall geometrically from this public constant ...'
+    )
+    sigma_min: float = above(0.1, 0.0, '... to this, for images in [-1, 1].')
+    num_levels: int = at_least(14, 2, 'Noise levels.')
+    batch_size: int = at_least(
+        512, 0, 'Expected images per step; 0: all there are (q = 1).'
+    )
+    microbatch: int = at_least(64, 1, 'Images at a time on a device.')
+    multiplicity: int = at_least(
+        4, 1, '(level, noise) draws per image, averaged inside the clip.'
+    )
+    steps: int = at_least(150, 1, 'DP-SGD steps.')
+    l2_clip_norm: float = above(1.0, 0.0, CLIP)
+    optimizer: str = one_of('adam', OPTIMIZERS, 'Of the score network.')
+    learning_rate: float = above(5e-3, 0.0, 'Of the score network.')
+    schedule: str = one_of('cosine', SCHEDULES, SCHEDULE)
+    ema_decay: float = _ema(0.99)
+    label_dropout: float = between(
+        0.1, 0.0, 0.999, 'Chance of a draw to train without its label.'
+    )
+    sampler: str = one_of(
+        'heun', ('heun', 'langevin'), 'heun: deterministic flow; langevin: annealed.'
+    )
+    guidance: float = at_least(
+        3.0, 0.0, 'Classifier-free: 1 none, above 1 towards the class.'
+    )
+    langevin_steps: int = at_least(5, 1, 'At each level.')
+    langevin_step_size: float = above(0.2, 0.0, 'Times sigma^2.')
+    candidates: int = at_least(10, 2, 'as_published: k of equation 8 ...')
+    threshold: float = above(4.0, 0.0, '... and its beta.')
+    warm_start: str = plain(
+        '',
+        'A source of PUBLIC images to train on first, without noise, such as npz:/path; '
+        'your word that they are. as_published also private:<share>. Empty: none.',
+    )
+    warm_start_steps: int = at_least(2000, 1, 'Of `microbatch` images each.')
 
     @property
     def private_share(self) -> float:
@@ -181,21 +289,41 @@ class DpgenConfig:
 class GPateConfig:
     """G-PATE: teachers, their votes, and the student's training."""
 
-    teachers: int = at_least(1)
-    batch_size: int = at_least(1)
-    teacher_steps: int = at_least(1)
-    width: int = at_least(1)
-    fc_width: int = at_least(1)
-    teacher_learning_rate: float = above(0.0)
-    steps: int = at_least(1)
-    fakes: int = at_least(1)
-    projections: int = at_least(1)
-    cell: int = at_least(1)
-    clip: float = above(0.0)
-    bins: int = at_least(2)
-    threshold: float = between(0.0, 1.0)
-    threshold_noise: float = between(0.1, 16.0)
-    generator_learning_rate: float = above(0.0)
-    ema_decay: float = between(0.0, 0.999999)
-    noisy_prior: bool
-    agreement: bool
+    teachers: int = at_least(300, 1, 'n, on disjoint parts of the data.')
+    batch_size: int = at_least(
+        16, 1, 'Records of its part that a teacher sees at a step, in turn.'
+    )
+    teacher_steps: int = at_least(
+        1, 1, 'Of each teacher in front of a vote; they cost no epsilon.'
+    )
+    width: int = at_least(32, 1, "Hidden units of a teacher's first layer ...")
+    fc_width: int = at_least(16, 1, '... and of its second.')
+    teacher_learning_rate: float = above(1e-3, 0.0, "Adam's.")
+    steps: int = at_least(
+        300, 1, 'Of the student. steps x fakes x projections votes set the noise.'
+    )
+    fakes: int = at_least(20, 1, 'Of a step, which the teachers vote on.')
+    projections: int = at_least(10, 1, 'k, random directions of each fake.')
+    cell: int = at_least(
+        2, 1, 'Fakes and directions are smooth over so many pixels; 1: as printed.'
+    )
+    clip: float = above(
+        1e-4, 0.0, 'c: a gradient along a direction is cut to [-c, c] ...'
+    )
+    bins: int = at_least(2, 2, '... and put into one of B bins.')
+    threshold: float = between(
+        0.0, 0.0, 1.0, 'Share of teachers that must agree; 0: no check, no cost.'
+    )
+    threshold_noise: float = between(
+        3.0, 0.1, 16.0, "Noise of that check over the bins', which epsilon gives."
+    )
+    generator_learning_rate: float = above(
+        1e-3, 0.0, "Adam's, falling to 2 % along a cosine."
+    )
+    ema_decay: float = _ema(0.98)
+    noisy_prior: bool = plain(
+        False, "Classes from a Laplace histogram: budgets '0.01,rest'."
+    )
+    agreement: bool = plain(
+        False, 'Exact rates and the data-dependent epsilon, under nonprivate/.'
+    )

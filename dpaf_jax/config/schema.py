@@ -1,7 +1,8 @@
 """The config as typed, frozen objects: read once at the door, checked, then trusted.
 
-Values live in `configs/`; this file gives each field its type and its permitted
-range. Below `main` nobody asks a ConfigDict for anything.
+A field stands once: name, type, canonical value, permitted range and meaning, here and
+in methods.py. `defaults` makes the ConfigDict of them that `configs/` change; below
+`main` nobody asks a ConfigDict for anything.
 """
 
 import dataclasses
@@ -12,7 +13,15 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from dpaf_jax.config.fields import ABSENT, at_least, between, one_of, read
+from dpaf_jax.config.fields import (
+    ABSENT,
+    at_least,
+    between,
+    nested_defaults,
+    one_of,
+    plain,
+    read,
+)
 from dpaf_jax.config.methods import (
     DpafConfig,
     DpbaWganConfig,
@@ -61,18 +70,36 @@ def _column(text: str) -> Column:
 class DataConfig:
     """Which images, and what is publicly known about them."""
 
-    source: str
-    image_size: int = at_least(4)
-    channels: int = at_least(1)
-    num_classes: int = at_least(1)
-    num_examples: int = at_least(0)
-    test_fraction: float = between(0.0, 0.9)
-    attribute: str = one_of('', 'gender', 'hair')
-    annotations: str
-    class_prior: tuple[float, ...]
-    columns: str
-    label: str
-    cache: str
+    source: str = plain(
+        'digits',
+        'digits; tfds:<name>; folder:, npz:, celeba: or ffhq: and a path; table:<path>, '
+        'a CSV file or an npz archive.',
+    )
+    image_size: int = at_least(
+        16, 4, 'Side: images are cropped to the centred square, then resized.'
+    )
+    channels: int = at_least(1, 1, '1: grey, 3: colour.')
+    num_classes: int = at_least(10, 1, 'K: labels are 0 .. K - 1.')
+    num_examples: int = at_least(0, 0, 'N, public; 0: from the prepared data.')
+    test_fraction: float = between(
+        0.2, 0.0, 0.9, 'Held out by a hash where the source has no test split.'
+    )
+    attribute: str = one_of(
+        '',
+        ('', 'gender', 'hair'),
+        "Label of celeba: 'gender' or 'hair'; of ffhq: 'gender'.",
+    )
+    annotations: str = plain('', 'ffhq: folder or file of the FFHQ features JSON.')
+    class_prior: tuple[float, ...] = plain(
+        (), 'Public class probabilities; empty: uniform.'
+    )
+    columns: str = plain(
+        '', "table: its numbers with public bounds, 'age:0:120,bmi:10:60'."
+    )
+    label: str = plain('label', 'table: the column of its labels, 0 .. K - 1.')
+    cache: str = plain(
+        '', 'Where decoded images are kept (private!); empty: in the workdir.'
+    )
 
     @property
     def table(self) -> tuple['Column', ...]:
@@ -98,26 +125,47 @@ class DataConfig:
 class PrivacyConfig:
     """The guarantee asked for."""
 
-    guarantee: str = one_of('certified', 'as_published')
-    epsilon: float
-    delta: float
-    budgets: str
-    overflow_fraction: float = between(0.0, 0.5)
+    guarantee: str = one_of(
+        'certified', ('certified', 'as_published'), 'as_published certifies nothing.'
+    )
+    epsilon: float = plain(10.0, 'Of everything; inf: no noise, no clip, no guarantee.')
+    delta: float = plain(1e-5, 'Of everything; below 1 / num_examples.')
+    budgets: str = plain(
+        '0.1,rest,0.1',
+        "Epsilon of each mechanism (DPAF: phase 1, conv2*, DPAGG): '0.1', '20%' or 'rest'.",
+    )
+    overflow_fraction: float = between(
+        0.01, 0.0, 0.5, 'Share of delta that pays for draws above their capacity.'
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworksConfig:
     """Shapes of the classifier, the discriminator and the generator."""
 
-    layers: str
-    kernel_size: int = at_least(2)
-    width: int = at_least(1)
-    max_width: int = at_least(1)
-    fc_width: int = at_least(1)
-    generator: str = one_of('reverse', 'styled')
-    generator_width: int = at_least(1)
-    z_dim: int = at_least(1)
-    label_injection: str = one_of('first_layer', 'input', 'none')
+    layers: str = plain(
+        'C2-C1-x', 'Of conv1-conv2*-conv3*, each halves the side; empty: by image_size.'
+    )
+    kernel_size: int = at_least(4, 2, 'Side of the kernels.')
+    width: int = at_least(
+        32, 1, 'Maps of the first layer; doubles from layer to layer ...'
+    )
+    max_width: int = at_least(256, 1, '... up to this.')
+    fc_width: int = at_least(
+        128, 1, 'Hidden units between the two fully connected layers.'
+    )
+    generator: str = one_of(
+        'reverse', ('reverse', 'styled'),
+        'reverse: of the discriminator; styled: the latent enters every layer.',
+    )  # fmt: skip
+    generator_width: int = at_least(
+        32, 1, 'As width, for the generator, from the image inwards.'
+    )
+    z_dim: int = at_least(100, 1, 'Dimensions of the latent draw.')
+    label_injection: str = one_of(
+        'first_layer', ('first_layer', 'input', 'none'),
+        'Where label planes enter the discriminator.',
+    )  # fmt: skip
 
 
 # A method's fields; a release has those of its own method alone.
@@ -137,41 +185,47 @@ TABLE_METHODS = ('g_pate',)
 class RunConfig:
     """How a run uses its machine; changes nothing of what is computed."""
 
-    devices: int = at_least(0)
-    checkpoint_seconds: float = at_least(0.0)
-    keep_checkpoints: int = at_least(1)
+    devices: int = at_least(0, 0, 'Accelerators to use; 0: all.')
+    checkpoint_seconds: float = at_least(300.0, 0.0, 'Between two checkpoints.')
+    keep_checkpoints: int = at_least(2, 1, 'Of each phase.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplesConfig:
     """The synthetic data set of the samples stage."""
 
-    num: int = at_least(1)
+    num: int = at_least(60000, 1, 'Images; their labels follow the prior.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
     """Train on synthetic, test on real."""
 
-    seeds: int = at_least(1)
-    epochs: int = at_least(1)
-    batch_size: int = at_least(1)
-    wide_resnet: str = one_of('', '16-2', '40-4')
-    train_on_real: bool
+    seeds: int = at_least(5, 1, 'Classifiers of each kind.')
+    epochs: int = at_least(5, 1, 'Over the synthetic images.')
+    batch_size: int = at_least(128, 1, "Of the classifiers' training.")
+    wide_resnet: str = one_of(
+        '', ('', '16-2', '40-4'), 'A third kind of classifier, for a GPU; empty: none.'
+    )
+    train_on_real: bool = plain(
+        False, 'Also the ceiling by real images, under nonprivate/.'
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReleaseConfig:
     """What the release may say."""
 
-    test_set_is_public: bool
+    test_set_is_public: bool = plain(
+        False, 'Then the model card states accuracies on test images.'
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
     """A whole run."""
 
-    method: str
+    method: str = plain('dpaf', 'The generative method: one of `methods.METHODS`.')
     data: DataConfig
     privacy: PrivacyConfig
     networks: NetworksConfig
@@ -210,11 +264,16 @@ class Config:
         )
 
 
+def defaults() -> ConfigDict:
+    """Every field at its canonical value: certified DPAF on the embedded digits."""
+    return ConfigDict(nested_defaults(Config))
+
+
 def from_config_dict(config: ConfigDict) -> Config:
     """Turns a ConfigDict into typed objects.
 
     Args:
-        config: with exactly the fields of `configs/default.py`.
+        config: with exactly the fields of `defaults`.
 
     Returns:
         The frozen `Config`.

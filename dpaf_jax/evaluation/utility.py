@@ -137,7 +137,7 @@ def train_window(
     """Compiles a window of Adam steps on minibatches of a data set on the device.
 
     Args:
-        model: from evaluation_models.py.
+        model: from classifiers.py.
         steps: of the whole training.
 
     Returns:
@@ -203,7 +203,7 @@ def train(
     """Trains a classifier with Adam for `config.epochs` epochs.
 
     Args:
-        model: from evaluation_models.py.
+        model: from classifiers.py.
         window: `train_window` of it, shared by the seeds so that it compiles once.
         images: [N, H, W, C] uint8 on the device.
         labels: [N] int32 on the device.
@@ -248,7 +248,7 @@ def accuracy(
     """The share of images whose largest logit is their label's, in [0, 1].
 
     Args:
-        model: from evaluation_models.py.
+        model: from classifiers.py.
         variables: its parameters, and what it normalises by.
         images: [M, H, W, C] uint8.
         labels: [M] integers.

@@ -34,7 +34,7 @@ class ConvPart(nn.Module):
         widths: feature maps of each layer.
         kernel_size: side of the kernels.
         label_injection: where label planes join: 'input', 'first_layer' or 'none'.
-        convolve: of convolution.py.
+        convolve: of layers.py.
     """
 
     widths: tuple[int, ...]
@@ -93,7 +93,7 @@ class Discriminator(nn.Module):
         kernel_size: side of the kernels.
         fc_width: units between the two fully connected layers.
         num_classes: K.
-        convolve: of convolution.py.
+        convolve: of layers.py.
     """
 
     widths: tuple[int, ...]

@@ -55,7 +55,7 @@ def synthesize(
     """Runs every stage that is not done yet.
 
     Args:
-        config: with the fields of `configs/default.py`.
+        config: with the fields of `dpaf_jax.config.defaults`.
         workdir: folder of the run; created, resumed, or found finished.
         entropy: for tests: makes the run repeatable and its guarantee 'none'.
 

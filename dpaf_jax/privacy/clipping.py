@@ -3,7 +3,7 @@
 Guarantee: `clipped_gradient_sum` changes by at most `l2_clip_norm` when one unit's
 examples become padding, and by at most twice that when they change to anything else,
 whatever the parameters, whatever the images, NaN and infinity included; exactly so where
-it is given a grid (exact.py).
+it is given a grid (grid.py).
 """
 
 import dataclasses

@@ -4,7 +4,7 @@ What floating point does to noise, and what is done about it:
 
 - *The grid.* Float32 noise on a float32 sum lands on points that depend on the sum, so its
   last bits may tell neighbours apart (Mironov 2012). Here sum and noise are integers on one
-  public grid (exact.py), whatever the data. The noise is the sum of `DRAWS` normals, each
+  public grid (grid.py), whatever the data. The noise is the sum of `DRAWS` normals, each
   rounded to the grid. Up to less than 1e-40 that is distributed as one normal of the planned
   standard deviation plus independent roundings, rounded once (Poisson summation: the grid is
   at least 1000 times finer than the noise): post-processing of the Gaussian mechanism.

@@ -51,7 +51,7 @@ def _fail_at(argv: Sequence[str], error: Exception) -> NoReturn:
         for flag in (argument.partition('=')[0] for argument in argv):
             if flag.startswith('--config.') and unknown[1] in flag.split('.'):
                 command.fail(
-                    f'{flag}: no such field. configs/default.py lists them all.'
+                    f'{flag}: no such field. dpaf_jax/config/schema.py and methods.py list all.'
                 )
     if isinstance(error, OSError):
         lines = ['--config:', lines[-1].rpartition('failure to load: ')[-1]]

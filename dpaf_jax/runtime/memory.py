@@ -14,9 +14,9 @@ def keep_freed_memory() -> bool:
 
     XLA frees its buffers after each call. By default a large one goes back to the kernel,
     and the next call's comes as empty pages, each of which costs a fault: more than half of
-    the CPU time of a step with per-example gradients (docs/performance.md). With one arena,
-    no blocks of their own for large requests and no trimming, they are used again. The
-    process keeps its peak, which is some 20 % higher.
+    the CPU time of a step with per-example gradients (docs/explanation/performance.md). With
+    one arena, no blocks of their own for large requests and no trimming, they are used
+    again. The process keeps its peak, which is some 20 % higher.
 
     Call it before threads start, since those keep the arenas they have.
 

@@ -5,7 +5,7 @@ over examples crosses them once, by `total`, a private one together with its noi
 (`privacy.noise.noisy_total`). All devices then hold the same parameters, which
 `unreplicate` checks.
 
-The devices may belong to several processes (hosts.py), each of which runs the same code:
+The devices may belong to several processes (processes.py), each of which runs the same code:
 `devices` are always those of the whole run, in one order. On the host an array with a device
 axis holds the rows of this process's own devices, `mine`.
 """

@@ -1,7 +1,7 @@
 """DPBA-WGAN's plan: which noise each critic step has, and what is charged for it.
 
 A mechanism for each scale of the noise, for the steps that drew it; where each label has a
-model of its own, for the steps of one class. dpba_wgan.py has the steps.
+model of its own, for the steps of one class. critic.py has the steps.
 """
 
 import math

@@ -3,7 +3,7 @@
 Each private image x gets a noisy x~ = x + sigma z and a direction d = (x~ - x^r) / sigma^2,
 where x^r is x itself or, by randomised response, another private image (equation 8). The
 pairs (x~, d) are taken for private and trained on. Yet x^r = x~ - sigma^2 d: every pair
-contains a private image as it is. docs/dpgen.md says where the proof fails.
+contains a private image as it is. docs/explanation/dpgen.md says where the proof fails.
 """
 
 import math
