@@ -27,6 +27,8 @@ def test_a_note_is_a_page_of_four_parts(note):
     assert re.match(r'\d{4}-\d\d-\d\d-[a-z]', note.name)
 
 
-@pytest.mark.parametrize('page', FOLDER.glob('*.md'), ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    'page', sorted(FOLDER.glob('*.md')), ids=lambda page: page.stem
+)
 def test_links_lead_somewhere(page):
     assert not [link for link in linked(page) if not (page.parent / link).exists()]
