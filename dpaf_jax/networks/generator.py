@@ -79,7 +79,7 @@ class StyledGenerator(Generator):
     scale and shift for each map follow from the style: adaptive instance normalisation
     (Huang and Belongie 2017), as in StyleGAN (Karras et al. 2019). Where a generator is
     matched to a released table, that comes several times nearer to it in as many steps
-    (docs/research.md).
+    (docs/research/2026-11-22-styled-generator.md).
     """
 
     @nn.compact

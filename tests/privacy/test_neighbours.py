@@ -24,6 +24,7 @@ from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.conv2_update import conv2_query
 from dpaf_jax.methods.dpaf.gan import Gan
 from dpaf_jax.methods.dpaf.labeller import Labeller
+from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpba_wgan import critic
 from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
 from dpaf_jax.methods.dpgen import score_matching

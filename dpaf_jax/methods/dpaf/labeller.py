@@ -47,7 +47,7 @@ def steps_and_rate(config: Config, num_examples: int) -> tuple[float, float]:
 
     A step's noise is to its gradient as 1 to N x epsilon: less noise bears more steps, and
     longer ones, up to what so few records can teach. Compared on MNIST and Fashion-MNIST,
-    with optimizer = 'momentum' (docs/research.md, hypothesis 11).
+    with optimizer = 'momentum' (docs/research/2026-11-23-labeller-records.md).
 
     Args:
         config: `privacy.epsilon` is of the whole run.

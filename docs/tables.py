@@ -1,0 +1,430 @@
+"""The tables of the pages, made from results.csv and published.csv.
+
+    python docs/tables.py           writes each table where a page names it
+    python docs/tables.py --check   exit status 1 if a page is not what the files give
+
+A page names a table by a line `<!-- table: NAME -->`; the table ends at `<!-- end -->`. A
+figure is a mean and a standard deviation over generators, with their number in brackets.
+"""
+
+import csv
+import pathlib
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterable
+
+DOCS = pathlib.Path(__file__).parent
+PAGES = (DOCS / 'results.md', DOCS.parent / 'README.md')
+BLOCK = re.compile(r'(<!-- table: (\S+) -->\n).*?(<!-- end -->)', re.DOTALL)
+NONE = '–'
+
+# What is added to a config, as results.csv writes it.
+GENDER = 'data.attribute=gender data.num_classes=2 data.channels=3'
+HAIR = 'data.attribute=hair data.num_classes=3 data.channels=3'
+CIFAR = 'data.num_classes=10 data.channels=3 data.num_examples=50000 data.image_size=32'
+SIDE_64 = ' data.image_size=64 dpaf.generator_steps=600 samples.num=20000'
+SIDE_128 = ' data.image_size=128 dpaf.generator_steps=400 samples.num=10000'
+FEW = 'data.num_examples='
+SHORT = ' dpaf.generator_steps=600'
+FEWER_IMAGES = 'samples.num=20000'
+WIDE = 'evaluation.wide_resnet=16-2'
+LONGER = ' evaluation.epochs=3'
+
+GREY = {'mnist': 'MNIST', 'fashion_mnist': 'Fashion-MNIST'}
+CELLS = [(data, epsilon) for data in GREY for epsilon in (1, 10)]
+CELLS_HEAD = '|'.join(f'{GREY[data]} ε = {epsilon}' for data, epsilon in CELLS)
+
+Row = dict[str, str]
+
+
+def read(name: str) -> list[Row]:
+    """The rows of a file beside this one."""
+    with (DOCS / name).open(newline='', encoding='utf-8') as file:
+        return list(csv.DictReader(file))
+
+
+RESULTS, PUBLISHED = read('results.csv'), read('published.csv')
+
+
+def select(rows: Iterable[Row], **wanted: object) -> list[Row]:
+    """The rows whose fields have these values."""
+    return [
+        row for row in rows if all(row[name] == str(v) for name, v in wanted.items())
+    ]
+
+
+def measured(**wanted: object) -> str:
+    """The figure of the rows that match: `mean ± std (generators)`.
+
+    Raises:
+        ValueError: a mean over generators matches beside others, which may be of it.
+    """
+    rows = select(
+        RESULTS, **{'state': '', 'overrides': '', 'classifier': 'cnn'} | wanted
+    )
+    if not rows:
+        return NONE
+    values = [float(row['accuracy'] or row['auroc']) for row in rows]
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    number = len(values)
+    if any(row['std'] for row in rows):
+        if len(rows) > 1:
+            raise ValueError(f'a mean over generators beside other rows: {wanted}')
+        spread, number = float(rows[0]['std']), int(rows[0]['generators'])
+    text = f'{statistics.mean(values):.3f}'
+    if spread is not None:
+        text += f' ± {spread:.3f}' if spread >= 0.0005 else f' ± {spread:.1g}'
+    return f'{text} ({number})' if rows[0]['generators'] else text
+
+
+def recommended(source: str, epsilon: int, **wanted: object) -> str:
+    """The figure of `recommended.py` as it is."""
+    config = f'recommended.py:{source},{epsilon}'
+    return measured(config=config, epsilon=epsilon, guarantee='certified', **wanted)
+
+
+def real(data: str, overrides: str, **wanted: object) -> str:
+    """The figure of classifiers that learnt from the real images."""
+    overrides += ' evaluation.train_on_real=True'
+    return measured(method='real', data=data, overrides=overrides, **wanted)
+
+
+def published(method: str, data: str) -> str:
+    """The accuracies of a paper at ε = 1 and 10."""
+    found = [
+        next(iter(select(PUBLISHED, method=method, data=data, epsilon=epsilon)), {})
+        for epsilon in (1, 10)
+    ]
+    pair = [row.get('accuracy', '').removeprefix('0') or NONE for row in found]
+    return NONE if pair == [NONE, NONE] else ' / '.join(pair)
+
+
+def table(head: str, *rows: Iterable[str]) -> str:
+    """A table in Markdown; strokes part the columns of `head`."""
+    columns = head.split('|')
+    lines = [columns, ['---'] * len(columns), *rows]
+    return ''.join(
+        f'| {" | ".join(cell.strip() for cell in line)} |\n' for line in lines
+    )
+
+
+def main_table() -> str:
+    """What is recommended, on every data set."""
+
+    def grey(data: str, judge: str, paper: str, **wanted: object) -> list[str]:
+        pair = [recommended(data, epsilon, **wanted) for epsilon in (1, 10)]
+        return [GREY[data], judge, *pair, f'{paper} {published(paper, data)}', NONE]
+
+    def faces(label: str, data: str, overrides: str) -> list[str]:
+        found = recommended('celeba:PATH', 10, data=data, overrides=overrides)
+        return [label, 'small CNN', NONE, found, NONE, real(data, overrides)]
+
+    cifar = [recommended('npz:PATH', e, overrides=CIFAR) for e in (1, 10)]
+    digits = [recommended('digits', e) for e in (1, 10)]
+    wide = {'classifier': 'wrn-16-2'}
+    return table(
+        'data|classifier|ε = 1|ε = 10|best published, ε = 1 / 10|real images',
+        grey('mnist', 'small CNN', 'DPDM'),
+        grey('mnist', 'WRN-16-2', 'FETA-Pro', overrides=WIDE + LONGER, **wide),
+        grey('fashion_mnist', 'small CNN', 'DPDM'),
+        grey('fashion_mnist', 'WRN-16-2', 'FETA-Pro', overrides=WIDE, **wide),
+        [
+            *('CIFAR-10', 'small CNN', *cifar),
+            *(f'FETA-Pro {published("FETA-Pro", "cifar10")}', real('cifar10', CIFAR)),
+        ],
+        faces('CelebA-10k, gender, 32 × 32', 'celeba10k_gender', GENDER),
+        faces('CelebA-10k, hair colour, 32 × 32', 'celeba10k_hair', HAIR),
+        ['digits, 8 × 8', 'small CNN', *digits, NONE, NONE],
+    )
+
+
+def judges() -> str:
+    """The recommended config by one classifier beside the next."""
+
+    def line(name: str, source: str, epsilon: int, overrides: str = '') -> list[str]:
+        return [
+            f'{name}, ε = {epsilon}',
+            recommended(source, epsilon, overrides=overrides),
+            recommended(source, epsilon, overrides=overrides, classifier='logreg'),
+        ]
+
+    return table(
+        'data|small CNN|logistic regression',
+        *(line(GREY[data], data, epsilon) for data, epsilon in CELLS),
+        *(line('CIFAR-10', 'npz:PATH', epsilon, CIFAR) for epsilon in (1, 10)),
+        line('CelebA-10k, gender', 'celeba:PATH', 10, GENDER),
+        line('CelebA-10k, hair colour', 'celeba:PATH', 10, HAIR),
+        *(line('digits', 'digits', epsilon) for epsilon in (1, 10)),
+    )
+
+
+# By method: how it is called, its config and what was added to that.
+METHODS = {
+    'dpaf': ('DPAF, one-shot table', '{}.py', ''),
+    'dpba_wgan': ('DPBA-WGAN', 'dpba_wgan.py:{}', FEWER_IMAGES),
+    'dp_merf': ('DP-MERF', 'dp_merf.py:{}', FEWER_IMAGES),
+    'dp_gan': ('DP-GAN', 'dp_gan.py:{}', FEWER_IMAGES),
+    'dpgen': ('DPGEN', 'dpgen.py:{}', 'samples.num=6000'),
+    'g_pate': ('G-PATE', 'g_pate.py:{}', FEWER_IMAGES),
+    'gs_wgan': ('GS-WGAN', 'gs_wgan.py:{}', FEWER_IMAGES),
+}
+
+
+def methods() -> str:
+    """Every method by its config."""
+    best = ['DPAF, table and labeller', '`recommended.py:DATA`']
+    rows = [[*best, *(recommended(data, epsilon) for data, epsilon in CELLS)]]
+    mixed = 'DPAF, small mixed batches', '{}.py:canonical', 'dpaf.epochs=10'
+    for label, config, overrides in (*METHODS.values(), mixed):
+        found = [
+            measured(config=config.format(data), epsilon=epsilon, overrides=overrides)
+            for data, epsilon in CELLS
+        ]
+        if set(found) != {NONE}:
+            rows.append([label, f'`{config.format("DATA")}`', *found])
+    return table(f'method|config|{CELLS_HEAD}', *rows)
+
+
+def small_budget(guarantee: str) -> str:
+    """Every method with little computing."""
+    rows = []
+    for method, (label, *_) in METHODS.items():
+        cells = [
+            select(
+                RESULTS,
+                state='small budget',
+                method=method,
+                guarantee=guarantee,
+                data=data,
+                epsilon=epsilon,
+            )
+            for data, epsilon in CELLS
+        ]
+        if any(cells):
+            name = label.split(',')[0]
+            rows.append([name, *(c[0]['accuracy'] if c else NONE for c in cells)])
+    return table(f'method|{CELLS_HEAD}', *rows)
+
+
+def faces() -> str:
+    """CelebA-10k by task and size."""
+
+    def line(label: str, data: str, size: str = '') -> list[str]:
+        own = GENDER if data.endswith('gender') else HAIR
+        found = [
+            recommended(
+                'celeba:PATH', 10, data=data, overrides=own + size, classifier=c
+            )
+            for c in ('cnn', 'logreg')
+        ]
+        floor = measured(method='majority', data=data, classifier='majority')
+        return [label, *found, floor, NONE if size else real(data, own)]
+
+    return table(
+        'task|small CNN|logistic regression|largest class|small CNN on real images',
+        line('gender, 32 × 32', 'celeba10k_gender'),
+        line('gender, 64 × 64', 'celeba10k_gender', SIDE_64),
+        line('gender, 128 × 128', 'celeba10k_gender', SIDE_128),
+        line('hair colour, 32 × 32', 'celeba10k_hair'),
+    )
+
+
+def cifar() -> str:
+    """CIFAR-10 beside what is published."""
+    names = {
+        'cnn': 'small CNN',
+        'logreg': 'logistic regression',
+        'labeller': 'the labeller itself',
+    }
+    ours = [
+        [
+            f'ours, {name}',
+            *(
+                recommended('npz:PATH', e, overrides=CIFAR, classifier=classifier)
+                for e in (1, 10)
+            ),
+            'images' if classifier != 'labeller' else 'classifier',
+        ]
+        for classifier, name in names.items()
+    ]
+    ceiling = ['real images, small CNN', NONE, real('cifar10', CIFAR), 'not private']
+    papers = {
+        row['method']: [
+            row['method'],
+            *published(row['method'], 'cifar10').split(' / '),
+            row['kind'],
+        ]
+        for row in select(PUBLISHED, data='cifar10')
+    }
+    papers = {name: line for name, line in papers.items() if line[1] != NONE}
+    return table('|ε = 1|ε = 10|what is released', *ours, ceiling, *papers.values())
+
+
+def digits() -> str:
+    """The embedded digits by method."""
+    configs = {
+        'DPAF, table and labeller': ('recommended.py:digits,{}', ('', '')),
+        'DPAF, one-shot table': ('digits.py', ('', '')),
+        'DP-MERF': ('dp_merf.py:digits', ('', '')),
+        'DP-GAN': (
+            'dp_gan.py:digits',
+            ('evaluation.epochs=5', 'evaluation.epochs=3'),
+        ),
+        'DPBA-WGAN': ('dpba_wgan.py:digits', ('evaluation.epochs=3', '')),
+        'DPGEN': ('dpgen.py', ('', 'samples.num=5000')),
+        'G-PATE': ('g_pate.py', ('', 'samples.num=3000')),
+    }
+    rows = [
+        [
+            label,
+            f'`{config.removesuffix(",{}")}`',
+            *(
+                measured(
+                    config=config.format(e), epsilon=e, overrides=added, data='digits'
+                )
+                for e, added in zip((1, 10), overrides, strict=True)
+            ),
+        ]
+        for label, (config, overrides) in configs.items()
+    ]
+    return table('method|config|ε = 1|ε = 10', *rows)
+
+
+def picture() -> str:
+    """The runs of the README's picture."""
+
+    def line(caption: str, source: str, data: str, added: str = '') -> list[str]:
+        found = [
+            recommended(
+                source, 10, data=data, overrides=added + FEWER_IMAGES, classifier=judge
+            )
+            for judge in ('cnn', 'logreg')
+        ]
+        return [caption, f'`recommended.py:{source},10`', *found]
+
+    return table(
+        'panel|config|small CNN|logistic regression',
+        *(line(GREY[data], data, data) for data in GREY),
+        line('CelebA, 32 × 32', 'celeba:PATH', 'celeba10k_gender', f'{GENDER} '),
+    )
+
+
+def few() -> str:
+    """Fewer records than there are."""
+    cases = (
+        ('mnist', 5000, 1, ''),
+        ('mnist', 1500, 10, ''),
+        ('mnist', 1500, 1, f'{SHORT} {FEWER_IMAGES}'),
+        ('fashion_mnist', 5000, 1, f' {FEWER_IMAGES}'),
+    )
+    rows = [
+        [
+            f'{GREY[data]}, {number} records, ε = {epsilon}',
+            *(
+                recommended(
+                    data, epsilon, overrides=f'{FEW}{number}{added}', classifier=judge
+                )
+                for judge in ('cnn', 'logreg')
+            ),
+        ]
+        for data, number, epsilon, added in cases
+    ]
+    return table('|small CNN|logistic regression', *rows)
+
+
+def papers() -> str:
+    """Published figures beside ours."""
+
+    def ours(label: str, **wanted: object) -> list[str]:
+        pairs = []
+        for data in GREY:
+            added = {'overrides': WIDE + LONGER * (data == 'mnist')} if wanted else {}
+            found = [recommended(data, e, **wanted | added).split()[0] for e in (1, 10)]
+            pairs.append(' / '.join(each.removeprefix('0') for each in found))
+        return [label, *pairs, 'proven here', 'measured here']
+
+    rows = {}
+    for row in PUBLISHED:
+        if row['data'] in GREY and row['accuracy']:
+            pairs = [published(row['method'], data) for data in GREY]
+            rows[row['method']] = [
+                row['method'],
+                *pairs,
+                row['guarantee'],
+                row['source'],
+            ]
+    return table(
+        f'ε = 1 / 10|{"|".join(GREY.values())}|ε is|source',
+        ours('`recommended.py`, small CNN'),
+        ours('`recommended.py`, WRN-16-2', classifier='wrn-16-2'),
+        *rows.values(),
+    )
+
+
+def auroc() -> str:
+    """G-PATE on tables."""
+    judges = {
+        'logreg': 'logistic regression',
+        'adaboost': 'AdaBoost',
+        'bagging': 'bagging',
+        'mlp': 'MLP',
+    }
+    rows = [
+        [
+            label,
+            *(
+                measured(data=data, epsilon=epsilon, classifier=judge)
+                for judge in judges
+            ),
+        ]
+        for label, data, epsilon in (
+            ('`made`, ε = 10', 'made', 10),
+            ('real rows', 'made', ''),
+            ('`breast_cancer`, ε = 1', 'breast_cancer', 1),
+            ('real rows', 'breast_cancer', ''),
+        )
+    ]
+    return table(f'AUROC|{"|".join(judges.values())}', *rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    'main': main_table,
+    'judges': judges,
+    'methods': methods,
+    'small-certified': lambda: small_budget('certified'),
+    'small-published': lambda: small_budget('as_published'),
+    'faces': faces,
+    'cifar': cifar,
+    'digits': digits,
+    'few': few,
+    'picture': picture,
+    'papers': papers,
+    'auroc': auroc,
+}
+
+
+def filled(text: str) -> str:
+    """A page with its tables."""
+    return BLOCK.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], text)
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the tables, or says which pages lack them."""
+    stale = []
+    for page in PAGES:
+        text = page.read_text(encoding='utf-8')
+        if filled(text) == text:
+            continue
+        stale.append(page.name)
+        if '--check' not in arguments:
+            page.write_text(filled(text), encoding='utf-8')
+    if '--check' not in arguments:
+        return 0
+    for name in stale:
+        print(f'{name} is not what the tables give: run python docs/tables.py')
+    return 1 if stale else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))

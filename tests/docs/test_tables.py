@@ -1,0 +1,69 @@
+"""The pages' tables are what results.csv and published.csv give."""
+
+import collections
+import importlib.util
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope='module')
+def tables():
+    spec = importlib.util.spec_from_file_location('tables', ROOT / 'docs/tables.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_table_is_what_the_files_give(tables):
+    assert tables.main(['--check']) == 0
+
+
+def test_a_figure_that_was_edited_is_found_out(tables, tmp_path, monkeypatch):
+    page = tmp_path / 'page.md'
+    text = (ROOT / 'docs/results.md').read_text(encoding='utf-8')
+    page.write_text(text.replace('0.981 ± 0.001', '0.991 ± 0.001'), encoding='utf-8')
+    monkeypatch.setattr(tables, 'PAGES', (page,))
+    assert tables.main(['--check']) == 1
+    assert tables.main([]) == 0
+    assert page.read_text(encoding='utf-8') == text
+
+
+def test_every_table_stands_on_a_page(tables):
+    named = {
+        name
+        for page in tables.PAGES
+        for _, name, _ in tables.BLOCK.findall(page.read_text(encoding='utf-8'))
+    }
+    assert named == set(tables.TABLES)
+
+
+def test_a_mean_over_generators_is_not_counted_with_single_ones(tables, monkeypatch):
+    rows = tables.select(tables.RESULTS, config='recommended.py:mnist,10', state='')
+    mean = next(row for row in rows if row['std'])
+    single = next(row for row in rows if not row['std'])
+    both = [row | {'classifier': 'cnn', 'overrides': ''} for row in (mean, single)]
+    monkeypatch.setattr(tables, 'RESULTS', both)
+    with pytest.raises(ValueError, match='beside other rows'):
+        tables.measured(config='recommended.py:mnist,10')
+
+
+def test_rows_are_well_formed(tables):
+    for row in tables.RESULTS:
+        measures = [row[name] for name in ('accuracy', 'auroc', 'fid') if row[name]]
+        assert measures and all(float(value) >= 0 for value in measures), row
+        assert row['accuracy'] == '' or float(row['accuracy']) <= 1, row
+        assert row['std'] == '' or int(row['generators']) > 1, row
+        assert row['date'] == '' or re.fullmatch(r'\d{4}-\d\d-\d\d', row['date']), row
+        assert row['source'], row
+
+
+def test_a_generator_is_of_one_run(tables):
+    of = collections.defaultdict(set)
+    for row in tables.RESULTS:
+        if row['generator']:
+            of[row['generator']].add((row['data'], row['epsilon'], row['state']))
+    assert all(len(runs) == 1 for runs in of.values())
