@@ -163,28 +163,33 @@ def describe(made: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 def plot(made: dict[str, Any]) -> Any:
     """Ratio by step, on a logarithmic axis."""
-    from dpaf_jax.attack.plots import BLUE, GREY, RED, Axis, Curve, line_plot
+    from dpaf_jax.attack.plots import BLUE, GREY, RED, figure, rendered
 
     steps = made['certified'].ratio.shape[1]
     at = np.arange(1, steps + 1)
-    curves = [Curve('claimed bound', [0, steps], [1, 1], GREY, 'dashes')]
+    page = figure(
+        'How far one record moves the pre-noise sum of conv1, over the claimed bound\n'
+        'largest of a few records of the digits; certified: 0 where it is not drawn'
+    )
+    axes = page.subplots()
+    axes.axhline(1, color=GREY, ls='--', label='claimed bound')
     for guarantee, colour in (('as_published', RED), ('certified', BLUE)):
         ratios = made[guarantee]
         name = guarantee.replace('_', ' ')
         elsewhere = np.where(ratios.is_drawn, 0, ratios.ratio).max(axis=0)
         drawn = np.where(ratios.is_drawn, ratios.ratio, 0).max(axis=0)
         if elsewhere.any():
-            curves.append(Curve(f'{name}, record not drawn', at, elsewhere, colour))
-        curves.append(Curve(f'{name}, record drawn', at, drawn, colour, 'dots'))
-    title = (
-        'How far one record moves the pre-noise sum of conv1, over the claimed bound\n'
-        'largest of a few records of the digits; certified: 0 where it is not drawn'
+            label = f'{name}, record not drawn'
+            axes.plot(
+                at, np.where(elsewhere > 0, elsewhere, np.nan), colour, label=label
+            )
+        axes.plot(at, drawn, '.', color=colour, label=f'{name}, record drawn')
+    axes.set(
+        yscale='log', xlim=(0, steps), xlabel='step of phase 1', ylabel='change / bound'
     )
-    lows = [r.ratio[r.ratio > 0] for r in made.values()]
-    low = 10 ** np.floor(np.log10(min(r.min(initial=0.1) for r in lows)))
-    high = 10 ** np.ceil(np.log10(max(1.5, *(r.max(initial=1) for r in lows))))
-    y = Axis('change / bound', max(float(low), 1e-4), float(high), log=True)
-    return line_plot(curves, title, Axis('step of phase 1', 0, steps), y)
+    axes.grid(True, which='major', color='#e2e2e2')
+    page.legend(loc='outside lower center', ncols=4, fontsize=9)
+    return rendered(page)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -1,10 +1,11 @@
-"""Distances between many images, or rows of a table, in chunks of matrix products."""
+"""Distances between many images, or rows of a table, in chunks."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from sklearn.metrics import pairwise_distances_argmin_min
 
-CHUNK = 2048  # rows and columns of a block: 16 MiB of float32
+CHUNK = 2048  # images that are unpacked at once, on either side
 SIDE = 32  # larger images are reduced to this where an attack wants features
 
 
@@ -44,42 +45,38 @@ def reduced(images: np.ndarray) -> np.ndarray:
     return np.concatenate(rows)
 
 
-def squared_distances(queries: np.ndarray, base: np.ndarray) -> np.ndarray:
-    """[n, d] and [m, d] float32 to [n, m] squared Euclidean distances, at least 0."""
-    squares = (queries**2).sum(axis=1)[:, None] + (base**2).sum(axis=1)
-    return np.maximum(squares - 2 * (queries @ base.T), 0)
+class Sliceable(Protocol):
+    """What `nearest` needs of many images."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    def __getitem__(self, part: slice, /) -> np.ndarray:
+        """Some of them."""
+        ...
 
 
-def nearest(queries: np.ndarray, base: np.ndarray) -> Nearest:
+def nearest(queries: np.ndarray, base: Sliceable) -> Nearest:
     """The nearest base image of every query, by pixels.
 
     Args:
         queries: [n, H, W, C] uint8, or rows [n, 1, F, 1] float32 in [0, 1].
-        base: [m, H, W, C] of the same kind, m at least 1.
+        base: [m, H, W, C] of the same kind, m at least 1; only slices of it are read.
 
     Returns:
-        Distances (recomputed pair by pair: a product loses digits where they are small)
-        and indices.
+        Distances, exact to about 1e-6, and indices.
     """
     best = np.full(len(queries), np.inf, np.float32)
-    index = np.zeros(len(queries), np.int64)
+    place = np.zeros(len(queries), np.int64)
     for column in range(0, len(base), CHUNK):
         block = flatten(base[column : column + CHUNK])
         for row in range(0, len(queries), CHUNK):
             rows = slice(row, row + CHUNK)
-            squares = squared_distances(flatten(queries[rows]), block)
-            here = squares.argmin(axis=1)
-            least = np.take_along_axis(squares, here[:, None], axis=1)[:, 0]
-            closer = least < best[rows]
-            index[rows] = np.where(closer, column + here, index[rows])
-            best[rows] = np.where(closer, least, best[rows])
-    return Nearest(_pairwise(queries, base, index), index)
-
-
-def _pairwise(queries: np.ndarray, base: np.ndarray, index: np.ndarray) -> np.ndarray:
-    parts = []
-    for start in range(0, len(queries), CHUNK):
-        rows = slice(start, start + CHUNK)
-        apart = flatten(queries[rows]) - flatten(base[index[rows]])
-        parts.append(np.sqrt((apart**2).sum(axis=1)))
-    return np.concatenate(parts)
+            here, distance = pairwise_distances_argmin_min(
+                flatten(queries[rows]), block
+            )
+            closer = distance < best[rows]
+            place[rows] = np.where(closer, column + here, place[rows])
+            best[rows] = np.where(closer, distance, best[rows])
+    return Nearest(best, place)

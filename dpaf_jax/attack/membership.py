@@ -2,23 +2,34 @@
 
 Members are training images, non-members held-out images; half of the latter are the
 attacker's reference and are not scored. All attacks see the generator's output alone.
+A find is called by a permutation test over all scores together; a violation where, in
+addition, an interval lies above what epsilon permits.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from scipy import stats
 
-from dpaf_jax.attack import gan_leaks, logan, monte_carlo
-from dpaf_jax.attack.plots import BLUE, GREEN, GREY, INK, RED, Axis, Curve, line_plot
-from dpaf_jax.attack.roc import RATES, Roc, permitted, permitted_tpr
+from dpaf_jax.attack import permutation
+from dpaf_jax.attack.permutation import ALARM, Findings, permutation_test, tops
+from dpaf_jax.attack.roc import (
+    LEAST,
+    RATES,
+    Roc,
+    measurable,
+    permitted_auc,
+    permitted_tpr,
+)
+from dpaf_jax.attack.roc_picture import roc_picture
+from dpaf_jax.attack.scores import SCORERS
 from dpaf_jax.attack.target import Target
 from dpaf_jax.runtime.errors import UserError
 
-SCORERS = (gan_leaks.scores, monte_carlo.scores, logan.scores)
 MOST = 10000  # members scored, and non-members
-COLOURS = (BLUE, '#7aa7f0', GREEN, '#d08a1d')
-LEAST_FPR = 1e-4  # where the plot begins
+FEWEST = 2 * LEAST  # of either
+WIDTH = 26  # of a column
 
 
 def run(target: Target) -> dict[str, Any]:
@@ -28,33 +39,47 @@ def run(target: Target) -> dict[str, Any]:
         UserError: there are too few images to say anything.
     """
     curves = attack(target)
-    bound = _bound(target.privacy)
-    made = {
-        'members': len(next(iter(curves.values())).members),
-        'non_members': len(next(iter(curves.values())).non_members),
-        'synthetic': len(target.synthetic),
+    one = next(iter(curves.values()))
+    points = measurable(len(one.non_members))
+    # Every interval of the table: an AUC and two rates at each point, for each score.
+    alpha = ALARM / (len(curves) * (1 + 2 * len(points)))
+    findings = look(curves, target.records)
+    made: dict[str, Any] = {
         'records': target.records,
-        'attacks': {name: roc.summary() for name, roc in curves.items()},
+        'members': len(one.members),
+        'non_members': len(one.non_members),
+        'synthetic': len(target.synthetic),
         'guarantee': target.privacy['guarantee'],
-        'permitted': permitted(*bound) if bound else None,
-        'permitted_by': 'epsilon and delta for one record; none where nothing is certified',
+        'attacks': {name: figures(roc, points, alpha) for name, roc in curves.items()},
+        'not_measurable': [r for r in RATES if r not in points],
+        'chance': findings.to_json(),
+        'permitted': None,
     }
+    bound = _bound(target.privacy)
+    if bound:
+        made['permitted'] = permitted(made['attacks'], *bound)
+    made['violations'] = violations(made)
+    made['found'] = findings.found
+    made['verdict'] = verdict(made)
     target.write_json('membership', made)
-    target.write_png('membership_roc', _plot(curves, bound))
+    target.write_png('membership_roc', roc_picture(curves, alpha, bound))
     return made
 
 
-def attack(target: Target) -> dict[str, Roc]:
-    """Scores by attack, of as many members as non-members as there are, at most MOST."""
+def attack(
+    target: Target, scorers: Sequence[Callable[..., Any]] = SCORERS
+) -> dict[str, Roc]:
+    """Scores by attack, of all members and of half of the others, at most MOST each."""
     coins = np.random.default_rng(0)
     held_out = coins.permutation(len(target.non_members))
     half = len(held_out) // 2
-    if half < 10 or len(target.members) < 10:
+    if half < FEWEST or len(target.members) < FEWEST:
         raise UserError(
             '--workdir',
             f'has {len(target.members)} training and {len(held_out)} held-out '
             f'{target.records}',
-            'Membership inference needs at least 10 and 20 (config.data.test_fraction)',
+            f'Membership inference needs at least {FEWEST} and {2 * FEWEST} '
+            '(config.data.test_fraction)',
         )
     reference = target.non_members[np.sort(held_out[:half])]
     out = target.non_members[np.sort(held_out[half:][:MOST])]
@@ -62,10 +87,39 @@ def attack(target: Target) -> dict[str, Roc]:
     chosen = coins.choice(len(target.members), number, replace=False)
     records = np.concatenate([target.members[np.sort(chosen)], out])
     found = {}
-    for scorer in SCORERS:
+    for scorer in scorers:
         for name, scores in scorer(records, target.synthetic, reference).items():
             found[name] = Roc(scores[:number], scores[number:])
     return found
+
+
+def look(curves: dict[str, Roc], records: str) -> Findings:
+    """What the scores show beyond chance: over all records, and among their surest."""
+    one = next(iter(curves.values()))
+    members, number = len(one.members), len(one.members) + len(one.non_members)
+    weights = {}
+    for name, roc in curves.items():
+        scores = np.concatenate([roc.members, roc.non_members])
+        # Their sum over the members is the AUC (Mann and Whitney 1947).
+        ranks = stats.rankdata(scores) - (members + 1) / 2
+        weights[f'{name}, AUC'] = ranks / members / (number - members)
+        ordered = np.sort(scores)
+        for top in tops(number // 2):
+            surest = scores >= ordered[-top]  # more than `top` where scores are equal
+            what = f'{name}, share of training {records} among its {top} surest'
+            weights[what] = surest / surest.sum()
+    return permutation_test(weights, np.arange(number) < members)
+
+
+def figures(roc: Roc, points: dict[float, int], alpha: float) -> dict[str, Any]:
+    """AUC, and both rates at every point, each with its interval."""
+    return {
+        'auc': roc.auc(alpha)._asdict(),
+        'points': {
+            f'{rate:g}': roc.point(count, alpha).to_json()
+            for rate, count in points.items()
+        },
+    }
 
 
 def _bound(privacy: dict[str, Any]) -> tuple[float, float] | None:
@@ -73,47 +127,100 @@ def _bound(privacy: dict[str, Any]) -> tuple[float, float] | None:
     return None if epsilon is None else (epsilon, privacy['delta'])
 
 
-def table(found: dict[str, Any]) -> str:
-    """The figures, one attack a line."""
-    names = ['auc', *(f'tpr_at_fpr_{rate:g}' for rate in RATES)]
-    heads = ['AUC', *(f'TPR at FPR {rate:.1%}' for rate in RATES)]
-    lines = [f'{"":<22}' + ''.join(f'{head:>26}' for head in heads)]
-    for attack_name, figures in found['attacks'].items():
-        cells = [_cell(figures[name]) for name in names]
-        lines.append(f'{attack_name:<22}' + ''.join(f'{cell:>26}' for cell in cells))
-    lines.append(f'{"guessing":<22}' + _cells([0.5, *RATES]))
-    if found['permitted']:
-        most = [found['permitted'][name] for name in names]
-        lines.append(f'{"permitted, at most":<22}' + _cells(most))
+def permitted(attacks: dict[str, Any], epsilon: float, delta: float) -> dict[str, Any]:
+    """The most that a guarantee permits, at the right end of each FPR's interval."""
+    points = next(iter(attacks.values()))['points']
+    return {
+        'epsilon': epsilon,
+        'delta': delta,
+        'auc': permitted_auc(epsilon, delta),
+        'points': {
+            rate: float(permitted_tpr(point['fpr']['high'], epsilon, delta))
+            for rate, point in points.items()
+        },
+    }
+
+
+def violations(made: dict[str, Any]) -> list[str]:
+    """Where a find is larger than permitted, one sentence each."""
+    most = made['permitted']
+    if most is None or not made['chance']['found']:
+        return []
+    found = []
+    for name, seen in made['attacks'].items():
+        cells = [('AUC', seen['auc'], most['auc'])]
+        for rate, point in seen['points'].items():
+            cells.append((_head(float(rate)), point['tpr'], most['points'][rate]))
+        found += [
+            f'{name}, {what}: at least {cell["low"]:.4f}, permitted {limit:.4f}'
+            for what, cell, limit in cells
+            if cell['low'] > limit
+        ]
+    return found
+
+
+def verdict(made: dict[str, Any]) -> str:
+    """One sentence, or a few."""
+    if made['violations']:
+        return (
+            f'VIOLATION: more than epsilon = {made["permitted"]["epsilon"]:.4g} permits '
+            f'({"; ".join(made["violations"])}). {permutation.UNLESS}'
+        )
+    records = made['records']
+    if not made['found']:
+        return permutation.nothing(
+            f'no score tells training {records} from held-out ones better than chance',
+            made['chance'],
+        )
+    if made['permitted']:
+        within = f'Epsilon = {made["permitted"]["epsilon"]:.4g} permits that much.'
     else:
-        lines.append(f'permitted: anything ({found["guarantee"][:60]})')
+        within = f'Nothing is promised against it ({made["guarantee"]}).'
+    what = f'training {records} can be told from held-out ones'
+    return permutation.something(what, made['chance'], within)
+
+
+def table(made: dict[str, Any]) -> str:
+    """The figures, one score a line, and the verdict."""
+    first = next(iter(made['attacks'].values()))
+    rates = list(first['points'])
+    heads = ['AUC', *(_head(float(rate)) for rate in rates)]
+    lines = [_line('', heads)]
+    for name, seen in made['attacks'].items():
+        tprs = [point['tpr'] for point in seen['points'].values()]
+        cells = [
+            f'{c["value"]:.4f} [{c["low"]:.4f}, {c["high"]:.4f}]'
+            for c in (seen['auc'], *tprs)
+        ]
+        lines.append(_line(name, cells))
+    looks = made['chance']['looks']
+    auc = max(looks[f'{name}, AUC']['limit'] for name in made['attacks'])
+    chance = [auc, *(first['points'][rate]['fpr']['high'] for rate in rates)]
+    lines.append(_line('by chance, at most', [f'{x:.4f}' for x in chance]))
+    if made['permitted']:
+        most = [made['permitted']['auc'], *made['permitted']['points'].values()]
+        lines.append(_line('permitted, at most', [f'{x:.4f}' for x in most]))
+    else:
+        lines.append(f'permitted: anything ({made["guarantee"][:60]})')
+    number = made['non_members']
+    for rate in made['not_measurable']:
+        lines.append(f'{_head(rate)}: not measurable with {number} non-members')
     lines.append(
-        f'{found["members"]} members, {found["non_members"]} non-members, '
-        f'{found["synthetic"]} synthetic {found["records"]}; 95 % bootstrap intervals'
+        f'{made["members"]} members (training {made["records"]}), {number} non-members '
+        f'(held-out), {made["synthetic"]} synthetic {made["records"]}; all intervals '
+        f'hold together at {1 - ALARM:.0%}'
     )
-    return '\n'.join(lines)
-
-
-def _cell(figure: dict[str, float]) -> str:
-    return f'{figure["value"]:.4f} [{figure["low"]:.4f}, {figure["high"]:.4f}]'
-
-
-def _cells(values: list[float]) -> str:
-    return ''.join(f'{value:>26.4f}' for value in values)
-
-
-def _plot(curves: dict[str, Roc], bound: tuple[float, float] | None) -> Image.Image:
-    grid = np.logspace(np.log10(LEAST_FPR), 0, 400)
-    drawn = [Curve('guessing', grid, grid, GREY, 'dashes')]
-    title = 'Membership inference on the release    NOT PRIVATE'
-    if bound:
-        most = permitted_tpr(grid, *bound)
-        label = f'permitted by epsilon {bound[0]:g}'
-        drawn.append(Curve(label, grid, most, RED, 'dashes'))
-    for (name, roc), colour in zip(curves.items(), COLOURS, strict=True):
-        fpr, tpr = roc.curve()
-        drawn.append(Curve(f'{name}  AUC {roc.auc():.3f}', fpr, tpr, colour or INK))
-    x = Axis('false positive rate', LEAST_FPR, 1, log=True)
-    return line_plot(
-        drawn, title, x, Axis('true positive rate', LEAST_FPR, 1, log=True)
+    lines.append(
+        f'AUC: chance that a training one of {made["records"]} scores above a held-out '
+        'one. TPR at FPR: the share of training ones above a threshold that so many '
+        'held-out ones exceed'
     )
+    return '\n'.join([*lines, '', made['verdict']])
+
+
+def _head(rate: float) -> str:
+    return f'TPR at FPR {100 * rate:.3g} %'
+
+
+def _line(name: str, cells: list[str]) -> str:
+    return f'{name:<22}' + ''.join(f'{cell:>{WIDTH}}' for cell in cells)

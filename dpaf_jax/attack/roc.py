@@ -1,14 +1,62 @@
-"""How well scores tell members from non-members, and how well a guarantee lets them."""
+"""How well scores tell members from non-members, and how well a guarantee lets them.
+
+Every limit here holds for one release, at any number of records, whatever law the scores
+follow.
+"""
 
 import dataclasses
+import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import optimize, special, stats
+from sklearn.metrics import roc_auc_score, roc_curve
 
 RATES = (0.01, 0.001)  # false positive rates at which the true positive rate is stated
-RESAMPLES = 300
-CONFIDENCE = 0.95
+LEAST = 10  # non-members above a threshold, below which its rate is not measurable
+ROUNDING = 1e-9  # a product of floats may end just below a whole number
+
+
+class Interval(NamedTuple):
+    """A figure and the ends of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Point(NamedTuple):
+    """A threshold's two rates.
+
+    Attributes:
+        fpr: false positive rate.
+        tpr: true positive rate.
+    """
+
+    fpr: Interval
+    tpr: Interval
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file."""
+        return {'fpr': self.fpr._asdict(), 'tpr': self.tpr._asdict()}
+
+
+def clopper_pearson(count: int, number: int, alpha: float) -> Interval:
+    """A rate of which `count` in `number` were seen; each end is wrong by alpha / 2."""
+    limits = stats.binomtest(count, number).proportion_ci(1 - alpha, 'exact')
+    return Interval(count / number, float(limits.low), float(limits.high))
+
+
+def measurable(number: int) -> dict[float, int]:
+    """{FPR: non-members above its threshold}, rising, of rates that `number` can show.
+
+    The least rate that can be measured, and those of `RATES` that can be.
+    """
+    counts = {math.floor(rate * number + ROUNDING): rate for rate in RATES}
+    points = {k: rate for k, rate in counts.items() if k >= LEAST}
+    points.setdefault(LEAST, LEAST / number)
+    return {points[k]: k for k in sorted(points)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,48 +71,73 @@ class Roc:
     members: np.ndarray
     non_members: np.ndarray
 
-    def auc(self) -> float:
-        """Chance that a member scores above a non-member; ties count half."""
-        ordered = np.sort(self.non_members)
-        below = np.searchsorted(ordered, self.members, 'left')
-        upto = np.searchsorted(ordered, self.members, 'right')
-        return float(np.mean(below + upto) / 2 / len(ordered))
+    @functools.cached_property
+    def _both(self) -> tuple[np.ndarray, np.ndarray]:
+        scores = np.concatenate([self.members, self.non_members])
+        return np.arange(len(scores)) < len(self.members), scores
 
-    def tpr(self, fpr: float) -> float:
-        """Share of members above the lowest threshold with at most this FPR."""
-        rank = math.floor(fpr * len(self.non_members) + 1e-9)
-        if rank >= len(self.non_members):
-            return 1.0
-        threshold = -np.partition(-self.non_members, rank)[rank]
-        return float(np.mean(self.members > threshold))
+    def auc(self, alpha: float) -> Interval:
+        """Chance that a member scores above a non-member; ties count half.
+
+        The interval is Hoeffding's: the figure is a mean over arrangements into
+        min(m, n) independent pairs (1963, section 5b), so its tails are at most
+        Chernoff's for as many tosses of a coin.
+        """
+        value = float(roc_auc_score(*self._both))
+        pairs = min(len(self.members), len(self.non_members))
+        most = math.log(2 / alpha) / pairs
+
+        def excess(chance: float) -> float:
+            far = special.rel_entr(value, chance)
+            return float(far + special.rel_entr(1 - value, 1 - chance) - most)
+
+        low = optimize.brentq(excess, 1e-300, value) if excess(1e-300) > 0 else 0.0
+        above = 1 - 1e-16
+        high = optimize.brentq(excess, value, above) if excess(above) > 0 else 1.0
+        return Interval(value, float(low), float(high))
+
+    def point(self, count: int, alpha: float) -> Point:
+        """The lowest threshold with at most `count` non-members above it.
+
+        Clopper-Pearson on either rate. It stays exact although the threshold is a
+        non-member's score: such a score cuts off a Beta(count + 1, n - count) share of
+        non-members (less, with ties), which is what the interval's upper end is made of.
+
+        Args:
+            count: below the number of non-members.
+            alpha: of either interval.
+        """
+        threshold = -np.partition(-self.non_members, count)[count]
+        above = int(np.sum(self.members > threshold))
+        return Point(
+            clopper_pearson(count, len(self.non_members), alpha),
+            clopper_pearson(above, len(self.members), alpha),
+        )
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """(FPR, TPR) at every rate that so many non-members can show."""
-        ordered = -np.sort(-self.non_members)
-        members = np.sort(self.members)
-        above = len(members) - np.searchsorted(members, ordered, 'right')
-        rates = np.arange(len(ordered)) / len(ordered)
-        return np.append(rates, 1.0), np.append(above / len(members), 1.0)
+        """(FPR, TPR), rising."""
+        fpr, tpr, _ = roc_curve(*self._both)
+        return fpr, tpr
 
-    def summary(self, seed: int = 0) -> dict[str, Any]:
-        """AUC and TPRs, each with the ends of its 95 % bootstrap interval."""
-        coins = np.random.default_rng(seed)
-        again = [
-            Roc(coins.choice(self.members, len(self.members)),
-                coins.choice(self.non_members, len(self.non_members)))
-            for _ in range(RESAMPLES)
-        ]  # fmt: skip
-        found = {'auc': _with_interval(self.auc(), [r.auc() for r in again])}
-        for rate in RATES:
-            values = [r.tpr(rate) for r in again]
-            found[f'tpr_at_fpr_{rate:g}'] = _with_interval(self.tpr(rate), values)
-        return found
+    def band(self, grid: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest TPR at each FPR of `grid`, as sure as `point`.
 
-
-def _with_interval(value: float, resampled: list[float]) -> dict[str, float]:
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(resampled, [tail, 1 - tail])
-    return {'value': value, 'low': float(low), 'high': float(high)}
+        A threshold's two rates are both uncertain. TPR rises with FPR, so it is at least
+        that of the nearest threshold whose FPR is surely smaller, and at most that of the
+        nearest whose FPR is surely larger. Scores equal to a threshold lie below it for
+        the one, above it for the other.
+        """
+        m, n = len(self.members), len(self.non_members)
+        counts = np.unique(np.geomspace(LEAST, n - 1, 60).round().astype(int))
+        inner = [self.point(int(count), alpha) for count in counts]
+        place = np.searchsorted([p.fpr.high for p in inner], grid, 'right')
+        low = np.array([0.0, *(p.tpr.low for p in inner)])[place]
+        ordered, members = -np.sort(-self.non_members), np.sort(self.members)
+        upto = m - np.searchsorted(members, ordered[counts - 1])
+        left = [clopper_pearson(int(k), n, alpha).low for k in counts]
+        highest = [clopper_pearson(int(k), m, alpha).high for k in upto]
+        high = np.array([*highest, 1.0])[np.searchsorted(left, grid)]
+        return low, high
 
 
 def permitted_tpr(fpr: np.ndarray | float, epsilon: float, delta: float) -> np.ndarray:
@@ -80,11 +153,7 @@ def permitted_tpr(fpr: np.ndarray | float, epsilon: float, delta: float) -> np.n
     return np.clip(np.minimum(left, right), 0, 1)
 
 
-def permitted(epsilon: float, delta: float) -> dict[str, float]:
-    """The same figures as `Roc.summary`, at most."""
+def permitted_auc(epsilon: float, delta: float) -> float:
+    """The area under the largest TPRs."""
     grid = np.concatenate([[0.0], np.logspace(-12, 0, 20001)])
-    auc = np.trapezoid(permitted_tpr(grid, epsilon, delta), grid)
-    found = {'auc': float(auc)}
-    for rate in RATES:
-        found[f'tpr_at_fpr_{rate:g}'] = float(permitted_tpr(rate, epsilon, delta))
-    return found
+    return float(np.trapezoid(permitted_tpr(grid, epsilon, delta), grid))
