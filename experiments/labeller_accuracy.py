@@ -49,8 +49,8 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
     import jax.numpy as jnp
 
     from dpaf_jax import methods
-    from dpaf_jax.methods.dpaf.classifier_phase import LabellerPhase
-    from dpaf_jax.methods.dpaf.labeller import Labeller
+    from dpaf_jax.methods.dpaf.phase1.classifier_phase import LabellerPhase
+    from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
     from dpaf_jax.networks.images import to_float
     from dpaf_jax.privacy.keys import RunKeys
     from dpaf_jax.release.samplers.dpaf import LABELLER

@@ -30,8 +30,8 @@ from ml_collections import ConfigDict
 from configs import default
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.methods import dpaf
-from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.networks import make_networks
+from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
 from dpaf_jax.privacy import accounting, published
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel

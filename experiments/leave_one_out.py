@@ -18,7 +18,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.data import Dataset
-from dpaf_jax.methods.dpaf.classifier import Classifier
+from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches

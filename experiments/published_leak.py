@@ -121,8 +121,8 @@ def measure(steps: int) -> dict[str, Any]:
     from dpaf_jax.config import from_config_dict
     from dpaf_jax.data import load, prepare
     from dpaf_jax.methods import dpaf
-    from dpaf_jax.methods.dpaf.classifier import Classifier
     from dpaf_jax.methods.dpaf.networks import make_networks
+    from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
     from dpaf_jax.privacy.keys import RunKeys
     from experiments.leave_one_out import leave_one_out
 

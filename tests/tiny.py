@@ -19,7 +19,7 @@ from dpaf_jax.audit.target import AuditTarget
 from dpaf_jax.config import Config, from_config_dict
 from dpaf_jax.data import Dataset, Manifest
 from dpaf_jax.data.manifest import Settings
-from dpaf_jax.methods.dpaf.gan import Gan
+from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.privacy import accounting, published
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import RunKeys

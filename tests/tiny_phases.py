@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tiny
 
-from dpaf_jax.methods.dpaf.batch_phase import BatchPhase
-from dpaf_jax.methods.dpaf.gan import Gan
-from dpaf_jax.methods.dpaf.table_phase import TablePhase
+from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
+from dpaf_jax.methods.dpaf.phase2.gan import Gan
+from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
 from dpaf_jax.methods.dpaf.train import window
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import input_pipeline
@@ -73,7 +73,7 @@ def gan_phase(devices=1, sigma=SIGMA, **fields):
     run = tiny.run(folder, config, devices, sigma)
     gan = make_gan(config, run.plan, devices)
     if run.plan['dpagg'].sampling_prob == 1:
-        phase = TablePhase(run, gan, None)
+        phase = OneShotPhase(run, gan, None)
     else:
         phase = BatchPhase(run, gan, None, window)
     return run, gan, phase, tiny.state(gan, scale=0.3)

@@ -297,7 +297,7 @@ def from_config_dict(config: ConfigDict) -> Config:
         >>> config.data.image_size = 2
         >>> from_config_dict(config)
         Traceback (most recent call last):
-        dpaf_jax.runtime.errors.UserError: config.data.image_size: is 2. It must be at least 4...
+        dpaf_jax.runtime.errors.UserError: config.data.image_size: is 2. It must be ...
     """
     typed = read_config(config.to_dict())
     _check_data(typed.data)

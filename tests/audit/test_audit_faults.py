@@ -17,10 +17,11 @@ from planted import SEED, coin_failures, mechanism_failures
 
 from dpaf_jax.audit import session, white_box
 from dpaf_jax.audit.methods import dpaf
-from dpaf_jax.methods.dpaf.aggregator import Aggregator
-from dpaf_jax.methods.dpaf.classifier import Classifier
-from dpaf_jax.methods.dpaf.gan import Gan
-from dpaf_jax.methods.dpaf.phase import GanPhase, draw_records
+from dpaf_jax.methods.dpaf.draws import draw_records
+from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
+from dpaf_jax.methods.dpaf.phase2.aggregator import Aggregator
+from dpaf_jax.methods.dpaf.phase2.gan import Gan
+from dpaf_jax.methods.dpaf.phase2.phase import GanPhase
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.privacy import chacha, noise
 from dpaf_jax.privacy.keys import RunKeys
@@ -117,7 +118,7 @@ def test_noise_on_each_device_before_the_sum():
         noisy = add_gaussian(sums, own, std)
         return parallel.total(noisy) / expected_count
 
-    with mock.patch('dpaf_jax.methods.dpaf.gan.schedule.dpagg', wrong):
+    with mock.patch('dpaf_jax.methods.dpaf.phase2.gan.schedule.dpagg', wrong):
         assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
     assert not honest('dpagg', (2,))
 
@@ -127,7 +128,7 @@ def test_different_noise_on_each_device_after_the_sum():
         own = chacha.derived(key_data, parallel.place()[0])
         return add_gaussian(parallel.total(sums), own, std) / expected_count
 
-    with mock.patch('dpaf_jax.methods.dpaf.gan.schedule.dpagg', wrong):
+    with mock.patch('dpaf_jax.methods.dpaf.phase2.gan.schedule.dpagg', wrong):
         assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
 
 
@@ -236,7 +237,7 @@ def test_draws_without_replacement():
     def shuffled(m, eligible, keys, step):
         return shuffled_batches(40, int(m.expected_batch_size), m.name, keys, step)
 
-    with mock.patch('dpaf_jax.methods.dpaf.phase.poisson_draw', shuffled):
+    with mock.patch('dpaf_jax.methods.dpaf.draws.poisson_draw', shuffled):
         assert 'inclusion' in coin_failures()
 
 

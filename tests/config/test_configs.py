@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from dpaf_jax import methods
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.data import read_manifest
-from dpaf_jax.methods.dpaf.labeller import steps_and_rate
+from dpaf_jax.methods.dpaf.phase1.labeller import steps_and_rate
 from dpaf_jax.networks.architecture import make_layout
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy import accounting

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tiny
 
-from dpaf_jax.methods.dpaf.classifier import Classifier
 from dpaf_jax.methods.dpaf.networks import make_networks
+from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
 from dpaf_jax.methods.dpaf.plan import _phase1
 from dpaf_jax.privacy import published
 from dpaf_jax.privacy.plan import PrivacyPlan

@@ -213,8 +213,8 @@ def test_no_label_is_a_map_of_zeros(injection):
 
 @pytest.mark.parametrize('injection', ['first_layer', 'input', 'none'])
 def test_conv1_has_the_same_shapes_in_c_and_in_d(injection):
-    from dpaf_jax.methods.dpaf.classifier import Classifier
-    from dpaf_jax.methods.dpaf.gan import Gan
+    from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
+    from dpaf_jax.methods.dpaf.phase2.gan import Gan
 
     config = make_config('C1-C1-x', 8, networks__label_injection=injection)
     plan, net = tiny.plan(config), make_networks(config)

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpaf_jax.audit.target import Scene
-from dpaf_jax.methods.dpaf.classifier import Classifier
-from dpaf_jax.methods.dpaf.conv2_update import conv2_query
-from dpaf_jax.methods.dpaf.gan import Gan
 from dpaf_jax.methods.dpaf.networks import make_networks
+from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
+from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_query
+from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.runtime import parallel
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')

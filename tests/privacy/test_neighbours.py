@@ -20,11 +20,11 @@ from benchmarks import probe
 from dpaf_jax.audit.harness import wild_state
 from dpaf_jax.methods import dp_gan
 from dpaf_jax.methods.dp_gan import DpGan
-from dpaf_jax.methods.dpaf.classifier import Classifier
-from dpaf_jax.methods.dpaf.conv2_update import conv2_query
-from dpaf_jax.methods.dpaf.gan import Gan
-from dpaf_jax.methods.dpaf.labeller import Labeller
 from dpaf_jax.methods.dpaf.networks import make_networks
+from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
+from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
+from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_query
+from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.methods.dpba_wgan import critic
 from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
 from dpaf_jax.methods.dpgen import score_matching

@@ -10,10 +10,10 @@ import pytest
 import tiny
 from scipy import stats
 
-from dpaf_jax.methods.dpaf.classifier import Classifier
-from dpaf_jax.methods.dpaf.conv2_update import conv2_step
-from dpaf_jax.methods.dpaf.gan import Gan, StepKeys
 from dpaf_jax.methods.dpaf.networks import make_networks
+from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
+from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_step
+from dpaf_jax.methods.dpaf.phase2.gan import Gan, StepKeys
 from dpaf_jax.privacy import chacha, noise
 from dpaf_jax.privacy.grid import ExactSum, Grid
 from dpaf_jax.privacy.noise import add_gaussian, noisy_total

@@ -10,7 +10,7 @@ import tiny
 from dp_accounting import pld
 
 from dpaf_jax.methods import dpaf
-from dpaf_jax.methods.dpaf.gan import Gan
+from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy import plan as plan_lib
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan

@@ -11,8 +11,8 @@ import tiny
 from scipy import stats
 from tiny_phases import MODES, gan_phase, train
 
-from dpaf_jax.methods.dpaf import phase as dpaf_phases
-from dpaf_jax.methods.dpaf.batch_phase import BatchPhase
+from dpaf_jax.methods.dpaf import draws
+from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
 from dpaf_jax.privacy.sampling import poisson_draw
 from dpaf_jax.runtime import parallel
 
@@ -30,7 +30,7 @@ def schedule(monkeypatch, **fields):
         return poisson_draw(mechanism, eligible, keys, step)
 
     run, gan, phase, start = gan_phase(1, **fields)
-    monkeypatch.setattr(dpaf_phases, 'poisson_draw', record)
+    monkeypatch.setattr(draws, 'poisson_draw', record)
     monkeypatch.setattr(
         BatchPhase, '_compile', lambda *_: lambda state, *_: (state, {})
     )

@@ -25,7 +25,7 @@ from dpaf_jax.training.signals import Interrupted, StopRequest
 DRIVER = """
 import json, os, signal, sys
 import tiny_runs
-from dpaf_jax.methods.dpaf import classifier_phase
+from dpaf_jax.methods.dpaf.phase1 import classifier_phase
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.training.progress import Progress

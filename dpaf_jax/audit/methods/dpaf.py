@@ -22,14 +22,14 @@ from dpaf_jax.audit import canaries
 from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
 from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf.batch_phase import BatchPhase
-from dpaf_jax.methods.dpaf.classifier import Classifier
-from dpaf_jax.methods.dpaf.classifier_phase import ClassifierPhase
-from dpaf_jax.methods.dpaf.conv2_update import conv2_step
-from dpaf_jax.methods.dpaf.gan import Gan, StepKeys
-from dpaf_jax.methods.dpaf.labeller import Labeller
 from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.table_phase import TablePhase
+from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
+from dpaf_jax.methods.dpaf.phase1.classifier_phase import ClassifierPhase
+from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
+from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
+from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_step
+from dpaf_jax.methods.dpaf.phase2.gan import Gan, StepKeys
+from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
 from dpaf_jax.methods.dpaf.train import window
 from dpaf_jax.privacy.chacha import KEY_WORDS
 from dpaf_jax.privacy.keys import RunKeys
@@ -180,7 +180,7 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
         if name in plan:
             _TracedClassifier(run, _part(config, plan, name, 1), notes).go()
     gan = Gan(config, plan, 1)
-    traced = _TracedTable if plan['dpagg'].sampling_prob == 1 else _TracedBatches
+    traced = _TracedOneShot if plan['dpagg'].sampling_prob == 1 else _TracedBatches
     traced(run, gan, notes).go()
     noise = {'fake': _fake_noise(config, plan)} if gan.schedule.trains_head else {}
     if not gan.schedule.trains_head:
@@ -239,7 +239,7 @@ class _TracedBatches(BatchPhase):
         return state, {}
 
 
-class _TracedTable(TablePhase):
+class _TracedOneShot(OneShotPhase):
     def __init__(self, run: Run, gan: Gan, notes: Notes):
         super().__init__(run, gan, None)
         self._notes = notes

@@ -3,10 +3,10 @@
 import math
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf.classifier_phase import (
+from dpaf_jax.methods.dpaf.phase1.classifier_phase import (
     WINDOW,
 )
-from dpaf_jax.methods.dpaf.labeller import steps_and_rate
+from dpaf_jax.methods.dpaf.phase1.labeller import steps_and_rate
 from dpaf_jax.methods.dpaf.taps import make_tap_layout
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan

@@ -9,16 +9,16 @@ from typing import Any
 
 import jax
 
-from dpaf_jax.methods.dpaf.batch_phase import BatchPhase
-from dpaf_jax.methods.dpaf.classifier import Classifier
-from dpaf_jax.methods.dpaf.classifier_phase import ClassifierPhase, LabellerPhase
-from dpaf_jax.methods.dpaf.conv2_update import conv2_step
-from dpaf_jax.methods.dpaf.discriminator import head_step
-from dpaf_jax.methods.dpaf.gan import Gan, GanState, Metrics, Params
-from dpaf_jax.methods.dpaf.generator_update import generator_steps
-from dpaf_jax.methods.dpaf.labeller import Labeller
 from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.table_phase import TablePhase
+from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
+from dpaf_jax.methods.dpaf.phase1.classifier_phase import ClassifierPhase, LabellerPhase
+from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
+from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
+from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_step
+from dpaf_jax.methods.dpaf.phase2.discriminator import head_step
+from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Metrics, Params
+from dpaf_jax.methods.dpaf.phase2.generator_update import generator_steps
+from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
 from dpaf_jax.release.samplers.dpaf import LABELLER, labelled
 from dpaf_jax.training.input_pipeline import gather
 from dpaf_jax.training.phase import repeat, sometimes
@@ -45,7 +45,7 @@ def train(run: Run) -> Any:
     learnt = train_classifier(run)  # lines 1-5
     gan = Gan(run.config, run.plan, len(run.devices))
     if gan.schedule.dpagg.sampling_prob == 1:  # every image in each aggregate
-        generator = run.train(TablePhase(run, gan, learnt)).ema_params
+        generator = run.train(OneShotPhase(run, gan, learnt)).ema_params
     else:
         generator = run.train(BatchPhase(run, gan, learnt, window)).ema_params  # 6-17
     return labelled(generator, learnt[LABELLER]) if LABELLER in learnt else generator

@@ -7,10 +7,10 @@ import pytest
 import tiny
 from tiny_phases import SGD, SIGMA, assert_close, equal, train
 
-from dpaf_jax.methods.dpaf import classifier_phase
-from dpaf_jax.methods.dpaf.classifier import Classifier
-from dpaf_jax.methods.dpaf.classifier_phase import ClassifierPhase
 from dpaf_jax.methods.dpaf.networks import make_networks
+from dpaf_jax.methods.dpaf.phase1 import classifier_phase
+from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
+from dpaf_jax.methods.dpaf.phase1.classifier_phase import ClassifierPhase
 from dpaf_jax.training.run import Run
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')

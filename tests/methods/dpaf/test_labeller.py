@@ -15,9 +15,9 @@ import tiny_runs
 from dpaf_jax import methods
 from dpaf_jax.attack.target import open_target
 from dpaf_jax.audit import canaries
-from dpaf_jax.methods.dpaf.classifier_phase import LabellerPhase
-from dpaf_jax.methods.dpaf.gan import Gan
-from dpaf_jax.methods.dpaf.labeller import FEATURE, Labeller, steps_and_rate
+from dpaf_jax.methods.dpaf.phase1.classifier_phase import LabellerPhase
+from dpaf_jax.methods.dpaf.phase1.labeller import FEATURE, Labeller, steps_and_rate
+from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.methods.dpaf.taps import features
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.wavelets import wavelet_features
@@ -161,7 +161,7 @@ def test_all_that_is_clipped_was_settled(lost, monkeypatch):
         is_row = array.shape[1] > tiny.config(**ON).data.num_classes
         return 0 * array if is_row == (lost == 'rows') else array
 
-    monkeypatch.setattr('dpaf_jax.methods.dpaf.labeller.settled', settled)
+    monkeypatch.setattr('dpaf_jax.methods.dpaf.phase1.labeller.settled', settled)
     query, states = case(1)
     units = sensitivity.make_units(grouped=False)
     assert sensitivity.moves(query, 1, states, units).max() == 0
@@ -171,7 +171,9 @@ def test_features_that_are_too_long_are_shortened(monkeypatch):
     def too_long(images):
         return 3 * wavelet_features(images)
 
-    monkeypatch.setattr('dpaf_jax.methods.dpaf.labeller.wavelet_features', too_long)
+    monkeypatch.setattr(
+        'dpaf_jax.methods.dpaf.phase1.labeller.wavelet_features', too_long
+    )
     query, states = case(1)
     units = sensitivity.make_units(grouped=False)
     sensitivity.check(query, 1, states, units, 0.02, power=0.7)
@@ -181,7 +183,8 @@ def test_the_audit_finds_features_that_are_too_long(monkeypatch):
     fields = ON | {'dpaf__classifier__l2_clip_norm': 0.5}
     assert not planted.mechanism_failures(LABELLER, **fields)
     monkeypatch.setattr(
-        'dpaf_jax.methods.dpaf.labeller.clip_vector', lambda vector, _: 3 * vector
+        'dpaf_jax.methods.dpaf.phase1.labeller.clip_vector',
+        lambda vector, _: 3 * vector,
     )
     assert 'sensitivity' in planted.mechanism_failures(LABELLER, **fields)
 
@@ -190,7 +193,7 @@ def test_the_audit_finds_noise_that_is_too_small(monkeypatch):
     def wrong(sums, key, std):
         return noisy_total(sums, key, 0.5 * std)
 
-    monkeypatch.setattr('dpaf_jax.methods.dpaf.labeller.noisy_total', wrong)
+    monkeypatch.setattr('dpaf_jax.methods.dpaf.phase1.labeller.noisy_total', wrong)
     assert {'noise level', 'epsilon (Gaussian)'} <= planted.mechanism_failures(
         LABELLER, **ON
     )
@@ -347,7 +350,7 @@ def test_the_audit_finds_nothing_wrong_with_its_tap(monkeypatch):
     fields = ON | {'dpaf__taps': 'count,wavelet,labeller'}
     assert not planted.mechanism_failures('dpagg', **fields)
     monkeypatch.setattr(
-        'dpaf_jax.methods.dpaf.aggregator.aggregate',
+        'dpaf_jax.methods.dpaf.phase2.aggregator.aggregate',
         lambda *args: aggregate(*args[:4], 3 * args[4], args[5]),
     )
     monkeypatch.setattr('dpaf_jax.methods.dpaf.taps._unit', lambda vectors: 3 * vectors)

@@ -16,12 +16,12 @@ from tiny_phases import (
     trained,
 )
 
-from dpaf_jax.methods.dpaf import table_phase
-from dpaf_jax.methods.dpaf.conv2_update import conv2_step
-from dpaf_jax.methods.dpaf.discriminator import head_step
-from dpaf_jax.methods.dpaf.gan import StepKeys
-from dpaf_jax.methods.dpaf.generator_update import generator_step
-from dpaf_jax.methods.dpaf.table_phase import TablePhase
+from dpaf_jax.methods.dpaf.phase2 import one_shot_phase
+from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_step
+from dpaf_jax.methods.dpaf.phase2.discriminator import head_step
+from dpaf_jax.methods.dpaf.phase2.gan import StepKeys
+from dpaf_jax.methods.dpaf.phase2.generator_update import generator_step
+from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
 from dpaf_jax.networks.generator import Generator
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.sampling import poisson_draw
@@ -93,11 +93,11 @@ def test_a_whitened_run_that_stops_within_a_part_goes_on_with_its_metric():
     fields = {**MODES['one shot, whitened'], 'dpaf__generator_steps': 8}
     run, gan, phase, start = gan_phase(**fields)
     whole = train(run, phase, start)
-    stopped = train(run, TablePhase(run, gan, None), start, windows=3)  # of four
+    stopped = train(run, OneShotPhase(run, gan, None), start, windows=3)  # of four
     assert not equal(stopped.reference, stopped.ema_params)
     assert not equal(stopped.reference, start.reference)
     placed = parallel.replicate(stopped, run.devices)
-    placed, _, _ = TablePhase(run, gan, None).window(placed, 6)
+    placed, _, _ = OneShotPhase(run, gan, None).window(placed, 6)
     assert equal(parallel.unreplicate(placed), whole)
 
 
@@ -165,7 +165,7 @@ def test_a_window_equals_its_single_steps_and_only_the_head_reads_dpagg():
 
 
 def test_the_length_of_a_window_does_not_change_a_one_shot_run(monkeypatch):
-    monkeypatch.setattr(table_phase, 'WINDOW', 1)
+    monkeypatch.setattr(one_shot_phase, 'WINDOW', 1)
     run, _, phase, start = gan_phase(1, **MODES['one shot'])
     assert phase._length == 1
     assert_close(train(run, phase, start), trained('one shot')[1])

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tiny
 
-from dpaf_jax.methods.dpaf.gan import Gan
-from dpaf_jax.methods.dpaf.targets import _count_noise, shrunk
+from dpaf_jax.methods.dpaf.phase2.gan import Gan
+from dpaf_jax.methods.dpaf.phase2.targets import _count_noise, shrunk
 
 
 def test_by_hand():

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tiny
 
-from dpaf_jax.methods.dpaf.gan import Gan
-from dpaf_jax.methods.dpaf.generator_update import _match_losses
+from dpaf_jax.methods.dpaf.phase2.gan import Gan
+from dpaf_jax.methods.dpaf.phase2.generator_update import _match_losses
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import losses
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tiny
 
-from dpaf_jax.methods.dpaf import whitening
-from dpaf_jax.methods.dpaf.gan import Gan
-from dpaf_jax.methods.dpaf.generator_update import FOLDS, _whitened_distance
-from dpaf_jax.methods.dpaf.whitening import CHUNK, Whitening, blocks, whitened
+from dpaf_jax.methods.dpaf.phase2 import whitening
+from dpaf_jax.methods.dpaf.phase2.gan import Gan
+from dpaf_jax.methods.dpaf.phase2.generator_update import FOLDS, _whitened_distance
+from dpaf_jax.methods.dpaf.phase2.whitening import CHUNK, Whitening, blocks, whitened
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
 

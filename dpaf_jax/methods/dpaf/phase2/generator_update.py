@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from dpaf_jax.methods.dpaf.discriminator import logits
-from dpaf_jax.methods.dpaf.gan import Gan, GanState, Metrics, Params, StepKeys
+from dpaf_jax.methods.dpaf.phase2.discriminator import logits
+from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Metrics, Params, StepKeys
+from dpaf_jax.methods.dpaf.phase2.whitening import Factors, whitened
 from dpaf_jax.methods.dpaf.taps import sin_maps
-from dpaf_jax.methods.dpaf.whitening import Factors, whitened
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import losses

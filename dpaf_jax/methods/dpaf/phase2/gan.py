@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import optax
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf import targets
-from dpaf_jax.methods.dpaf.aggregator import Aggregator, Params
 from dpaf_jax.methods.dpaf.networks import Networks, make_networks
-from dpaf_jax.methods.dpaf.schedule import Schedule
+from dpaf_jax.methods.dpaf.phase2 import targets
+from dpaf_jax.methods.dpaf.phase2.aggregator import Aggregator, Params
+from dpaf_jax.methods.dpaf.phase2.schedule import Schedule
 from dpaf_jax.methods.dpaf.taps import (
     TapLayout,
     init_fourier,

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from dpaf_jax.methods.dpaf.gan import Gan, GanState, Params, StepKeys
+from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Params, StepKeys
 from dpaf_jax.methods.dpaf.taps import sin_maps
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.images import to_float

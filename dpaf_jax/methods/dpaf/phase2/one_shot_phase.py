@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.methods.dpaf.conv2_update import conv2_step
-from dpaf_jax.methods.dpaf.discriminator import head_step
-from dpaf_jax.methods.dpaf.gan import Gan, GanState, StepKeys
-from dpaf_jax.methods.dpaf.generator_update import generator_step
-from dpaf_jax.methods.dpaf.phase import GanPhase
-from dpaf_jax.methods.dpaf.whitening import Factors, Whitening
+from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_step
+from dpaf_jax.methods.dpaf.phase2.discriminator import head_step
+from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, StepKeys
+from dpaf_jax.methods.dpaf.phase2.generator_update import generator_step
+from dpaf_jax.methods.dpaf.phase2.phase import GanPhase
+from dpaf_jax.methods.dpaf.phase2.whitening import Factors, Whitening
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import Units
 from dpaf_jax.training.input_pipeline import every_record, gather
@@ -25,7 +25,7 @@ from dpaf_jax.training.run import Run
 WINDOW = 10  # at most so many steps in one compiled call
 
 
-class TablePhase(GanPhase):
+class OneShotPhase(GanPhase):
     """Phase 2 where DPAGG sees every image (q = 1): few releases, much post-processing.
 
     A step is one generator step. Each release is followed by `generator_steps` of them

@@ -7,8 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpaf_jax.methods.dpaf.gan import Gan
-from dpaf_jax.methods.dpaf.phase import GanPhase, draw_records
+from dpaf_jax.methods.dpaf.draws import draw_records
+from dpaf_jax.methods.dpaf.phase2.gan import Gan
+from dpaf_jax.methods.dpaf.phase2.phase import GanPhase
 from dpaf_jax.privacy.sampling import Draw, packed
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.run import Run

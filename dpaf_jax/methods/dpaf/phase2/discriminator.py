@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from dpaf_jax.methods.dpaf.gan import Gan, GanState, Metrics, Params, StepKeys
+from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Metrics, Params, StepKeys
 
 
 def logits(gan: Gan, head: Params, aggregates: jax.Array) -> jax.Array:

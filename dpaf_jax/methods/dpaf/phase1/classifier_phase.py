@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpaf_jax.methods.dpaf.classifier import Classifier, ClassifierState
-from dpaf_jax.methods.dpaf.labeller import Labeller, LabellerState
-from dpaf_jax.methods.dpaf.phase import draw_records
+from dpaf_jax.methods.dpaf.draws import draw_records
+from dpaf_jax.methods.dpaf.phase1.classifier import Classifier, ClassifierState
+from dpaf_jax.methods.dpaf.phase1.labeller import Labeller, LabellerState
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.input_pipeline import Feed, gather

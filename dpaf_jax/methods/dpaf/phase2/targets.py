@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.methods.dpaf.schedule import Schedule
+from dpaf_jax.methods.dpaf.phase2.schedule import Schedule
 
 TINY = 1e-12  # where there is neither noise nor a difference
 

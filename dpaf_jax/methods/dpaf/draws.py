@@ -1,0 +1,29 @@
+"""Which records take part in a step of a mechanism, in either phase."""
+
+import numpy as np
+
+from dpaf_jax.privacy.plan import Mechanism
+from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
+from dpaf_jax.training.run import Run
+
+
+def draw_records(
+    run: Run, mechanism: Mechanism, step: int, eligible: np.ndarray | None = None
+) -> Draw:
+    """The records of a mechanism's step, by private coins of its own.
+
+    Args:
+        run: has data, coins and the guarantee; `as_published` shuffles, for which
+            nothing is certified.
+        mechanism: says how many are expected.
+        step: of the mechanism.
+        eligible: indices of those whose turn it is; None: every record.
+    """
+    if run.config.privacy.guarantee == 'as_published':
+        size = int(mechanism.expected_batch_size)
+        return shuffled_batches(
+            len(run.data.labels), size, mechanism.name, run.keys, step
+        )
+    # The plan's N may count empty records; drawn or not, they add nothing.
+    present = len(run.data.labels) if eligible is None else eligible
+    return poisson_draw(mechanism, present, run.keys, step)
