@@ -164,7 +164,7 @@ def verdict(made: dict[str, Any]) -> str:
     if made['violations']:
         return (
             f'VIOLATION: more than epsilon = {made["permitted"]["epsilon"]:.4g} permits '
-            f'({"; ".join(made["violations"])}). {permutation.UNLESS}'
+            f'({"; ".join(made["violations"])}). {permutation.CAVEAT}'
         )
     records = made['records']
     if not made['found']:
@@ -205,16 +205,17 @@ def table(made: dict[str, Any]) -> str:
     number = made['non_members']
     for rate in made['not_measurable']:
         lines.append(f'{_head(rate)}: not measurable with {number} non-members')
-    lines.append(
+    one = made['records'][:-1]
+    lines += [
         f'{made["members"]} members (training {made["records"]}), {number} non-members '
         f'(held-out), {made["synthetic"]} synthetic {made["records"]}; all intervals '
-        f'hold together at {1 - ALARM:.0%}'
-    )
-    lines.append(
-        f'AUC: chance that a training one of {made["records"]} scores above a held-out '
-        'one. TPR at FPR: the share of training ones above a threshold that so many '
-        'held-out ones exceed'
-    )
+        f'hold together at {100 * (1 - ALARM):g} %',
+        f'AUC: the chance that a training {one} scores above a held-out {one}; 0.5 is '
+        'guessing',
+        f'TPR at FPR x: the share of training {made["records"]} above a threshold that a '
+        f'share x of held-out ones exceed; chance and permission at the right end of its '
+        'interval',
+    ]
     return '\n'.join([*lines, '', made['verdict']])
 
 

@@ -202,7 +202,7 @@ def table(made: dict[str, Any]) -> str:
         )
     lines += [
         f'{made["train"]} training and {made["held_out"]} held-out {records}; chance '
-        f'exceeds any of the limits with {permutation.ALARM:.0%}',
+        f'alone goes beyond any limit in {100 * permutation.ALARM:g} % of cases',
         f'nearest training {records[:-1]}: median distance '
         f'{made["median_distance_to_train"]:.3f}, least '
         f'{made["least_distance_to_train"]:.3f}; exact copies: '

@@ -115,9 +115,9 @@ def tops(number: int) -> list[int]:
     return [2**i for i in range(4, 32) if 2**i < number]
 
 
-UNLESS = (
-    'Unless the held-out records are of another kind than the training records (a test '
-    'split that is not random): then it shows that.'
+CAVEAT = (
+    'Held-out records of another kind than the training records (a test split that is '
+    'not random) would show the same.'
 )
 
 
@@ -134,5 +134,5 @@ def something(what: str, chance: dict[str, Any], permitted: str) -> str:
     best = chance['looks'][chance['best_look']]
     return (
         f'FOUND: {what} ({chance["best_look"]}: {best["value"]:.4f}, by chance at most '
-        f'{best["limit"]:.4f}; p = {chance["p_value"]:.4f}). {permitted} {UNLESS}'
+        f'{best["limit"]:.4f}; p = {chance["p_value"]:.4f}). {permitted} {CAVEAT}'
     )

@@ -10,7 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special
 from sklearn.metrics import roc_auc_score, roc_curve
 
 RATES = (0.01, 0.001)  # false positive rates at which the true positive rate is stated
@@ -42,10 +42,25 @@ class Point(NamedTuple):
         return {'fpr': self.fpr._asdict(), 'tpr': self.tpr._asdict()}
 
 
-def clopper_pearson(count: int, number: int, alpha: float) -> Interval:
-    """A rate of which `count` in `number` were seen; each end is wrong by alpha / 2."""
-    limits = stats.binomtest(count, number).proportion_ci(1 - alpha, 'exact')
-    return Interval(count / number, float(limits.low), float(limits.high))
+def clopper_pearson(
+    count: np.ndarray | int, number: int, alpha: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of a rate of which `count` in `number` were seen.
+
+    Each is wrong with a chance of at most alpha / 2.
+    """
+    seen = np.asarray(count, float)
+    tails = alpha / 2, 1 - alpha / 2
+    # The inverse is not defined at the ends, where the limits are 0 and 1.
+    low = special.betaincinv(np.maximum(seen, 1e-9), number - seen + 1, tails[0])
+    high = special.betaincinv(seen + 1, np.maximum(number - seen, 1e-9), tails[1])
+    return np.where(seen > 0, low, 0.0), np.where(seen < number, high, 1.0)
+
+
+def rate(count: int, number: int, alpha: float) -> Interval:
+    """The same of one rate, and the share that was seen."""
+    low, high = clopper_pearson(count, number, alpha)
+    return Interval(count / number, float(low), float(high))
 
 
 def measurable(number: int) -> dict[float, int]:
@@ -53,8 +68,8 @@ def measurable(number: int) -> dict[float, int]:
 
     The least rate that can be measured, and those of `RATES` that can be.
     """
-    counts = {math.floor(rate * number + ROUNDING): rate for rate in RATES}
-    points = {k: rate for k, rate in counts.items() if k >= LEAST}
+    counts = {math.floor(fpr * number + ROUNDING): fpr for fpr in RATES}
+    points = {k: fpr for k, fpr in counts.items() if k >= LEAST}
     points.setdefault(LEAST, LEAST / number)
     return {points[k]: k for k in sorted(points)}
 
@@ -110,8 +125,8 @@ class Roc:
         threshold = -np.partition(-self.non_members, count)[count]
         above = int(np.sum(self.members > threshold))
         return Point(
-            clopper_pearson(count, len(self.non_members), alpha),
-            clopper_pearson(above, len(self.members), alpha),
+            rate(count, len(self.non_members), alpha),
+            rate(above, len(self.members), alpha),
         )
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
@@ -129,14 +144,14 @@ class Roc:
         """
         m, n = len(self.members), len(self.non_members)
         counts = np.unique(np.geomspace(LEAST, n - 1, 60).round().astype(int))
-        inner = [self.point(int(count), alpha) for count in counts]
-        place = np.searchsorted([p.fpr.high for p in inner], grid, 'right')
-        low = np.array([0.0, *(p.tpr.low for p in inner)])[place]
-        ordered, members = -np.sort(-self.non_members), np.sort(self.members)
-        upto = m - np.searchsorted(members, ordered[counts - 1])
-        left = [clopper_pearson(int(k), n, alpha).low for k in counts]
-        highest = [clopper_pearson(int(k), m, alpha).high for k in upto]
-        high = np.array([*highest, 1.0])[np.searchsorted(left, grid)]
+        members, others = np.sort(self.members), -np.sort(-self.non_members)
+        left, right = clopper_pearson(counts, n, alpha)
+        above = m - np.searchsorted(members, others[counts], 'right')
+        upto = m - np.searchsorted(members, others[counts - 1])
+        least, _ = clopper_pearson(above, m, alpha)
+        _, most = clopper_pearson(upto, m, alpha)
+        low = np.append(0.0, least)[np.searchsorted(right, grid, 'right')]
+        high = np.append(most, 1.0)[np.searchsorted(left, grid)]
         return low, high
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import datetime
 import io
 import os
 import pathlib
@@ -57,8 +58,9 @@ class Target:
         return 'rows' if self.columns else 'images'
 
     def write_json(self, name: str, content: dict[str, Any]) -> pathlib.Path:
-        """Writes `<name>_NOT_PRIVATE.json`, the warning first."""
-        text = json_text({'warning': WARNING, **content})
+        """Writes `<name>_NOT_PRIVATE.json`, the warning and the time first."""
+        when = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
+        text = json_text({'warning': WARNING, 'when': when, **content})
         return self._write(f'{name}_{MARK}.json', text.encode())
 
     def write_png(self, name: str, image: Image.Image) -> pathlib.Path:

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import tiny_runs
 from PIL import Image
+from scipy import stats
 
-from dpaf_jax.attack import membership, memorisation, plots
+from dpaf_jax.attack import membership, memorisation
 from dpaf_jax.attack.distances import nearest
 from dpaf_jax.attack.registry import ATTACKS
-from dpaf_jax.attack.roc import Roc, permitted, permitted_tpr
+from dpaf_jax.attack.roc import Roc, measurable, permitted_auc, permitted_tpr, rate
 from dpaf_jax.attack.target import Target, open_target
 from dpaf_jax.config import Column
 from dpaf_jax.runtime.errors import UserError
@@ -51,38 +52,52 @@ def independent(tmp_path):
 
 
 def test_every_membership_attack_finds_planted_copies(memorising):
-    found = {name: roc.auc() for name, roc in membership.attack(memorising).items()}
+    found = {name: roc.auc(0.05) for name, roc in membership.attack(memorising).items()}
     assert set(found) == {'gan-leaks', 'gan-leaks calibrated', 'monte-carlo', 'logan'}
-    assert found['gan-leaks'] > 0.99 and found['gan-leaks calibrated'] > 0.99
-    assert found['monte-carlo'] > 0.95
+    assert found['gan-leaks'].value > 0.99
+    assert found['gan-leaks calibrated'].value > 0.99
+    assert found['monte-carlo'].value > 0.95
     # A discriminator of random pixels has nothing to learn but the images themselves.
-    assert found['logan'] > 0.8
+    assert found['logan'].value > 0.8
 
 
 def test_no_membership_attack_finds_anything_in_independent_images(independent):
-    for roc in membership.attack(independent).values():
-        assert abs(roc.auc() - 0.5) < 0.12  # 3.5 standard errors
-        assert roc.tpr(0.01) < 0.1
+    found = membership.run(independent)
+    assert not found['found'] and not found['violations']
+    assert (
+        found['verdict'].startswith('Nothing found')
+        and 'proves nothing' in (found['verdict'])
+    )
+    for figures in found['attacks'].values():
+        assert figures['auc']['low'] < 0.5 < figures['auc']['high']
 
 
 def test_copies_are_counted_and_near(memorising, independent):
-    found = memorisation.run(
-        dataclasses.replace(memorising, synthetic=images(NUMBER, 1))
-    )
-    assert found['exact_copies'] == NUMBER and found['nearer_to_train']['value'] == 1
-    found = memorisation.run(memorising)
-    assert found['distance_ratio_train_to_test']['99 %'] < 0.1
+    copies = dataclasses.replace(memorising, synthetic=images(NUMBER, 1))
+    found = memorisation.run(copies)
+    share = found['chance']['looks'][f'all {NUMBER} synthetic images']
+    assert found['exact_copies'] == NUMBER
+    assert share['value'] == pytest.approx(1)
+    assert found['found'] and found['verdict'].startswith('FOUND')
     found = memorisation.run(independent)
     assert found['exact_copies'] == 0
-    share = found['nearer_to_train']
-    assert share['low'] < 0.5 < share['high']
+    assert not found['found'] and found['verdict'].startswith('Nothing found')
 
 
 def test_a_set_that_is_larger_is_not_taken_for_nearer(independent):
-    # Nearest of 200 against nearest of 20 at equal sizes of neither: a bias of its own.
     few = dataclasses.replace(independent, non_members=images(20, 5))
-    share = memorisation.run(few)['nearer_to_train']
-    assert share['low'] < 0.5 < share['high']
+    share = memorisation.run(few)['chance']['looks'][f'all {NUMBER} synthetic images']
+    assert share['value'] > 0.8  # of all real images, 0.91 are training images
+    assert share['expected'] == pytest.approx(NUMBER / (NUMBER + 20))
+    assert share['value'] < share['limit']
+
+
+def test_the_nearest_training_image_is_known_where_a_held_out_one_is_nearer(tmp_path):
+    some = target(tmp_path, images(40, 2))  # copies of held-out images
+    among = memorisation.attack(some).among
+    plain = nearest(some.synthetic, some.members)
+    np.testing.assert_array_equal(among.place, plain.place)
+    np.testing.assert_allclose(among.distance, plain.distance, rtol=1e-5)
 
 
 def test_nearest_is_the_nearest(monkeypatch):
@@ -93,7 +108,7 @@ def test_nearest_is_the_nearest(monkeypatch):
     found = nearest(queries, base)
     np.testing.assert_array_equal(found.place, exact.argmin(axis=1))
     np.testing.assert_allclose(found.distance, exact.min(axis=1), rtol=1e-5)
-    assert np.all(nearest(base, base).distance == 0)
+    assert np.all(nearest(base, base).distance < 1e-5)
 
 
 # --- tables ----------------------------------------------------------------------------
@@ -114,11 +129,12 @@ def table_target(folder, synthetic):
 
 def test_copied_rows_of_a_table_are_found_and_listed_in_its_units(tmp_path):
     copies = table_target(tmp_path, rows(NUMBER, 1))
-    aucs = {name: roc.auc() for name, roc in membership.attack(copies).items()}
+    scores = membership.attack(copies)
+    aucs = {name: roc.auc(0.05).value for name, roc in scores.items()}
     assert min(aucs['gan-leaks'], aucs['gan-leaks calibrated']) > 0.99
     assert aucs['monte-carlo'] > 0.9
     found = memorisation.run(copies)
-    assert found['exact_copies'] == NUMBER and found['nearer_to_train']['value'] == 1
+    assert found['exact_copies'] == NUMBER and found['found']
     assert 'training rows' in memorisation.table(found)
     assert not list(tmp_path.glob('*.png'))
     warning, head, one, other, *_ = (
@@ -135,10 +151,23 @@ def test_copied_rows_of_a_table_are_found_and_listed_in_its_units(tmp_path):
 
 def test_independent_rows_are_not_taken_for_copies(tmp_path):
     free = table_target(tmp_path, rows(NUMBER, 3))
-    for roc in membership.attack(free).values():
-        assert abs(roc.auc() - 0.5) < 0.12  # 3.5 standard errors
-    share = memorisation.run(free)['nearer_to_train']
-    assert share['low'] < 0.5 < share['high']
+    assert not membership.run(free)['found']
+    assert not memorisation.run(free)['found']
+
+
+def test_equal_rows_are_shared_out_fairly(tmp_path):
+    # Two binary columns: every synthetic row has equals on both sides.
+    def few(number, seed):
+        return np.round(rows(number, seed))[:, :, :2]
+
+    columns = COLUMNS[:2]
+    labels = np.zeros(300, np.int32)
+    some = Target(
+        few(500, 3), few(300, 1), labels, few(60, 2), PRIVACY, tmp_path, columns
+    )
+    looks = memorisation.run(some)['chance']['looks']
+    assert looks['all 500 synthetic rows']['value'] == pytest.approx(300 / 360, abs=0.3)
+    assert not memorisation.run(some)['found']
 
 
 def test_a_table_has_no_images_to_recover(tmp_path):
@@ -151,22 +180,75 @@ def test_a_table_has_no_images_to_recover(tmp_path):
 
 def test_roc_by_hand():
     roc = Roc(np.array([3.0, 1.0, 1.0]), np.array([2.0, 1.0, 0.0, 0.0]))
-    assert roc.auc() == pytest.approx((4 + 2.5 + 2.5) / 12)
-    assert roc.tpr(0.01) == pytest.approx(1 / 3)  # above all non-members
-    assert roc.tpr(0.5) == 1  # above the third
-    assert roc.tpr(0.25) == pytest.approx(1 / 3)  # ties with the second do not count
-    assert Roc(np.zeros(5), np.zeros(5)).tpr(0.5) == 0
+    assert roc.auc(0.05).value == pytest.approx((4 + 2.5 + 2.5) / 12)
+    assert roc.point(0, 0.05).tpr.value == pytest.approx(1 / 3)
+    assert roc.point(2, 0.05).tpr.value == 1
+    # Ties with the second do not count.
+    assert roc.point(1, 0.05).tpr.value == pytest.approx(1 / 3)
+    assert Roc(np.zeros(5), np.zeros(5)).point(2, 0.05).tpr.value == 0
 
 
-def test_interval_covers_the_truth():
-    truth = 0.5 * (1 + math.erf(1 / 2))  # AUC of N(1, 1) against N(0, 1)
-    hits = 0
-    for seed in range(40):
+def test_only_rates_that_ten_non_members_show_are_measurable():
+    assert measurable(64) == {10 / 64: 10}  # neither 1 % nor 0.1 %
+    assert measurable(999) == {10 / 999: 10}
+    assert measurable(1000) == {0.01: 10}
+    assert measurable(9999) == {10 / 9999: 10, 0.01: 99}
+    assert measurable(10000) == {0.001: 10, 0.01: 100}
+
+
+def test_a_rate_that_is_not_measurable_is_not_stated(tmp_path, independent):
+    found = membership.run(independent)  # 200 non-members
+    text = membership.table(found)
+    for low in ('1 %', '0.1 %'):
+        assert f'TPR at FPR {low}: not measurable with 200 non-members' in text
+    heads = text.splitlines()[0]
+    assert 'TPR at FPR 5 %' in heads and '1 %' not in heads
+
+
+def test_intervals_cover_the_truth():
+    auc = stats.norm.cdf(1 / math.sqrt(2))  # of N(1, 1) against N(0, 1)
+    runs, hits = 300, {'auc': 0, 'fpr': 0, 'tpr': 0, 'band': 0}
+    grid = np.geomspace(0.1, 1, 20)
+    for seed in range(runs):
         coins = np.random.default_rng(seed)
-        roc = Roc(coins.normal(1, 1, 300), coins.normal(0, 1, 300))
-        interval = roc.summary(seed)['auc']
-        hits += interval['low'] < truth < interval['high']
-    assert hits >= 33  # of 40 at 95 %; a standard error instead of two: 27
+        members, others = coins.normal(1, 1, 100), coins.normal(0, 1, 100)
+        roc, threshold = Roc(members, others), -np.sort(-others)[10]
+        interval, point = roc.auc(0.05), roc.point(10, 0.05)
+        hits['auc'] += interval.low < auc < interval.high
+        fpr, tpr = stats.norm.sf(threshold), stats.norm.sf(threshold - 1)
+        hits['fpr'] += fpr < point.fpr.high
+        hits['tpr'] += point.tpr.low < tpr < point.tpr.high
+        low, high = roc.band(grid, 0.05)
+        true = stats.norm.sf(stats.norm.isf(grid) - 1)
+        hits['band'] += np.mean((low <= true) & (true <= high))
+    assert hits['auc'] / runs >= 0.99  # whatever the law: wide for this one
+    assert 0.95 <= hits['fpr'] / runs < 1  # one end of two: 97.5 %
+    assert 0.93 <= hits['tpr'] / runs < 1
+    assert hits['band'] / runs >= 0.95
+
+
+@pytest.mark.parametrize('count', [0, 1, 10, 64])
+def test_limits_are_those_of_the_binomial_test(count):
+    exact = stats.binomtest(count, 64).proportion_ci(0.99, 'exact')
+    found = rate(count, 64, 0.01)
+    np.testing.assert_allclose(found[1:], exact, atol=1e-9)
+    assert found.value == count / 64
+
+
+def test_a_perfect_score_is_not_taken_for_certain():
+    roc = Roc(np.ones(50), np.zeros(50))
+    assert roc.auc(0.05).value == 1
+    assert roc.auc(0.05).low == pytest.approx(math.exp(-math.log(2 / 0.05) / 50))
+    assert roc.point(10, 0.05).tpr.low == pytest.approx(0.025 ** (1 / 50))
+
+
+def test_the_band_of_tied_scores_holds_the_curve():
+    coins = np.random.default_rng(0)
+    roc = Roc(coins.poisson(2, 300), coins.poisson(1, 300))
+    grid = np.geomspace(0.05, 1, 50)
+    low, high = roc.band(grid, 0.05)
+    measured = np.interp(grid, *roc.curve())
+    assert np.all(low <= measured) and np.all(measured <= high)
 
 
 def test_permitted_rates_are_those_of_randomised_response():
@@ -174,9 +256,9 @@ def test_permitted_rates_are_those_of_randomised_response():
     # (epsilon, 0): its ROC has one corner, at FPR 1/4 and TPR 3/4.
     assert permitted_tpr(0.25, epsilon, 0) == pytest.approx(0.75)
     assert permitted_tpr(0.01, epsilon, 1e-5) == pytest.approx(0.03001)
-    assert permitted(epsilon, 0)['auc'] == pytest.approx(0.75, abs=1e-3)
-    assert permitted(1e-6, 0)['auc'] == pytest.approx(0.5, abs=1e-3)
-    assert permitted(800.0, 0)['tpr_at_fpr_0.001'] == 1
+    assert permitted_auc(epsilon, 0) == pytest.approx(0.75, abs=1e-3)
+    assert permitted_auc(1e-6, 0) == pytest.approx(0.5, abs=1e-3)
+    assert permitted_tpr(0.001, 800.0, 0) == 1
 
 
 # --- what is written -------------------------------------------------------------------
@@ -277,20 +359,5 @@ def test_data_of_another_size_are_refused(workdir, monkeypatch):
 
 def test_too_few_images_are_refused(independent):
     few = dataclasses.replace(independent, non_members=images(5, 1))
-    with pytest.raises(UserError, match='at least 10 and 20'):
+    with pytest.raises(UserError, match='at least 20 and 40'):
         membership.run(few)
-
-
-# --- plots -----------------------------------------------------------------------------
-
-
-def test_a_curve_lies_where_its_points_are():
-    x, y = plots.Axis('x', 1e-4, 1, log=True), plots.Axis('y', 0, 1)
-    page = plots.line_plot(
-        [plots.Curve('dot', [1e-2], [0.5], '#ff0000', 'dots')], '', x, y
-    )
-    red = np.argwhere(
-        np.all(np.abs(np.asarray(page).astype(int) - (255, 0, 0)) < 90, axis=2)
-    )
-    middle = plots.LEFT + (plots.WIDTH - plots.LEFT - plots.RIGHT) / 2
-    assert any(abs(column - middle) < 3 for _, column in red)
