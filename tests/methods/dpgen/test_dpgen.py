@@ -120,7 +120,11 @@ def test_microbatches_and_devices_add_up_exactly():
 
 def test_a_microbatch_of_one_image_adds_up_whatever_their_number(tmp_path, monkeypatch):
     """In miniature: with so few bits above `low`, 16 parts are as 65 538 are else."""
-    fields = {'dpgen__batch_size': 0, 'dpgen__microbatch': 1, 'dpgen__l2_clip_norm': 50.0}
+    fields = {
+        'dpgen__batch_size': 0,
+        'dpgen__microbatch': 1,
+        'dpgen__l2_clip_norm': 50.0,
+    }
 
     def norm_of_a_step():
         run = tiny.run(tmp_path, config(**fields))
