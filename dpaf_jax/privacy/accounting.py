@@ -9,7 +9,9 @@ import copy
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 import dp_accounting
 from dp_accounting import pld, rdp
@@ -20,16 +22,29 @@ from dpaf_jax.runtime.errors import UserError
 
 NEIGHBORING = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
 PLD_GRID = 1e-4  # 1e-3 is useless near epsilon 0.1, 1e-5 changes nothing we report
+FINE_EPSILON = 32  # by Renyi DP; above it the grid is coarser in proportion
 # Below 0.3 the noise's finite reach shows: its delta exceeds the Gaussian mechanism's
 # (noise.py; tests/privacy/test_noise_law.py).
 MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 0.3, 1e4
+PATIENCE = 5.0  # seconds without a line
 # Fractional orders below 2 do not converge at high sampling rates and decide nothing.
 ORDERS = [*range(2, 65), *range(72, 257, 8), 320, 384, 512, 768, 1024, 2048]
 
 
-def pld_accountant() -> pld.PLDAccountant:
+def pld_grid(epsilon_rdp: float) -> float:
+    """The grid of privacy losses: as many points for a large epsilon as for `FINE_EPSILON`.
+
+    dp-accounting visits them one by one: at epsilon 600 16 million on the finest grid. Its
+    estimate is pessimistic on any grid, so a coarse one states no epsilon that is too low.
+    """
+    if not FINE_EPSILON < epsilon_rdp < math.inf:
+        return PLD_GRID
+    return float(PLD_GRID * 2 ** math.ceil(math.log2(epsilon_rdp / FINE_EPSILON)))
+
+
+def pld_accountant(grid: float) -> pld.PLDAccountant:
     """A fresh accountant of the kind whose epsilon is the headline."""
-    return pld.PLDAccountant(NEIGHBORING, value_discretization_interval=PLD_GRID)
+    return pld.PLDAccountant(NEIGHBORING, value_discretization_interval=grid)
 
 
 def rdp_accountant() -> rdp.RdpAccountant:
@@ -54,7 +69,8 @@ def epsilon_pld(event: dp_accounting.DpEvent, delta: float) -> float:
         >>> round(epsilon_pld(dp_accounting.SelfComposedDpEvent(step, 100), 1e-5), 2)
         0.72
     """
-    return float(pld_accountant().compose(event).get_epsilon(delta))
+    grid = pld_grid(epsilon_rdp(event, delta))
+    return float(pld_accountant(grid).compose(event).get_epsilon(delta))
 
 
 def epsilon_rdp(event: dp_accounting.DpEvent, delta: float) -> float:
@@ -164,7 +180,8 @@ def calibrate(
         `mechanism` with its noise_multiplier, rounded up to four significant digits.
 
     Raises:
-        UserError: no noise meets the target, because the others exceed it.
+        UserError: no noise meets the target, because the others exceed it; or less than
+            `MIN_NOISE_MULTIPLIER` would.
 
     Example:
         >>> one_release = Mechanism('dpagg', 'sum of bounded rows', 1.0, 1.0, 1, 6e4, 60000)
@@ -194,35 +211,27 @@ def calibrate_together(
         `mechanisms`, all noise_multipliers times one factor of four significant digits.
 
     Raises:
-        UserError: no factor meets the target.
+        UserError: as in `calibrate`, for the least of the noise_multipliers.
     """
     names = ', '.join(m.name for m in mechanisms)
+    least = min(m.noise_multiplier for m in mechanisms)
+    low, high = math.log(MIN_NOISE_MULTIPLIER / least), math.log(MAX_NOISE_MULTIPLIER)
+    spent = _Spending(mechanisms, others, delta)
+    progress = _Progress(f'noise of {names} for epsilon {epsilon:g}')
 
-    def scaled(factor: float) -> list[Mechanism]:
-        return [
-            dataclasses.replace(m, noise_multiplier=m.noise_multiplier * factor)
-            for m in mechanisms
-        ]
-
-    fixed = dp_accounting.ComposedDpEvent([m.event() for m in others])
-
-    def excess(accountant: dp_accounting.PrivacyAccountant, log_sigma: float) -> float:
+    def excess(bound: Callable[[float], float], log_factor: float) -> float:
         """Above 0 where too little noise: log of epsilon over its target."""
-        events = [m.event() for m in scaled(math.exp(log_sigma))]
-        event = dp_accounting.ComposedDpEvent(events)
-        spent = copy.deepcopy(accountant).compose(event).get_epsilon(delta)
-        return math.log(max(spent, 1e-9) / epsilon)
+        found = bound(log_factor)
+        progress.tell(
+            f'a multiplier of {least * math.exp(log_factor):.4g} has {found:.4g}'
+        )
+        return math.log(max(found, 1e-9) / epsilon)
 
     # Renyi DP is an upper bound and cheap: it brackets, PLD finishes.
-    by_rdp = functools.partial(excess, rdp_accountant().compose(fixed))
-    by_pld = functools.partial(excess, pld_accountant().compose(fixed))
-    low, high = math.log(MIN_NOISE_MULTIPLIER), math.log(MAX_NOISE_MULTIPLIER)
+    by_rdp = functools.partial(excess, spent.by_rdp)
+    by_pld = functools.partial(excess, spent.by_pld)
     if by_rdp(low) <= 0:
-        raise UserError(
-            'config.privacy.epsilon',
-            f'leaves {epsilon:g} to {names}, which hardly any noise would spend',
-            'Use at most about 100, or inf for a run without privacy',
-        )
+        raise _too_little_noise(names, epsilon, spent.by_pld(low))
     upper = optimize.brentq(by_rdp, low, high, xtol=1e-3) if by_rdp(high) < 0 else high
     while by_pld(upper) > 0:
         upper += 0.05
@@ -233,13 +242,76 @@ def calibrate_together(
                 f'at delta {delta:g}',
                 'Lower the fixed shares, the epochs or the batch sizes, or raise epsilon',
             )
-    lower = upper - 0.3
+    lower = max(low, upper - 0.3)
     while by_pld(lower) <= 0:
-        lower, upper = lower - 0.3, lower
+        if lower == low:
+            raise _too_little_noise(names, epsilon, spent.by_pld(low))
+        lower, upper = max(low, lower - 0.3), lower
     root = optimize.brentq(by_pld, lower, upper, xtol=2e-4)
     while by_pld(root) > 0:
         root += 1e-4
-    return scaled(_round_up_digits(math.exp(root)))
+    return _scaled(mechanisms, _round_up_digits(math.exp(root)))
+
+
+class _Spending:
+    """Epsilon at delta, by the log of the factor that noise multipliers are scaled with."""
+
+    def __init__(
+        self, mechanisms: Sequence[Mechanism], others: Sequence[Mechanism], delta: float
+    ):
+        self._mechanisms, self._delta = mechanisms, delta
+        self._fixed = dp_accounting.ComposedDpEvent([m.event() for m in others])
+        self._accountants: dict[float | None, dp_accounting.PrivacyAccountant] = {}
+        self._known: dict[float, float] = {}
+
+    def by_rdp(self, log_factor: float) -> float:
+        return self._spent(None, log_factor)
+
+    def by_pld(self, log_factor: float) -> float:
+        """Each computed once: a search asks for its ends again."""
+        if log_factor not in self._known:
+            grid = pld_grid(self.by_rdp(log_factor))
+            self._known[log_factor] = self._spent(grid, log_factor)
+        return self._known[log_factor]
+
+    def _spent(self, grid: float | None, log_factor: float) -> float:
+        if grid not in self._accountants:
+            fresh = rdp_accountant() if grid is None else pld_accountant(grid)
+            self._accountants[grid] = fresh.compose(self._fixed)
+        scaled = _scaled(self._mechanisms, math.exp(log_factor))
+        event = dp_accounting.ComposedDpEvent([m.event() for m in scaled])
+        accountant = copy.deepcopy(self._accountants[grid])
+        return float(accountant.compose(event).get_epsilon(self._delta))
+
+
+class _Progress:
+    """Lines for people who wait, of which a quick search prints none."""
+
+    def __init__(self, what: str):
+        self._what, self._told = what, time.monotonic()
+
+    def tell(self, news: str) -> None:
+        if time.monotonic() > self._told + PATIENCE:
+            print(f'Planning the {self._what}: {news}', file=sys.stderr, flush=True)
+            self._told = time.monotonic()
+
+
+def _scaled(mechanisms: Sequence[Mechanism], factor: float) -> list[Mechanism]:
+    return [
+        dataclasses.replace(m, noise_multiplier=m.noise_multiplier * factor)
+        for m in mechanisms
+    ]
+
+
+def _too_little_noise(names: str, epsilon: float, most: float) -> UserError:
+    scale = 10.0 ** (math.floor(math.log10(max(most, 1e-9))) - 2)
+    return UserError(
+        'config.privacy.epsilon',
+        f'leaves {epsilon:g} to {names}, whose noise_multiplier would be below '
+        f'{MIN_NOISE_MULTIPLIER}, the least whose law is proven',
+        f'Ask for {math.floor(most / scale) * scale:.3g} at most, here or by '
+        'config.privacy.budgets, or inf for a run without privacy',
+    )
 
 
 def _round_up_digits(sigma: float) -> float:

@@ -10,7 +10,7 @@ import dp_accounting
 from dpaf_jax.config import PrivacyConfig
 from dpaf_jax.privacy import accounting, published
 from dpaf_jax.privacy.grid import MAX_CONTRIBUTIONS
-from dpaf_jax.privacy.plan import CERTIFIED, Mechanism, PrivacyPlan
+from dpaf_jax.privacy.plan import ACCOUNTANT, CERTIFIED, Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 
 FIELD = 'config.privacy.budgets'
@@ -99,9 +99,8 @@ def make_plan(
         The plan; its epsilon never exceeds `privacy.epsilon`.
 
     Raises:
-        UserError: the budgets cannot be met.
+        UserError: the budgets cannot be met, or a certified delta is not below 1 / N.
     """
-    _warn_about_delta(privacy.delta, num_examples)
     if math.isinf(privacy.epsilon):
         if privacy.guarantee == 'certified':  # draws are padded: leave them room
             mechanisms = _fit(mechanisms, NO_NOISE_OVERFLOW, num_examples)
@@ -109,7 +108,10 @@ def make_plan(
     present = [m.name for m in mechanisms]
     shares = parse(privacy.budgets, names, privacy.epsilon, present)
     shares = _with_rest(shares, present, rest_order, privacy.epsilon)
+    too_large = _excessive(privacy.delta, num_examples)
     if privacy.guarantee == 'as_published' and published_reason:
+        if too_large:
+            logging.warning('%s', too_large)
         settled = published.calibrate(
             mechanisms, shares, privacy.epsilon, privacy.delta
         )
@@ -121,6 +123,8 @@ def make_plan(
             num_examples,
             claimed=accounting.round_up(claimed),
         )
+    if too_large:
+        raise too_large
     return _certified(mechanisms, shares, privacy, num_examples)
 
 
@@ -165,9 +169,8 @@ def make_joint_plan(
         A certified plan (none where epsilon is infinite).
 
     Raises:
-        UserError: the budget cannot be met.
+        UserError: the budget cannot be met, or delta is not below 1 / N.
     """
-    _warn_about_delta(privacy.delta, num_examples)
     free = math.isinf(privacy.epsilon)
     tail = privacy.delta * privacy.overflow_fraction
     fitted = _fit(mechanisms, NO_NOISE_OVERFLOW if free else tail, num_examples)
@@ -176,6 +179,8 @@ def make_joint_plan(
     if free:
         silent = [dataclasses.replace(m, noise_multiplier=0.0) for m in fitted]
         return _plan(silent, NO_NOISE, privacy.delta, num_examples)
+    if too_large := _excessive(privacy.delta, num_examples):
+        raise too_large
     beta = sum(accounting.overflow_delta(m, num_examples) for m in fitted)
     settled = accounting.calibrate_together(
         fitted, (), privacy.epsilon, privacy.delta - beta
@@ -192,19 +197,23 @@ def _composed(
     """The certified plan of settled mechanisms, with its epsilon."""
     delta = privacy.delta - beta
     plan = _plan(settled, CERTIFIED, privacy.delta, num_examples, overflow=beta)
-    epsilon = accounting.epsilon_pld(plan_event(plan), delta)
+    event = plan_event(plan)
+    epsilon, by_rdp = (
+        spent(event, delta)
+        for spent in (accounting.epsilon_pld, accounting.epsilon_rdp)
+    )
     if epsilon > privacy.epsilon:
         raise UserError(
             FIELD,
             f'compose to epsilon {epsilon:.4f}, above {privacy.epsilon:g}',
             "Lower one share or make it 'rest'",
         )
+    coarser = accounting.pld_grid(by_rdp) / accounting.PLD_GRID
     return dataclasses.replace(
         plan,
         epsilon=min(accounting.round_up(epsilon), privacy.epsilon),
-        epsilon_rdp=accounting.round_up(
-            accounting.epsilon_rdp(plan_event(plan), delta)
-        ),
+        epsilon_rdp=accounting.round_up(by_rdp),
+        accountant=ACCOUNTANT.replace('1e-4', f'{coarser:g}e-4'),
     )
 
 
@@ -273,12 +282,13 @@ def _plan(
     )
 
 
-def _warn_about_delta(delta: float, num_examples: int) -> None:
-    if delta >= 1 / num_examples:
-        logging.warning(
-            'config.privacy.delta = %g is not below 1 / num_examples = %.3g: a mechanism '
-            'that publishes one image in full at random would pass. Use %.0e or less.',
-            delta,
-            1 / num_examples,
-            0.1 / num_examples,
-        )
+def _excessive(delta: float, num_examples: int) -> UserError | None:
+    """Of a delta at which a mechanism passes that publishes one record of N at random."""
+    if delta < 1 / num_examples:
+        return None
+    return UserError(
+        'config.privacy.delta',
+        f'is {delta:g}, not below 1 / num_examples = {1 / num_examples:.3g}: to publish one '
+        'image in full, at random, would pass',
+        f'Use {0.1 / num_examples:.0e} or less',
+    )

@@ -24,6 +24,7 @@ REPLACE_ONE = (
     'for zero-out neighbours too'
 )
 CERTIFIED = 'certified'
+ACCOUNTANT = 'PLD (dp-accounting, pessimistic, grid 1e-4)'
 EVENTS = {
     'gaussian': dp_accounting.GaussianDpEvent,
     'laplace': dp_accounting.LaplaceDpEvent,
@@ -148,7 +149,7 @@ class PrivacyPlan:
     overflow_delta: float
     num_examples: int
     neighbors: str = NEIGHBORS
-    accountant: str = 'PLD (dp-accounting, pessimistic, grid 1e-4)'
+    accountant: str = ACCOUNTANT
 
     def __getitem__(self, name: str) -> Mechanism:
         return next(m for m in self.mechanisms if m.name == name)

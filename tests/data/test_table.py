@@ -11,6 +11,8 @@ import pytest
 import tiny
 import tiny_runs
 from dp_accounting import LaplaceDpEvent
+from dp_accounting.pld import privacy_loss_distribution
+from scipy import stats
 
 from dpaf_jax import data
 from dpaf_jax.attack import memorisation
@@ -168,18 +170,73 @@ class FixedRun:
         self.keys = tiny.keys(fingerprint=f'{step:064x}')
 
 
-def test_counts_get_laplace_noise_on_a_grid():
-    counts, scale = np.array([7, 43]), 2.5
-    noise = np.concatenate(
-        [
-            class_histogram.add_laplace(counts, FixedRun(scale, i)) - counts
-            for i in range(4000)
-        ]
+def law_of_counts(scale, reach):
+    """P[g + 1/2] = P[-g - 1/2] for g = 0 .. reach - 1, as class_histogram.py states it."""
+    return np.exp(-np.arange(reach) / scale) * -np.expm1(-1 / scale) / 2
+
+
+@pytest.mark.parametrize('scale', [0.3, 1.0, 2.5])
+def test_noise_of_counts_has_the_law_that_is_stated(scale):
+    counts, reach = np.array([7, 43]), int(4 * scale) + 1
+    made = [
+        class_histogram.add_laplace(counts, FixedRun(scale, i)) - counts
+        for i in range(4000)
+    ]
+    noise = np.concatenate(made)
+    assert np.all(np.abs(noise) % 1 == 0.5)
+    cell = np.minimum(np.abs(noise) - 0.5, reach).astype(int)  # the last: all beyond
+    found = np.bincount(cell + (noise < 0) * (reach + 1), minlength=2 * reach + 2)
+    one_side = np.append(law_of_counts(scale, reach), np.exp(-reach / scale) / 2)
+    assert stats.chisquare(found, len(noise) * np.tile(one_side, 2)).pvalue > 1e-3
+    assert not np.array_equal(made[0], made[1])
+
+
+@pytest.mark.parametrize('scale', [0.3, 1.0, 2.5, 100.0])
+def test_the_histogram_costs_no_more_than_the_laplace_mechanism(scale):
+    """At every delta, and without any 1 / scale; the usual discrete law costs more."""
+    half = law_of_counts(scale, int(40 * scale) + 40)
+    usual = np.exp(-np.arange(len(half)) / scale) * np.tanh(1 / (2 * scale))
+    laplace = privacy_loss_distribution.from_laplace_mechanism(
+        scale, value_discretization_interval=1e-5
     )
-    assert np.mean(np.abs(noise)) == pytest.approx(scale, rel=0.05)
-    assert np.mean(np.square(noise)) == pytest.approx(2 * scale**2, rel=0.15)
-    assert np.all(noise / class_histogram.SPACING % 1 == 0)
-    assert not np.array_equal(noise[:2], noise[2:4])
+
+    def excess(law):
+        """Of delta over the Laplace mechanism's, for counts that differ by 1."""
+        assert law.sum() == pytest.approx(1)
+        assert np.abs(np.log(law[1:] / law[:-1])).max() <= 1 / scale * (1 + 1e-9)
+        return max(
+            np.sum(np.maximum(law[1:] - np.exp(epsilon) * law[:-1], 0))
+            - laplace.get_delta_for_epsilon(epsilon)
+            for epsilon in np.linspace(0, 1 / scale, 9)[:-1]
+        )
+
+    assert excess(np.append(half[::-1], half)) < 1e-6
+    assert excess(np.append(usual[:0:-1], usual)) > 1e-6
+
+
+class FewBits:
+    """Coins that say the given numbers."""
+
+    def __init__(self, *numbers):
+        self.numbers = list(numbers)
+
+    def bytes(self, size):
+        return self.numbers.pop(0).to_bytes(size)
+
+
+def test_a_number_below_another_is_uniform_and_its_coin_is_exact():
+    below = [class_histogram._below(5, FewBits(32 * n, 0)) for n in range(8)]
+    assert below == [0, 1, 2, 3, 4, 0, 0, 0]  # above: drawn again
+    # 1/2 of 1, then 1/2 of 1/2: as the series 1 - 1/2 + 1/8 - ... of exp(-1/2) has it.
+    coin = class_histogram._exp_coin
+    assert coin(1, 2, FewBits(128))  # not below 1 of 2
+    assert not coin(1, 2, FewBits(0, 64))  # below 1 of 2, not below 1 of 4
+    assert coin(1, 2, FewBits(0, 0, 32))  # then not below 1 of 6
+
+
+def test_a_run_without_privacy_counts():
+    counts = np.array([7, 43])
+    assert class_histogram.add_laplace(counts, FixedRun(0.0)).tolist() == [7.0, 43.0]
 
 
 # --- the audit ------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import dp_accounting
 import numpy as np
@@ -12,6 +13,7 @@ from scipy import special, stats
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.verify import accountant
 
 DELTA = 1e-5
 
@@ -231,10 +233,95 @@ def test_a_budget_that_the_others_have_spent_is_refused():
     assert error.value.where == 'config.privacy.budgets'
 
 
-def test_an_epsilon_beyond_all_noise_is_refused_by_name():
-    with pytest.raises(UserError, match='or inf') as error:
-        accounting.calibrate(make(sampling_prob=1.0, steps=1), (), 1e5, DELTA)
+def remedy(error):
+    """The epsilon that a refusal recommends."""
     assert error.value.where == 'config.privacy.epsilon'
+    return float(re.search(r'Ask for ([\d.e+-]+) at most', str(error.value)).group(1))
+
+
+@pytest.mark.parametrize(
+    ('fields', 'epsilon'),
+    [
+        ({'sampling_prob': 1.0, 'steps': 1}, 1e5),
+        ({'sampling_prob': 1.0, 'steps': 1}, 20.0),  # Renyi DP does not refuse it
+        ({'sampling_prob': 0.002, 'steps': 50_000}, 1e4),
+    ],
+)
+def test_less_than_the_least_noise_is_refused_and_the_remedy_helps(fields, epsilon):
+    with pytest.raises(UserError, match='below 0.3') as error:
+        accounting.calibrate(make(**fields), (), epsilon, DELTA)
+    most = remedy(error)
+    least = make(noise_multiplier=accounting.MIN_NOISE_MULTIPLIER, **fields)
+    spent = accounting.epsilon_pld(least.event(), DELTA)
+    assert most <= spent < 1.01 * most
+    settled = accounting.calibrate(make(**fields), (), most, DELTA)
+    assert settled.noise_multiplier >= accounting.MIN_NOISE_MULTIPLIER
+    assert accounting.epsilon_pld(settled.event(), DELTA) <= most
+
+
+def test_no_noise_of_a_proportion_is_below_the_least():
+    both = [
+        make(sampling_prob=1.0, steps=1, noise_multiplier=share) for share in (2.0, 3.0)
+    ]
+    with pytest.raises(UserError, match='below 0.3') as error:
+        accounting.calibrate_together(both, (), 100.0, DELTA)
+    settled = accounting.calibrate_together(both, (), remedy(error), DELTA)
+    multipliers = [m.noise_multiplier for m in settled]
+    assert accounting.MIN_NOISE_MULTIPLIER <= min(multipliers) < 0.31
+    assert multipliers[1] == pytest.approx(1.5 * multipliers[0])
+
+
+# --- the time that it takes -----------------------------------------------------------
+
+
+def test_a_large_epsilon_has_no_more_points_on_its_grid_and_stays_an_upper_bound():
+    assert accounting.pld_grid(1.0) == accounting.pld_grid(32.0) == accounting.PLD_GRID
+    for epsilon in (33.0, 1e3, 1e6):
+        points = epsilon / accounting.pld_grid(epsilon)
+        assert 0.5 * 32 / accounting.PLD_GRID < points <= 32 / accounting.PLD_GRID
+    event = make(sampling_prob=1.0, steps=1000, noise_multiplier=1.0).event()
+    mu = math.sqrt(1000)
+    exact = accountant.gaussian_epsilon(mu, DELTA)
+    assert exact <= accounting.epsilon_pld(event, DELTA) < 1.001 * exact
+
+
+@pytest.mark.parametrize('epsilon', [0.1, 1.0, 30.0, 1000.0])
+def test_calibration_asks_the_slow_accountant_a_few_times(epsilon, monkeypatch):
+    """With the exact epsilon of a Gaussian in its place, on the grid that it would have."""
+    asked = []
+
+    class Exact:
+        def __init__(self, grid):
+            self.grid, self.sigma = grid, None
+
+        def compose(self, event):
+            for once in event.events:
+                self.sigma = once.event.noise_multiplier
+                self.steps = once.count
+            return self
+
+        def get_epsilon(self, delta):
+            mu = math.sqrt(self.steps) / self.sigma
+            asked.append(mu**2 / self.grid)
+            return accountant.gaussian_epsilon(mu, delta)
+
+    monkeypatch.setattr(accounting, 'pld_accountant', Exact)
+    settled = accounting.calibrate(
+        make(sampling_prob=1.0, steps=50_000), (), epsilon, DELTA
+    )
+    mu = math.sqrt(50_000) / settled.noise_multiplier
+    assert 0.99 * epsilon < accountant.gaussian_epsilon(mu, DELTA) <= epsilon
+    assert len(asked) <= 12 and max(asked) < 1e6
+
+
+def test_a_search_that_takes_long_says_so(monkeypatch, capsys):
+    mechanism = make(sampling_prob=1.0, steps=1)
+    accounting.calibrate(mechanism, (), 1.0, DELTA)
+    assert capsys.readouterr().err == ''
+    monkeypatch.setattr(accounting, 'PATIENCE', 0.0)
+    accounting.calibrate(mechanism, (), 1.0, DELTA)
+    told = capsys.readouterr().err
+    assert 'Planning the noise of conv1 for epsilon 1: a multiplier of 3.7' in told
 
 
 # --- progress -------------------------------------------------------------------------

@@ -169,14 +169,25 @@ def test_more_records_at_a_time_than_exact_sums_have_room_for_are_refused():
     assert budgets._fit([sampled], 1e-7, 2**30)[0].capacity < 2**12
 
 
-@pytest.mark.parametrize(
-    ('delta', 'warned'), [(1 / 40, True), (0.5, True), (0.02, False)]
-)
-def test_a_delta_of_one_over_n_or_more_is_explained(delta, warned, calls, caplog):
+@pytest.mark.parametrize('delta', [1 / 40, 0.5])
+def test_a_delta_of_one_over_n_or_more_is_never_certified(delta, calls):
     privacy = tiny.config(privacy__delta=delta).privacy
+    for make_plan in (
+        lambda: budgets.make_plan([make('dpagg')], NAMES, REST_ORDER, privacy, 40, ''),
+        lambda: budgets.make_joint_plan([make('dpagg')], privacy, 40),
+    ):
+        with pytest.raises(UserError, match='not below 1 / num_examples') as error:
+            make_plan()
+        assert error.value.where == 'config.privacy.delta'
+    assert not calls
+    smaller = dataclasses.replace(privacy, delta=0.02)
+    plan = budgets.make_plan([make('dpagg')], NAMES, REST_ORDER, smaller, 40, '')
+    assert plan.guarantee == 'certified'
+
+
+def test_a_paper_may_claim_a_delta_of_one_over_n_and_is_warned(calls, caplog):
+    privacy = tiny.config(privacy__delta=0.5, privacy__guarantee='as_published').privacy
     with caplog.at_level(logging.WARNING):
-        budgets.make_plan([make('dpagg')], NAMES, REST_ORDER, privacy, 40, '')
-    found = [r.getMessage() for r in caplog.records if 'delta' in r.getMessage()]
-    assert bool(found) == warned
-    if warned:
-        assert 'not below 1 / num_examples' in found[0]
+        plan = budgets.make_plan([make('dpagg')], NAMES, REST_ORDER, privacy, 40, 'why')
+    assert plan.epsilon is None
+    assert 'not below 1 / num_examples' in caplog.text

@@ -1,5 +1,8 @@
 """The verifier: accepts what the package writes; its command, its accountants."""
 
+import contextlib
+import json
+import shutil
 import pytest
 import tiny
 import tiny_runs
@@ -68,6 +71,25 @@ def test_a_delta_that_is_too_large_for_n_is_remarked_and_no_mistake():
         None
     ]
     assert all(check.passed is not False for check in checks)
+
+
+def test_a_delta_of_one_over_n_is_no_guarantee():
+    """Also where the plan would be as the config has it."""
+    config = tiny.config(**SETTINGS['one shot'])
+    stated = {**plan_once(config, NUMBER).to_json(), 'delta': 0.03}
+    found = [
+        c for c in statement._check_delta(stated) if '1 / num_examples' in c.detail
+    ]
+    assert [check.passed for check in found] == [False]
+
+
+@pytest.mark.parametrize(('sigma', 'accepted'), [(0.3, True), (0.299, False)])
+def test_noise_whose_law_is_not_proven_is_no_guarantee(sigma, accepted):
+    gauss = {'class': 'GaussianDpEvent', 'noise_multiplier': sigma}
+    stated = {'dp_event': gauss, 'delta': 1e-5, 'overflow_delta': 0.0}
+    refused = pytest.raises(ValueError, match='not within 0.3 and')
+    with contextlib.nullcontext() if accepted else refused:
+        assert statement.recompute(stated).pld == pytest.approx(19.1, abs=0.1)
 
 
 @pytest.mark.parametrize(
