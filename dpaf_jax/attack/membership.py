@@ -142,7 +142,7 @@ def permitted(attacks: dict[str, Any], epsilon: float, delta: float) -> dict[str
 
 
 def violations(made: dict[str, Any]) -> list[str]:
-    """Where a find is larger than permitted, one sentence each."""
+    """Where a find is larger than permitted, the clearest first."""
     most = made['permitted']
     if most is None or not made['chance']['found']:
         return []
@@ -152,19 +152,22 @@ def violations(made: dict[str, Any]) -> list[str]:
         for rate, point in seen['points'].items():
             cells.append((_head(float(rate)), point['tpr'], most['points'][rate]))
         found += [
-            f'{name}, {what}: at least {cell["low"]:.4f}, permitted {limit:.4f}'
+            (cell['low'] - limit, f'{name}, {what}: at least {cell["low"]:.4f}, '
+             f'permitted {limit:.4f}')
             for what, cell, limit in cells
             if cell['low'] > limit
-        ]
-    return found
+        ]  # fmt: skip
+    return [text for _, text in sorted(found, reverse=True)]
 
 
 def verdict(made: dict[str, Any]) -> str:
     """One sentence, or a few."""
     if made['violations']:
+        first, *others = made['violations']
+        more = f', and {len(others)} more' if others else ''
         return (
             f'VIOLATION: more than epsilon = {made["permitted"]["epsilon"]:.4g} permits '
-            f'({"; ".join(made["violations"])}). {permutation.CAVEAT}'
+            f'({first}{more}; p = {made["chance"]["p_value"]:.4f}). {permutation.CAVEAT}'
         )
     records = made['records']
     if not made['found']:
