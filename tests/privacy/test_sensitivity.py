@@ -1,7 +1,7 @@
 """One record moves each pre-noise sum by at most the plan's sensitivity; 1, 8 devices.
 
-Zero-out neighbours: a record's slot becomes padding, or the arrays lack it. Parameters are scaled up until
-clips bind, and images are chosen for extreme contrasts.
+Zero-out neighbours: a record's slot becomes padding, or the arrays lack it. Parameters are
+scaled up until clips bind, and images are chosen for extreme contrasts.
 """
 
 import functools
