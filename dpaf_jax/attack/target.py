@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import datetime
 import io
 import os
 import pathlib
@@ -18,6 +17,7 @@ from dpaf_jax.data.manifest import Manifest
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.release.export import read_npz
 from dpaf_jax.release.samplers.dpaf import unbent
+from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import json_text, write_atomically
 from dpaf_jax.training.workdir import Workdir
@@ -59,8 +59,7 @@ class Target:
 
     def write_json(self, name: str, content: dict[str, Any]) -> pathlib.Path:
         """Writes `<name>_NOT_PRIVATE.json`, the warning and the time first."""
-        when = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
-        text = json_text({'warning': WARNING, 'when': when, **content})
+        text = json_text({'warning': WARNING, 'when': now(), **content})
         return self._write(f'{name}_{MARK}.json', text.encode())
 
     def write_png(self, name: str, image: Image.Image) -> pathlib.Path:

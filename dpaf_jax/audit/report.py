@@ -9,6 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 from dpaf_jax.audit.findings import CONFIDENCE, KINDS, Finding
 from dpaf_jax.audit.session import Audit
 from dpaf_jax.release.pictures import save_png
+from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.files import write_json
 
 WIDTH, ROW, MARGIN = 1000, 26, 24
@@ -26,7 +27,8 @@ def write_audit(audit: Audit, directory: str | os.PathLike[str]) -> None:
     """
     root = pathlib.Path(directory)
     root.mkdir(parents=True, exist_ok=True)
-    write_json(root / 'audit.json', audit.to_json())
+    outcome = {'verdict': verdict(audit), 'when': now()}
+    write_json(root / 'audit.json', outcome | audit.to_json())
     save_png(picture(audit), root / 'audit.png')
 
 

@@ -1,8 +1,9 @@
 """The run's own report: report.json for machines, report.html for people.
 
-It holds accuracies on real test images and wall times, which no epsilon covers; so it
-stays outside the release. Nothing else in it depends on real data except through charged
-mechanisms: the pictures are synthetic, the curves are post-processing of noisy outputs.
+It holds accuracies on real test images, wall times and, where the run was attacked, what
+the attacks found with real training images. No epsilon covers these, so it stays outside
+the release. Nothing else in it depends on real data except through charged mechanisms: the
+pictures are synthetic, the curves are post-processing of noisy outputs.
 """
 
 import importlib.metadata
@@ -17,7 +18,7 @@ from typing import Any
 import jax
 from PIL import Image
 
-from dpaf_jax.pipeline.report_page import NOT_COVERED, html_page
+from dpaf_jax.pipeline.report_page import ATTACKS_NOT_COVERED, NOT_COVERED, html_page
 from dpaf_jax.runtime.files import write_atomically
 from dpaf_jax.training.history import History
 
@@ -30,6 +31,7 @@ def write_report(
     config: dict[str, Any],
     privacy: dict[str, Any],
     accuracy: dict[str, Any],
+    checked: dict[str, Any],
     history: list[dict[str, Any]],
     wall_seconds: dict[str, float],
     sample_grid: Image.Image | None,
@@ -43,6 +45,7 @@ def write_report(
         privacy: the content of privacy.json.
         accuracy: by what was trained on ('synthetic'), then by model: `mean`, `std`
             and `values` in [0, 1]; empty if nothing was evaluated.
+        checked: what `verify`, audits and attacks found, as `checks.outcomes` gives it.
         history: rows {'phase', 'step', 'seconds', 'epsilon_spent', ...}, oldest first;
             but for seconds, only values that epsilon covers.
         wall_seconds: by stage; not covered by epsilon.
@@ -62,6 +65,8 @@ def write_report(
             'privacy': privacy,
             'accuracy': accuracy,
             'accuracy_note': NOT_COVERED,
+            'checked': checked,
+            'checked_note': ATTACKS_NOT_COVERED,
             'wall_seconds': wall_seconds,
             'environment': environment,
             'config': config,

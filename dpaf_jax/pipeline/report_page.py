@@ -16,6 +16,7 @@ from dpaf_jax.release.pictures import png_data_uri
 from dpaf_jax.training.history import duration, number
 
 NOT_COVERED = 'Measured on real test images: not covered by ε'
+ATTACKS_NOT_COVERED = 'Attacks are made from real training images: not covered by ε'
 TIMES_NOT_COVERED = (
     'How long something takes may depend on real data: not covered by ε.'
 )
@@ -68,6 +69,7 @@ figure { margin: 0; } figcaption { font-weight: 600; font-size: .92rem; }
 svg { width: 100%; height: auto; display: block; }
 .bar { background: var(--series); height: .7rem; border-radius: 3px;
   min-width: 2px; margin-top: .42rem; }
+code { font-size: .88em; overflow-wrap: anywhere; }
 details { margin-top: .9rem; } summary { cursor: pointer; font-weight: 600; }
 pre { overflow-x: auto; font-size: .84rem; line-height: 1.45; }
 """
@@ -87,6 +89,7 @@ def html_page(report: dict[str, Any], grid: Image.Image | None) -> str:
     sections = [
         _headline(report['privacy']),
         _warm_start(report['config']),
+        _checked(report['checked']),
         _samples(grid, report['config']),
         _accuracy(report['accuracy'], figure_name(report['config'])),
         _curves(report['history'], report['privacy']),
@@ -204,6 +207,54 @@ def _warm_start(config: dict[str, Any]) -> str:
         f'whoever ran it (source: {escape(source)}). ε does not cover them. Compare '
         'this run with those of methods that use public data too.</p>',
     )
+
+
+COMMANDS = {  # RUN is the run's folder
+    'verify': 'python -m dpaf_jax.verify --release=RUN/release',
+    'audit': 'python -m dpaf_jax.audit --config=... --out=RUN/audit',
+    'attacks': 'python -m dpaf_jax.attack --attack=membership --workdir=RUN',
+}
+
+
+def _checked(checked: dict[str, Any]) -> str:
+    """Outcomes of commands that were run, and the commands that were not."""
+    found = {
+        'Release: arithmetic and contents (verify)': checked['verify'],
+        'Mechanisms: canaries through the training code (audit)': checked['audit'],
+        **{f'Attack: {name}': a for name, a in checked['attacks'].items()},
+    }
+    rows = [
+        (what, _outcome(outcome), outcome['when'])
+        if outcome
+        else (what, 'Not run.', None)
+        for what, outcome in found.items()
+    ]
+    body = _table(('What', 'Outcome', 'When'), rows)
+    if checked['attacks']:
+        body = (
+            f'<p class="warn"><b>{ATTACKS_NOT_COVERED}.</b> What they found is for whoever '
+            'may see these images; it does not belong to the release.</p>'
+        ) + body
+    missing = [command for name, command in COMMANDS.items() if not checked[name]]
+    if missing:
+        commands = '<br>'.join(f'<code>{escape(command)}</code>' for command in missing)
+        body += (
+            f'<p class="muted">Not run yet, with RUN for this run’s folder:<br>{commands}'
+            '<br>The report stage, run again, then shows the outcome here.</p>'
+        )
+    body += (
+        '<p class="muted">verify checks arithmetic and contents, not what a machine '
+        'executed. That an audit or an attack finds nothing proves nothing.</p>'
+    )
+    failed = any(o and not o['passed'] for o in (checked['verify'], checked['audit']))
+    return _section('What was checked', body, 'bad' if failed else '')
+
+
+def _outcome(outcome: dict[str, Any]) -> str:
+    verdict = outcome['verdict'] or 'Run; no verdict is recorded.'
+    if outcome.get('current', True):
+        return str(verdict)
+    return f'OUT OF DATE: it was about another release or plan. It said: {verdict}'
 
 
 def _delta_warning(privacy: dict[str, Any]) -> str:

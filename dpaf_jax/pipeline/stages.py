@@ -28,7 +28,7 @@ from dpaf_jax.data import (
     read_manifest,
 )
 from dpaf_jax.evaluation import tables, utility
-from dpaf_jax.pipeline import report
+from dpaf_jax.pipeline import checks, report
 from dpaf_jax.privacy.plan import FIXED_ENTROPY, PrivacyPlan
 from dpaf_jax.release import pictures
 from dpaf_jax.release.bundle import (
@@ -417,15 +417,16 @@ class Pipeline:
     def _report(self) -> dict[str, Any]:
         """The run's own report; it never enters the release."""
         self._require(self.workdir.release, 'release')
-        grid = None
+        privacy, grid = load_release(self.workdir.release).privacy, None
         if self.workdir.samples.exists():
             images, labels = read_npz(self.workdir.samples)
             grid = pictures.sample_grid(images, labels, self.config.data.num_classes)
         return report.write_report(
             self.workdir.root,
             config=public_dict(self.config),
-            privacy=load_release(self.workdir.release).privacy,
+            privacy=privacy,
             accuracy=(read_json(self.workdir.evaluation) or {}).get('accuracy', {}),
+            checked=checks.outcomes(self.workdir, privacy),
             history=History(self.workdir.root).rows(),
             wall_seconds=self.workdir.wall_seconds(),
             sample_grid=grid,

@@ -5,6 +5,7 @@ and a picture of samples. No discriminator, optimiser, key, path, count or real 
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -176,6 +177,16 @@ def write_release(
 def canonical_json(fields: Any) -> str:
     """The one text of a JSON file of a release: `verify` accepts no other."""
     return json.dumps(fields, indent=2, allow_nan=False) + '\n'
+
+
+def checksum(directory: pathlib.Path) -> str:
+    """SHA-256 of a release's files and their names: of which state something was said."""
+    files = sorted(path for path in directory.iterdir() if path.is_file())
+    parts = [
+        path.name.encode() + hashlib.sha256(path.read_bytes()).digest()
+        for path in files
+    ]
+    return hashlib.sha256(b''.join(parts)).hexdigest()
 
 
 def load_release(directory: str | os.PathLike[str]) -> Release:

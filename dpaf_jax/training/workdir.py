@@ -4,6 +4,7 @@ plan.json             the privacy plan (public)
 release/              what may be handed out
 samples/              the synthetic data set
 report.html, .json    the run's report, with figures on real test images
+verification.json     the outcome of `verify`; audit/ that of `audit --out=.../audit`
 history.jsonl, tensorboard/, checkpoints/, evaluation.json, stages.json
 private/              entropy, fingerprint, decoded images (mode 0700)
 nonprivate/           what no epsilon covers, only where asked for
@@ -35,6 +36,8 @@ class Workdir:
         self.samples_csv = self.samples.with_suffix('.csv')
         self.evaluation = self.root / 'evaluation.json'
         self.nonprivate = self.root / 'nonprivate'
+        self.verification = self.root / 'verification.json'
+        self.audit = self.root / 'audit' / 'audit.json'
         self.report = self.root / 'report.json'
         self.private = self.root / 'private'
         self.public = self.private / 'public'  # images; private is what else is here

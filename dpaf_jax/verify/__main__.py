@@ -2,7 +2,8 @@
 
 Recomputes epsilon from privacy.json by dp-accounting's two accountants and by a third
 one, rebuilds the privacy plan from config.json, compares every field, and looks at each
-file. Exit status: 0 if everything fits, 1 if not, 2 if it could not be asked.
+file. Exit status: 0 if everything fits, 1 if not, 2 if it could not be asked. Where the
+release lies in a run's folder, the outcome is left there (verification.json).
 
 It checks arithmetic and contents, not the execution: that training drew, clipped and
 noised as the plan says cannot be seen in a release.
@@ -35,10 +36,15 @@ def main(argv: Sequence[str]) -> None:
         fail(f'{directory}: no such folder')
     # Arithmetic and shapes only; must not wait for an accelerator.
     os.environ['JAX_PLATFORMS'] = 'cpu'
-    from dpaf_jax.verify.verification import verify
+    from dpaf_jax.verify.verification import CAVEAT, record, verify
 
     found = verify(directory)
-    print(*found.checks, found.verdict(), sep='\n')
+    print(*found.checks, f'verdict: {found.verdict()}', CAVEAT, sep='\n')
+    try:
+        if path := record(directory, found):
+            print(f'outcome in {path}: --stage=report puts it into the report')
+    except OSError as error:
+        print(f'no outcome for the report: {error}', file=sys.stderr)
     if not found.passed:
         sys.exit(EXIT_REJECTED)
 

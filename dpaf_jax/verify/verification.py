@@ -9,12 +9,22 @@ import pathlib
 from typing import Any
 
 from dpaf_jax.privacy.plan import CERTIFIED
-from dpaf_jax.release.bundle import CARD, CONFIG, GENERATOR, PICTURE, PRIVACY
+from dpaf_jax.release.bundle import (
+    CARD,
+    CONFIG,
+    GENERATOR,
+    PICTURE,
+    PRIVACY,
+    checksum,
+)
+from dpaf_jax.runtime.clock import now
+from dpaf_jax.runtime.files import write_json
 from dpaf_jax.verify import contents
 from dpaf_jax.verify.check import Check
 from dpaf_jax.verify.statement import check_statement
 
-__all__ = ['Check', 'Verification', 'verify']
+__all__ = ['Check', 'Verification', 'record', 'verify']
+OUTCOME = 'verification.json'  # in the folder of a run
 CAVEAT = (
     'Checked: arithmetic and contents. Not checked: the execution, that is, whether '
     'training drew, clipped and noised as the plan says.'
@@ -40,10 +50,10 @@ class Verification:
         return all(check.passed is not False for check in self.checks)
 
     def verdict(self) -> str:
-        """What all checks together say, in a few lines."""
+        """What all checks together say, in one line."""
         if not self.passed:
             failed = [check.name for check in self.checks if check.passed is False]
-            return f'verdict: REJECTED: {", ".join(failed)}'
+            return f'REJECTED: {", ".join(failed)}'
         guarantee = self.privacy['guarantee']
         if guarantee != CERTIFIED:
             text = f'consistent, but NOTHING IS CERTIFIED: {guarantee}'
@@ -53,7 +63,30 @@ class Verification:
                 f'{self.privacy["delta"]:g} follows from the plan, the plan from the config '
                 f"for N = {self.privacy['num_examples']}, by the owner's word"
             )
-        return f'verdict: {text}.\n{CAVEAT}'
+        return f'{text}.'
+
+
+def record(directory: pathlib.Path, found: Verification) -> pathlib.Path | None:
+    """Leaves the outcome in a run's folder, for its report; does nothing elsewhere.
+
+    Args:
+        directory: of the release.
+        found: in it, as it is now.
+
+    Returns:
+        The file; None where the release does not lie in the folder of a run.
+    """
+    run = directory.resolve().parent
+    if not (run / 'stages.json').is_file():
+        return None
+    outcome = {
+        'verdict': found.verdict(),
+        'when': now(),
+        'passed': found.passed,
+        'release': checksum(directory),
+    }
+    write_json(run / OUTCOME, outcome)
+    return run / OUTCOME
 
 
 def verify(directory: pathlib.Path) -> Verification:

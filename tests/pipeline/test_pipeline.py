@@ -1,5 +1,6 @@
 """The main job, stage by stage, on a few tiny images."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -7,14 +8,19 @@ import shutil
 import dp_accounting
 import numpy as np
 import pytest
+import tiny_releases
 import tiny_runs
 from PIL import Image
 
 import dpaf_jax
+from dpaf_jax.attack import memorisation
+from dpaf_jax.attack.target import open_target
+from dpaf_jax.audit import report as audit_report
+from dpaf_jax.audit.session import Audit
 from dpaf_jax.pipeline import stages as pipelines
 from dpaf_jax.pipeline.stages import STAGES, Pipeline
 from dpaf_jax.privacy import accounting
-from dpaf_jax.privacy.plan import CERTIFIED, FIXED_ENTROPY, event_from_json
+from dpaf_jax.privacy.plan import CERTIFIED, FIXED_ENTROPY, PrivacyPlan, event_from_json
 from dpaf_jax.release.bundle import FILES
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.verify.verification import verify
@@ -201,6 +207,53 @@ class TestReport:
         pipeline = copied()
         (pipeline.workdir.root / 'evaluation.json').unlink()
         assert pipeline.run('report')['accuracy'] == {}
+
+
+class TestWhatWasChecked:
+    def test_nothing_was_unless_a_command_was_run(self, run):
+        checked = read(run.workdir / 'report.json')['checked']
+        assert checked == {'verify': None, 'audit': None, 'attacks': {}}
+
+    def test_the_verifiers_outcome_is_left_in_the_run_and_read_by_its_report(
+        self, copied
+    ):
+        pipeline = copied()
+        with tiny_runs.accounting_grid():
+            done = tiny_releases.call(pipeline.workdir.release)
+        assert done.code == 0, done.out
+        assert str(pipeline.workdir.verification) in done.out
+        found = pipeline.run('report')['checked']['verify']
+        assert found['passed'] and found['current']
+        assert f'verdict: {found["verdict"]}\n' in done.out
+        assert found['when'].endswith('UTC')
+        assert found['when'] in (pipeline.workdir.root / 'report.html').read_text()
+        card = pipeline.workdir.release / 'README.md'
+        card.write_text(card.read_text() + 'Best of 90 runs.\n')
+        assert not pipeline.run('report')['checked']['verify']['current']
+        with tiny_runs.accounting_grid():
+            assert tiny_releases.call(pipeline.workdir.release).code == 1
+        found = pipeline.run('report')['checked']['verify']
+        assert found['current'] and not found['passed']
+
+    def test_an_audit_counts_for_the_plan_that_it_was_of(self, copied):
+        pipeline = copied()
+        plan = PrivacyPlan.from_json(read(pipeline.workdir.plan))
+        for number in (plan.num_examples, plan.num_examples + 1):
+            of = dataclasses.replace(plan, num_examples=number)
+            made = Audit(plan=of, findings=[], settings={})
+            audit_report.write_audit(made, pipeline.workdir.root / 'audit')
+            found = pipeline.run('report')['checked']['audit']
+            assert found['verdict'] == audit_report.verdict(made) and found['passed']
+            assert found['current'] == (number == plan.num_examples)
+
+    def test_an_attacks_result_is_found(self, copied):
+        pipeline = copied()
+        memorisation.run(open_target(pipeline.workdir.root))
+        (found,) = pipeline.run('report')['checked']['attacks'].items()
+        assert found[0] == 'memorisation' and found[1]['when'].endswith('UTC')
+        page = (pipeline.workdir.root / 'report.html').read_text()
+        warning = page.index('made from real training images: not covered by ε')
+        assert warning < page.index('Attack: memorisation')
 
 
 class TestTestFigures:

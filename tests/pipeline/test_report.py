@@ -39,6 +39,13 @@ ACCURACY = {
         'logistic_regression': {'mean': 0.5, 'std': 0.0, 'values': [0.5]},
     }
 }
+CHECKED = {'verify': None, 'audit': None, 'attacks': {}}
+CONSISTENT = {
+    'verdict': 'consistent: epsilon = 2.0.',
+    'when': '2026-03-04 05:06 UTC',
+    'passed': True,
+    'current': True,
+}
 HISTORY = [
     {'phase': p, 'step': s, 'seconds': s, 'epsilon_spent': e, 'loss_head': 1 / s}
     for p, s, e in (('classifier', 8, 0.1), ('gan', 8, 0.5), ('gan', 16, 2.0))
@@ -78,6 +85,7 @@ def written(workdir, **changes):
         'config': {'method': 'dpaf', 'data': {'num_classes': 2}},
         'privacy': PRIVACY,
         'accuracy': ACCURACY,
+        'checked': CHECKED,
         'history': HISTORY,
         'wall_seconds': {'train': 250.0, 'evaluate': 30.5},
         'sample_grid': pictures.sample_grid(images, np.arange(4) % 2, 2),
@@ -171,6 +179,50 @@ def test_real_test_figures_stand_under_their_warning(tmp_path):
     assert warning < page.text.index('0.710 ± 0.014') < page.text.index('0.700, 0.720')
 
 
+def test_what_was_not_checked_is_said_with_the_command(tmp_path):
+    _, page, _ = written(tmp_path)
+    assert page.text.count('Not run.') == 2
+    for command in (
+        'verify --release=RUN/release',
+        'audit --config',
+        'attack --attack',
+    ):
+        assert f'python -m dpaf_jax.{command}' in page.text
+    assert 'Attacks are made' not in page.text
+
+
+def test_outcomes_stand_with_their_times_and_no_command(tmp_path):
+    audit = CONSISTENT | {'verdict': 'No violation in 9 checks.', 'when': 'today'}
+    attacks = {'membership': {'verdict': 'nothing found', 'when': 'at noon'}}
+    checked = {'verify': CONSISTENT, 'audit': audit, 'attacks': attacks}
+    made, page, html = written(tmp_path, checked=checked)
+    assert made['checked'] == checked
+    for outcome in (CONSISTENT, audit, attacks['membership']):
+        assert outcome['verdict'] in page.text and outcome['when'] in page.text
+    assert 'python -m' not in page.text and 'class="bad"' not in html
+    assert page.text.index('not covered by ε') < page.text.index('nothing found')
+
+
+def test_a_rejected_release_and_a_violation_stand_out(tmp_path):
+    rejected = CONSISTENT | {'verdict': 'REJECTED: files', 'passed': False}
+    for name in ('verify', 'audit'):
+        _, page, html = written(tmp_path, checked=CHECKED | {name: rejected})
+        assert 'class="bad"' in html and 'REJECTED: files' in page.text
+
+
+def test_an_outcome_about_another_release_is_not_shown_as_this_ones(tmp_path):
+    old = CONSISTENT | {'current': False}
+    _, page, _ = written(tmp_path, checked=CHECKED | {'verify': old})
+    assert page.text.index('OUT OF DATE') < page.text.index(old['verdict'])
+
+
+def test_a_result_without_a_verdict_is_told_nevertheless(tmp_path):
+    attacks = {'gradient_inversion': {'verdict': None, 'when': None}}
+    _, page, _ = written(tmp_path, checked=CHECKED | {'attacks': attacks})
+    assert 'gradient_inversion' in page.text
+    assert 'no verdict is recorded' in page.text
+
+
 def test_everything_that_comes_from_outside_is_escaped(tmp_path):
     evil = '<script>alert("x")</script>&'
     _, page, html = written(
@@ -182,6 +234,11 @@ def test_everything_that_comes_from_outside_is_escaped(tmp_path):
             'accountant': evil,
             'mechanisms': [{**MECHANISM, 'name': evil, 'kind': evil}],
         },
+        checked={
+            'verify': CONSISTENT | {'verdict': evil, 'when': evil},
+            'audit': None,
+            'attacks': {evil: {'verdict': evil, 'when': evil}},
+        },
         accuracy={evil: {evil: ACCURACY['synthetic']['cnn']}},
         history=[{'phase': evil, 'step': 1, 'epsilon_spent': 1.0, evil: 1.0}],
         wall_seconds={evil: 1.0},
@@ -189,7 +246,7 @@ def test_everything_that_comes_from_outside_is_escaped(tmp_path):
     )
     assert 'script' not in page.tags
     assert '<script' not in html
-    assert page.text.count(evil) >= 8
+    assert page.text.count(evil) >= 13
 
 
 @pytest.mark.parametrize('num_examples,warns', [(100_001, True), (99_999, False)])

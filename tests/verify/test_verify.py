@@ -1,8 +1,7 @@
 """The verifier: accepts what the package writes; its command, its accountants."""
 
 import contextlib
-import json
-import shutil
+
 import pytest
 import tiny
 import tiny_runs
@@ -20,7 +19,7 @@ from dpaf_jax.verify import __main__ as command
 from dpaf_jax.verify import accountant as independent
 from dpaf_jax.verify import statement
 from dpaf_jax.verify.statement import check_statement
-from dpaf_jax.verify.verification import verify
+from dpaf_jax.verify.verification import record, verify
 
 
 @pytest.mark.parametrize('kind', SETTINGS)
@@ -29,7 +28,6 @@ def test_every_kind_of_release_is_consistent(kind, known_plan, made):
     assert found.passed, [str(check) for check in found.checks]
     says_nothing = 'NOTHING IS CERTIFIED' in found.verdict()
     assert says_nothing == (kind not in CERTIFIED)
-    assert 'Not checked: the execution' in found.verdict()
 
 
 def test_the_command_in_a_process_of_its_own(made):
@@ -38,6 +36,7 @@ def test_the_command_in_a_process_of_its_own(made):
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
+    assert 'Not checked: the execution' in lines[-1]
     assert not [line for line in lines if line.startswith('FAIL')]
     for accountant in ('PLD', 'Renyi DP', 'independently'):
         assert any('epsilon' in line and accountant in line for line in lines)
@@ -45,6 +44,12 @@ def test_the_command_in_a_process_of_its_own(made):
         f'verdict: consistent: epsilon = {privacy_of(made("one shot"))["epsilon"]}'
         in (done.stdout)
     )
+
+
+def test_an_outcome_is_left_in_a_runs_folder_alone(copied):
+    found = verify(copied)
+    assert record(copied, found) is None
+    assert [path.name for path in copied.parent.iterdir()] == ['release']
 
 
 @pytest.mark.parametrize('kind', CERTIFIED)

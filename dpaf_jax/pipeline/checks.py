@@ -1,0 +1,54 @@
+"""What was checked of a run, when, and with what outcome: as its folder says.
+
+Nothing is checked here. `verify`, `audit` and `attack` are commands of their own, for
+whoever does not believe the run; each leaves its outcome in the run's folder.
+"""
+
+from typing import Any
+
+from dpaf_jax.release.bundle import checksum
+from dpaf_jax.runtime.files import read_json
+from dpaf_jax.training.workdir import Workdir
+
+MARK = '_NOT_PRIVATE'  # what attacks end the names of their files with
+
+
+def outcomes(workdir: Workdir, privacy: dict[str, Any]) -> dict[str, Any]:
+    """Reads the outcomes that lie in a run's folder.
+
+    Args:
+        workdir: with a release.
+        privacy: the content of the release's privacy.json.
+
+    Returns:
+        `verify` and `audit`: None where it was not run, else `verdict`, `when`,
+        `passed`, and `current`: whether it was about what lies here now. `attacks`: by
+        name `verdict` and `when`, None where a file does not say it. Attacks are made
+        from real training images: their outcomes are covered by no epsilon.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+    verification, audit = read_json(workdir.verification), read_json(workdir.audit)
+    return {
+        'verify': verification
+        and _outcome(
+            verification,
+            passed=verification['passed'],
+            current=verification['release'] == checksum(workdir.release),
+        ),
+        'audit': audit
+        and _outcome(
+            audit,
+            passed=not audit['violation_found'],
+            current=audit['plan'] == privacy,
+        ),
+        'attacks': {
+            path.stem.removesuffix(MARK): _outcome(read_json(path))
+            for path in sorted((workdir.nonprivate / 'attacks').glob('*.json'))
+        },
+    }
+
+
+def _outcome(found: dict[str, Any], **more: bool) -> dict[str, Any]:
+    return {'verdict': found.get('verdict'), 'when': found.get('when'), **more}
