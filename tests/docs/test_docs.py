@@ -114,7 +114,7 @@ def test_the_page_of_fields_has_every_field(monkeypatch):
     page = importlib.import_module('fields').page()
     leaves = ['.'.join(path) for path in walk(defaults().to_dict())]
     assert len(leaves) > 150
-    assert not [name for name in leaves if f'{{#{name}}}' not in page]
+    assert not [name for name in leaves if f'id="{name}"' not in page]
 
 
 def walk(fields, path=()):
