@@ -23,6 +23,7 @@ extensions = [
 ]
 exclude_patterns = ['_build']
 nitpicky = False  # types of other libraries are named, not linked
+smartquotes = False  # 'digits' is a value
 default_role = 'literal'  # docstrings write `code` as Markdown does
 highlight_language = 'none'  # commands and outputs; examples say that they are Python
 
@@ -51,4 +52,5 @@ def _plain_stars(app, what, name, obj, options, lines) -> None:
 
 
 def setup(app) -> None:
+    """Sphinx's entry."""
     app.connect('autodoc-process-docstring', _plain_stars, priority=400)

@@ -58,12 +58,17 @@ def page() -> str:
     for path, purpose, fields in sections(Config):
         where = f'{path}.' if path else ''
         rows = [
-            f'| [`{f.name}`]{{#{where}{f.name}}} | {f.default} | {f.kind} | {_cell(f.meaning)} |'
+            f'| {_anchored(f"{where}{f.name}", f.name)} | {f.default} | {f.kind} '
+            f'| {_cell(f.meaning)} |'
             for f in fields
         ]
         title = f'`{path}`' if path else 'The method'
         parts.append('\n'.join([f'## {title}\n\n{purpose}\n', HEAD, *rows]))
     return '\n\n'.join(parts)
+
+
+def _anchored(anchor: str, name: str) -> str:
+    return f'[`{name}`]{{id="{anchor}"}}'
 
 
 def _cell(text: str) -> str:

@@ -49,7 +49,7 @@ def test_every_file_of_the_package_is_named_in_full(page):
     if page == 'CHANGELOG.md':  # says what was
         return
     text = (ROOT / page).read_text(encoding='utf-8')
-    short = set(re.findall(r'`(\w+\.py)(?::[^`]*)?`', text))
+    short = set(re.findall(r'`([a-z_0-9]+\.py)(?::[^`]*)?`', text))
     known = {path.name for path in (ROOT / 'configs').glob('*.py')}
     folders = set(re.findall(r'`(dpaf_jax/[\w/]+/)`', text))
     assert not [
@@ -114,7 +114,7 @@ def test_the_page_of_fields_has_every_field(monkeypatch):
     page = importlib.import_module('fields').page()
     leaves = ['.'.join(path) for path in walk(defaults().to_dict())]
     assert len(leaves) > 150
-    assert not [name for name in leaves if f'{{#{name}}}' not in page]
+    assert not [name for name in leaves if f'id="{name}"' not in page]
 
 
 def walk(fields, path=()):
