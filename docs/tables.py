@@ -291,25 +291,6 @@ def digits() -> str:
     return table('method|config|ε = 1|ε = 10', *rows)
 
 
-def picture() -> str:
-    """The runs of the README's picture."""
-
-    def line(caption: str, source: str, data: str, added: str = '') -> list[str]:
-        found = [
-            recommended(
-                source, 10, data=data, overrides=added + FEWER_IMAGES, classifier=judge
-            )
-            for judge in ('cnn', 'logreg')
-        ]
-        return [caption, f'`recommended.py:{source},10`', *found]
-
-    return table(
-        'panel|config|small CNN|logistic regression',
-        *(line(GREY[data], data, data) for data in GREY),
-        line('CelebA, 32 × 32', 'celeba:PATH', 'celeba10k_gender', f'{GENDER} '),
-    )
-
-
 def few() -> str:
     """Fewer records than there are."""
     cases = (
@@ -398,7 +379,6 @@ TABLES: dict[str, Callable[[], str]] = {
     'cifar': cifar,
     'digits': digits,
     'few': few,
-    'picture': picture,
     'papers': papers,
     'auroc': auroc,
 }
