@@ -173,7 +173,7 @@ METHODS = {
 
 def methods() -> str:
     """Every method by its config."""
-    best = ['DPAF, table and labeller', '`recommended.py:DATA`']
+    best = ['DPAF, table and labeller', '`recommended.py:mnist`']
     rows = [[*best, *(recommended(data, epsilon) for data, epsilon in CELLS)]]
     mixed = 'DPAF, small mixed batches', '{}.py:canonical', 'dpaf.epochs=10'
     for label, config, overrides in (*METHODS.values(), mixed):
@@ -182,8 +182,8 @@ def methods() -> str:
             for data, epsilon in CELLS
         ]
         if set(found) != {NONE}:
-            rows.append([label, f'`{config.format("DATA")}`', *found])
-    return table(f'method|config|{CELLS_HEAD}', *rows)
+            rows.append([label, f'`{config.format("mnist")}`', *found])
+    return table(f'method|config, for MNIST|{CELLS_HEAD}', *rows)
 
 
 def small_budget(guarantee: str) -> str:
