@@ -173,7 +173,7 @@ METHODS = {
 
 def methods() -> str:
     """Every method by its config."""
-    best = ['DPAF, table and labeller', '`recommended.py:DATA`']
+    best = ['DPAF, table and labeller', '`recommended.py:mnist`']
     rows = [[*best, *(recommended(data, epsilon) for data, epsilon in CELLS)]]
     mixed = 'DPAF, small mixed batches', '{}.py:canonical', 'dpaf.epochs=10'
     for label, config, overrides in (*METHODS.values(), mixed):
@@ -182,8 +182,8 @@ def methods() -> str:
             for data, epsilon in CELLS
         ]
         if set(found) != {NONE}:
-            rows.append([label, f'`{config.format("DATA")}`', *found])
-    return table(f'method|config|{CELLS_HEAD}', *rows)
+            rows.append([label, f'`{config.format("mnist")}`', *found])
+    return table(f'method|config, for MNIST|{CELLS_HEAD}', *rows)
 
 
 def small_budget(guarantee: str) -> str:
@@ -291,25 +291,6 @@ def digits() -> str:
     return table('method|config|ε = 1|ε = 10', *rows)
 
 
-def picture() -> str:
-    """The runs of the README's picture."""
-
-    def line(caption: str, source: str, data: str, added: str = '') -> list[str]:
-        found = [
-            recommended(
-                source, 10, data=data, overrides=added + FEWER_IMAGES, classifier=judge
-            )
-            for judge in ('cnn', 'logreg')
-        ]
-        return [caption, f'`recommended.py:{source},10`', *found]
-
-    return table(
-        'panel|config|small CNN|logistic regression',
-        *(line(GREY[data], data, data) for data in GREY),
-        line('CelebA, 32 × 32', 'celeba:PATH', 'celeba10k_gender', f'{GENDER} '),
-    )
-
-
 def few() -> str:
     """Fewer records than there are."""
     cases = (
@@ -398,7 +379,6 @@ TABLES: dict[str, Callable[[], str]] = {
     'cifar': cifar,
     'digits': digits,
     'few': few,
-    'picture': picture,
     'papers': papers,
     'auroc': auroc,
 }
