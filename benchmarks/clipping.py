@@ -43,12 +43,12 @@ class Problem:
     """Parameters, examples, and a loss of one example."""
 
     def __init__(self, config: Any, batch: int):
-        coins = np.random.default_rng(0)
+        rng = np.random.default_rng(0)
         data, self.networks = config.data, make_networks(config)
         shape = (batch, data.image_size, data.image_size, data.channels)
-        images = coins.uniform(-1, 1, size=shape).astype(np.float32)
+        images = rng.uniform(-1, 1, size=shape).astype(np.float32)
         planes = label_planes(
-            jnp.asarray(coins.integers(data.num_classes, size=batch)), data.num_classes
+            jnp.asarray(rng.integers(data.num_classes, size=batch)), data.num_classes
         )
         keys = jax.random.split(jax.random.key(0))
         conv1 = self.networks.conv1.init(keys[0], images[:1], planes[:1])
@@ -56,7 +56,7 @@ class Problem:
         conv2 = self.networks.conv2.init(keys[1], maps1)
         maps2 = self.networks.conv2.apply(conv2, maps1)
         self.params = {'conv1': conv1, 'conv2': conv2}
-        v = coins.normal(size=(batch, *maps2.shape[1:])).astype(np.float32)
+        v = rng.normal(size=(batch, *maps2.shape[1:])).astype(np.float32)
         self.units: dict[str, Any] = {
             'image': jnp.asarray(images),
             'planes': planes,

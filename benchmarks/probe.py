@@ -36,9 +36,9 @@ ARRAY = re.compile(r'(\w+)\[([\d,]*)\]')
 
 def random_images(config: Config, number: int) -> Dataset:
     """Uniform pixels, labels in turn."""
-    data, coins = config.data, np.random.default_rng(0)
+    data, rng = config.data, np.random.default_rng(0)
     shape = (number, data.image_size, data.image_size, data.channels)
-    images = coins.integers(256, size=shape, dtype=np.uint8)
+    images = rng.integers(256, size=shape, dtype=np.uint8)
     labels = np.arange(number, dtype=np.int32) % data.num_classes
     manifest = Manifest(
         source=data.source,

@@ -96,11 +96,11 @@ class DirectionGame:
 
     def play(self, trials: int, is_in: bool, seed: int) -> np.ndarray:
         """[trials, P] gradients that the critic is updated by, times the batch size."""
-        coins = np.random.default_rng([seed, int(is_in)])
+        rng = np.random.default_rng([seed, int(is_in)])
         units = self._with(is_in)
         made = []
         for _ in range(0, trials, CHUNK):
-            keys = coins.integers(2**32, size=(1, CHUNK, 2), dtype=np.uint32)
+            keys = rng.integers(2**32, size=(1, CHUNK, 2), dtype=np.uint32)
             made.append(np.asarray(self._steps(units, keys)[0]))
         return np.concatenate(made)[:trials]
 

@@ -85,9 +85,9 @@ def sanitised(images: np.ndarray, labels: np.ndarray, epsilon: float, seed: int)
 
     config = from_config_dict(dpgen.get_config())
     k, beta = config.dpgen.candidates, config.dpgen.threshold
-    coins = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     clean = images.astype(np.float32) / 127.5 - 1
-    return sanitise(clean, labels, noise_levels(config), epsilon, k, beta, coins)
+    return sanitise(clean, labels, noise_levels(config), epsilon, k, beta, rng)
 
 
 def play(images: np.ndarray, labels: np.ndarray, epsilon: float, trials: int) -> float:

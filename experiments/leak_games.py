@@ -96,18 +96,18 @@ class Game:
         Returns:
             [trials, steps, parameters] movement of conv1 at each step.
         """
-        coins = np.random.default_rng(seed)
-        played = [self._play(is_in, coins) for _ in range(0, trials, CHUNK)]
+        rng = np.random.default_rng(seed)
+        played = [self._play(is_in, rng) for _ in range(0, trials, CHUNK)]
         return np.concatenate(played)[:trials]
 
-    def _play(self, is_in: bool, coins: np.random.Generator) -> np.ndarray:
-        drawn, others = self._draws(CHUNK, coins)
+    def _play(self, is_in: bool, rng: np.random.Generator) -> np.ndarray:
+        drawn, others = self._draws(CHUNK, rng)
         state = jax.tree.map(
             lambda leaf: np.broadcast_to(leaf, (1, CHUNK, *leaf.shape)), self.init
         )
         moves = []
         for t in range(self.mechanism.steps):
-            keys = coins.integers(2**32, size=(1, CHUNK, 2), dtype=np.uint32)
+            keys = rng.integers(2**32, size=(1, CHUNK, 2), dtype=np.uint32)
             # An axis of one device in front, for the sums over devices.
             state, moved = self._compiled(
                 state, drawn[None, :, t] & is_in, others[None, :, t], keys
@@ -116,7 +116,7 @@ class Game:
         return np.stack(moves, axis=1)
 
     def _draws(
-        self, trials: int, coins: np.random.Generator
+        self, trials: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
         """[trials, steps] whether the record's turn has come, and how many copies.
 
@@ -125,13 +125,11 @@ class Game:
         m, shape = self.mechanism, (trials, self.mechanism.steps)
         size, number = int(m.expected_batch_size), self.classifier.plan.num_examples
         if not self.classifier.published:
-            drawn = coins.random(shape) < m.sampling_prob
-            return drawn, coins.binomial(number - 1, m.sampling_prob, shape)
+            drawn = rng.random(shape) < m.sampling_prob
+            return drawn, rng.binomial(number - 1, m.sampling_prob, shape)
         per_epoch = number // size  # shuffled epochs: one batch in each
         epochs = -(-m.steps // per_epoch)
-        place = np.repeat(
-            coins.integers(per_epoch, size=(trials, epochs)), per_epoch, 1
-        )
+        place = np.repeat(rng.integers(per_epoch, size=(trials, epochs)), per_epoch, 1)
         drawn = (np.arange(epochs * per_epoch) % per_epoch == place)[:, : m.steps]
         return drawn, size - drawn.astype(int)
 

@@ -83,11 +83,9 @@ def noise_of_a_step(method, number, step=0):
     state = jax.device_get(method.adversaries.init(jax.random.key(0)))
     m = method.mechanism_at(step)
     keys = tiny.keys().noise(m.name, step), tiny.keys().public('step', step)
-    placed, *coins = parallel.replicate(
-        (state, *keys, np.float32(m.noise_std)), devices
-    )
+    placed, *rng = parallel.replicate((state, *keys, np.float32(m.noise_std)), devices)
     step_fn = parallel.pmapped(method.discriminator_step, devices)
-    after, _ = step_fn(placed, deal(units, number), *coins)
+    after, _ = step_fn(placed, deal(units, number), *rng)
     moved = tiny.vector(parallel.unreplicate(after).discriminator)
     noise = m.expected_batch_size * (moved - tiny.vector(state.discriminator))
     return noise / m.noise_std

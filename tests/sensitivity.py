@@ -21,14 +21,14 @@ SCALES = (0.3, 3.0, 1e3)  # of the parameters
 
 def adversarial_images(shape, size=8):
     """Black, white, stripes, one bright pixel, noise, and one step of grey, in turn."""
-    coins = np.random.default_rng(3)
+    rng = np.random.default_rng(3)
     grid = np.indices((size, size)).sum(axis=0)[..., None]
     kinds = [
         np.zeros((size, size, 1)),
         np.full((size, size, 1), 255),
         255 * (grid % 2),
         255 * (grid == 3),
-        coins.integers(256, size=(size, size, 1)),
+        rng.integers(256, size=(size, size, 1)),
         127 + (grid > size),
         255 * (grid // 4 % 2),
     ]

@@ -143,10 +143,10 @@ def plan(config: Config, noise_multiplier: float = 1.0) -> PrivacyPlan:
 
 def dataset(config: Config, num_examples: int = NUM_EXAMPLES, seed: int = 0) -> Dataset:
     """Random pixels, all of one grey for a tenth of the images; labels in turn."""
-    coins = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     data = config.data
     shape = (num_examples, data.image_size, data.image_size, data.channels)
-    images = coins.integers(256, size=shape, dtype=np.uint8)
+    images = rng.integers(256, size=shape, dtype=np.uint8)
     images[::10] = images[::10, :1, :1]
     labels = np.arange(num_examples, dtype=np.int32) % data.num_classes
     manifest = Manifest(
@@ -214,10 +214,10 @@ def state(part: Any, seed: int = 0, scale: float = 1.0) -> Any:
         seed: of the parameters.
         scale: their standard deviation.
     """
-    coins = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
 
     def normal(leaf: Any) -> np.ndarray:
-        return (scale * coins.normal(size=leaf.shape)).astype(np.float32)
+        return (scale * rng.normal(size=leaf.shape)).astype(np.float32)
 
     def zeros(leaf: Any) -> np.ndarray:
         return np.zeros(leaf.shape, leaf.dtype)
@@ -228,7 +228,7 @@ def state(part: Any, seed: int = 0, scale: float = 1.0) -> Any:
     made = made._replace(params=jax.tree.map(normal, dict(shapes.params)))
     if isinstance(part, Gan):
         generator = jax.tree.map(normal, shapes.generator)
-        latest = coins.normal(size=shapes.latest.shape).astype(np.float32)
+        latest = rng.normal(size=shapes.latest.shape).astype(np.float32)
         made = made._replace(generator=generator, ema_params=generator, latest=latest)
     return made
 

@@ -191,15 +191,15 @@ def train(images: np.ndarray, labels: np.ndarray, iterations: int) -> Scene:
     Returns:
         A `Scene` with a leading axis [iterations].
     """
-    coins = np.random.default_rng(0)
-    chosen = coins.integers(len(images), size=iterations)
+    rng = np.random.default_rng(0)
+    chosen = rng.integers(len(images), size=iterations)
     flat = np.asarray(images[np.sort(chosen)], np.float32).reshape(iterations, -1) / 255
     order = np.argsort(np.argsort(chosen, kind='stable'), kind='stable')
     flat, y = flat[order], np.asarray(labels)[chosen].astype(np.int32)
     classes = int(np.max(labels)) + 1
     unravel, size = _shapes(flat.shape[1], classes)
     start = jax.tree.map(
-        lambda leaf: coins.normal(size=leaf.shape) / np.sqrt(max(leaf.shape[0], 1)),
+        lambda leaf: rng.normal(size=leaf.shape) / np.sqrt(max(leaf.shape[0], 1)),
         unravel(np.zeros(size, np.float32)),
     )
 
@@ -212,23 +212,23 @@ def train(images: np.ndarray, labels: np.ndarray, iterations: int) -> Scene:
 
 
 def observed(
-    strategy: str, gradients: jax.Array, coins: np.random.Generator
+    strategy: str, gradients: jax.Array, rng: np.random.Generator
 ) -> np.ndarray:
     """What the attacker sees of one iteration's [2, P] terms.
 
     Args:
         strategy: one of `STRATEGIES`.
         gradients: of the two terms.
-        coins: secret.
+        rng: secret.
     """
     whole = np.asarray(gradients).sum(axis=0)
     if strategy == 'certified':
         clipped = np.asarray(clip_vector(whole, CLIP))
-        return clipped + CLIP * coins.normal(size=whole.shape).astype(np.float32)
-    scale = {'none': 0.0, 'fixed': 1.0}.get(strategy, coins.uniform(1, 2))
-    factors = np.full(2, 1 + scale * coins.normal())
+        return clipped + CLIP * rng.normal(size=whole.shape).astype(np.float32)
+    scale = {'none': 0.0, 'fixed': 1.0}.get(strategy, rng.uniform(1, 2))
+    factors = np.full(2, 1 + scale * rng.normal())
     if strategy == 'bilateral':
-        factors[coins.integers(2)] = 1.0
+        factors[rng.integers(2)] = 1.0
     seen: np.ndarray = factors.astype(np.float32) @ np.asarray(gradients)
     return seen
 
@@ -249,9 +249,9 @@ def attack(scenes: Scene, strategy: str, attacker: str, attempts: int) -> Fits:
     gradients = np.asarray(
         jax.lax.map(lambda s: terms(s, classes), scenes, batch_size=CHUNK)
     )
-    coins = np.random.default_rng(STRATEGIES.index(strategy))
-    seen = np.stack([observed(strategy, g, coins) for g in gradients])
-    start = coins.uniform(size=np.shape(scenes.image)).astype(np.float32)
+    rng = np.random.default_rng(STRATEGIES.index(strategy))
+    seen = np.stack([observed(strategy, g, rng) for g in gradients])
+    start = rng.uniform(size=np.shape(scenes.image)).astype(np.float32)
     fit = _compiled(attempts, classes, attacker)
     parts = []
     for i in range(0, len(seen), CHUNK):

@@ -70,8 +70,8 @@ def attack(
     target: Target, scorers: Sequence[Callable[..., Any]] = SCORERS
 ) -> dict[str, Roc]:
     """Scores by attack, of all members and of half of the others, at most MOST each."""
-    coins = np.random.default_rng(0)
-    held_out = coins.permutation(len(target.non_members))
+    rng = np.random.default_rng(0)
+    held_out = rng.permutation(len(target.non_members))
     half = len(held_out) // 2
     if half < FEWEST or len(target.members) < FEWEST:
         raise UserError(
@@ -84,7 +84,7 @@ def attack(
     reference = target.non_members[np.sort(held_out[:half])]
     out = target.non_members[np.sort(held_out[half:][:MOST])]
     number = min(len(target.members), MOST)
-    chosen = coins.choice(len(target.members), number, replace=False)
+    chosen = rng.choice(len(target.members), number, replace=False)
     records = np.concatenate([target.members[np.sort(chosen)], out])
     found = {}
     for scorer in scorers:

@@ -77,11 +77,11 @@ def attack(target: Target) -> Attacked:
             f'has no held-out {target.records}',
             'Set config.data.test_fraction',
         )
-    coins = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     number = min(len(target.synthetic), MOST)
-    chosen = coins.choice(len(target.synthetic), number, replace=False)
+    chosen = rng.choice(len(target.synthetic), number, replace=False)
     synthetic = target.synthetic[np.sort(chosen)]
-    pool = Pool(target.members, target.non_members, coins)
+    pool = Pool(target.members, target.non_members, rng)
     hits = nearest(synthetic, pool)
     findings = look(hits, pool.order < len(target.members), target.records)
     among = _among_members(synthetic, target.members, pool, hits)

@@ -19,7 +19,7 @@ def extremes(data: DataConfig, number: int) -> np.ndarray:
     if data.columns:
         return extreme_rows(data, number)
     side = data.image_size
-    coins = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     diagonal = np.indices((side, side)).sum(axis=0)[..., None]
     kinds = [
         255 * (diagonal % 2),
@@ -33,7 +33,7 @@ def extremes(data: DataConfig, number: int) -> np.ndarray:
     images = np.empty((number, side, side, data.channels), np.uint8)
     for i in range(number):
         if i % (len(kinds) + 1) == len(kinds):
-            images[i] = coins.integers(256, size=images[i].shape)
+            images[i] = rng.integers(256, size=images[i].shape)
         else:
             images[i] = kinds[i % (len(kinds) + 1)]
     return images
@@ -41,10 +41,10 @@ def extremes(data: DataConfig, number: int) -> np.ndarray:
 
 def extreme_rows(data: DataConfig, number: int) -> np.ndarray:
     """[number, 1, F, 1] float32 in [0, 1]: at their bounds, in turn or at random."""
-    coins, place = np.random.default_rng(1), np.arange(data.shape[1])
+    rng, place = np.random.default_rng(1), np.arange(data.shape[1])
     kinds = [place % 2, place >= 0, place < 0, place == 0, 1 - place % 2]
     rows = [
-        kinds[i % 6] if i % 6 < len(kinds) else coins.integers(2, size=place.shape)
+        kinds[i % 6] if i % 6 < len(kinds) else rng.integers(2, size=place.shape)
         for i in range(number)
     ]
     return np.array(rows, np.float32).reshape(number, *data.shape)
@@ -55,9 +55,9 @@ def noise_images(data: DataConfig, number: int, seed: int) -> np.ndarray:
 
     Of a table: float32 values in [0, 1], the same way.
     """
-    coins = np.random.default_rng(seed)
-    depth = coins.uniform(0.2, 1.0, (number, 1, 1, 1))
-    values = depth * coins.random((number, *data.shape))
+    rng = np.random.default_rng(seed)
+    depth = rng.uniform(0.2, 1.0, (number, 1, 1, 1))
+    values = depth * rng.random((number, *data.shape))
     return (
         values.astype(np.float32) if data.columns else (255 * values).astype(np.uint8)
     )

@@ -38,11 +38,11 @@ def wild_state(shapes: Any, wild: Sequence[str], seed: int) -> Any:
         wild: its fields that are drawn.
         seed: of the draw.
     """
-    coins = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
 
     def normal(leaf: Any) -> np.ndarray:
-        scale = 10 ** coins.uniform(-1.5, 1.5) if seed else 0.3
-        return (scale * coins.normal(size=leaf.shape)).astype(np.float32)
+        scale = 10 ** rng.uniform(-1.5, 1.5) if seed else 0.3
+        return (scale * rng.normal(size=leaf.shape)).astype(np.float32)
 
     made = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     drawn = {name: jax.tree.map(normal, getattr(shapes, name)) for name in wild}

@@ -50,8 +50,8 @@ class Law:
             return noise
         cell = np.abs(noise) - 0.5
         # An exponential law's excess over the lower end of a cell of width 1.
-        coins = np.random.default_rng(0).random(noise.shape)
-        excess = -scale * np.log1p(coins * math.expm1(-1 / scale))
+        rng = np.random.default_rng(0).random(noise.shape)
+        excess = -scale * np.log1p(rng * math.expm1(-1 / scale))
         spread = np.copysign(cell + excess, noise)
         return np.where((cell >= 0) & (cell % 1 == 0), spread, np.nan)
 

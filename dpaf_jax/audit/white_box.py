@@ -112,9 +112,9 @@ class MechanismAudit:
         size = len(self._exact(number, scene))
         batch = max(1, min(BATCH_KEYS, BATCH_VALUES // size, least))
         digits = [ord(c) for c in f'{self._m.name}/{number}/{purpose}']
-        coins = np.random.default_rng([self._seed, *digits])
+        rng = np.random.default_rng([self._seed, *digits])
         for start in range(0, least, batch):
-            keys = coins.integers(2**32, size=(batch, KEY_WORDS), dtype=np.uint32)
+            keys = rng.integers(2**32, size=(batch, KEY_WORDS), dtype=np.uint32)
             made = self._target.release[number](scene.state, scene.units, keys)
             yield made[: least - start]
 
@@ -209,8 +209,8 @@ class MechanismAudit:
     def _one_run(self, alpha: float) -> Outcome:
         crowd, delta = self._target.crowd, self._delta * ONE_RUN_DELTA
         number = len(crowd.places)
-        coins = np.random.default_rng([self._seed, 1])
-        is_in = coins.random(number) < 0.5
+        rng = np.random.default_rng([self._seed, 1])
+        is_in = rng.random(number) < 0.5
         there = np.zeros_like(crowd.units.is_padding_example)
         there[is_in] = True
         (release,) = self._noisy(self._one, crowd.only(there), 'one run', 1)

@@ -42,14 +42,14 @@ class Dataset:
     test_labels: np.ndarray
     manifest: Manifest
 
-    def placed(self, coins: np.random.Generator) -> 'Dataset':
+    def placed(self, rng: np.random.Generator) -> 'Dataset':
         """The same records at places among all N that secret coins decide.
 
         The source's order is not independent of who is there: without one picture all
         behind it move up. In places drawn uniformly they do not, in law: with the record
         and without it the others can be given the same ones, and its own is empty.
         """
-        places = coins.permutation(self.manifest.num_examples)
+        places = rng.permutation(self.manifest.num_examples)
         return dataclasses.replace(self, index=places[self.index])
 
 

@@ -201,8 +201,8 @@ class GsWgan:
         real = to_float(blank.images[:, 0])
         present = ~units.is_padding_example[:, 0]
 
-        def step(critic: Critics, coins: tuple[jax.Array, jax.Array]) -> Any:
-            trios = Trio(real=real, fake=coins[0], label=labels, mix=coins[1])
+        def step(critic: Critics, xs: tuple[jax.Array, jax.Array]) -> Any:
+            trios = Trio(real=real, fake=xs[0], label=labels, mix=xs[1])
             return self._critic_step(critic, trios, present), None
 
         apart = fakes.reshape(steps, number, *fakes.shape[1:])
@@ -318,9 +318,9 @@ class GsWganPhase:
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, k = self._run, self._whose(step)
         keys = run.keys.noise(GRADIENT, step), run.keys.public('step', step)
-        coins = [run.on_every_device(x) for x in (*keys, np.array(k, np.int32))]
+        rest = [run.on_every_device(x) for x in (*keys, np.array(k, np.int32))]
         dealt = self._feed.deal_one(self._records(k))
-        state, metrics = self._turn_fn(state, self._feed.data, dealt, *coins)
+        state, metrics = self._turn_fn(state, self._feed.data, dealt, *rest)
         return state, step + 1, metrics
 
     @property
@@ -331,15 +331,15 @@ class GsWganPhase:
         """The critic whose turn it is: a round-robin; as published, any of them."""
         number = self._method.critics
         if self._published:
-            return int(self._run.keys.coins('turn', step).integers(number))
+            return int(self._run.keys.rng('turn', step).integers(number))
         return step % number
 
     @functools.cached_property
     def _owner(self) -> np.ndarray:
         """[n] the critic of each record, by an independent coin of its index; private."""
-        coins, data = self._run.keys.lasting('partition'), self._run.data
+        rng, data = self._run.keys.lasting('partition'), self._run.data
         size = data.manifest.num_examples
-        return coins.integers(self._method.critics, size=size)[data.index]
+        return rng.integers(self._method.critics, size=size)[data.index]
 
     def _records(self, k: int) -> Draw:
         total = self._method.plan.num_examples
@@ -350,7 +350,7 @@ class GsWganPhase:
         return Draw(indices, np.arange(slots)[:, None] >= len(own))
 
     def _turn(
-        self, state: Any, data: Any, draw: Any, *coins: Any
+        self, state: Any, data: Any, draw: Any, *rest: Any
     ) -> tuple[Any, Metrics]:
-        state, noisy = self._method.turn(state, gather(data, draw), *coins)
+        state, noisy = self._method.turn(state, gather(data, draw), *rest)
         return state, {'noisy_gradient_norm': optax.tree.norm(noisy)}

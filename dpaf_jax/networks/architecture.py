@@ -16,7 +16,7 @@ INNER_SIDE = 8  # to which layers halve an image that may decide their number
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class Architecture:
     """Sizes and widths that follow from the layer notation and the image.
 
     Attributes:
@@ -38,7 +38,7 @@ class Layout:
         return self.widths[sum(self.parts[:part]) - 1]
 
 
-def make_layout(config: Config) -> Layout:
+def make_architecture(config: Config) -> Architecture:
     """Checks the notation against the image size.
 
     Raises:
@@ -66,7 +66,7 @@ def make_layout(config: Config) -> Layout:
         )
     net = config.networks
     widths = [min(net.width * 2**i, net.max_width) for i in range(sum(parts))]
-    return Layout(parts, tuple(sides), tuple(widths))
+    return Architecture(parts, tuple(sides), tuple(widths))
 
 
 def _by_size(image_size: int) -> str:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.config import Config
-from dpaf_jax.networks.architecture import SLOPE, make_layout
+from dpaf_jax.networks.architecture import SLOPE, make_architecture
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
 from dpaf_jax.networks.layers import convolve_by_shape
 
@@ -28,7 +28,7 @@ class Generator(nn.Module):
     a strided transposed convolution can, with a backward pass that compilers do well.
 
     Attributes:
-        sides: from the image inwards, as in `Layout`.
+        sides: from the image inwards, as in `Architecture`.
         widths: maps at each inner side, from the image inwards.
         channels: of the image.
         num_classes: an embedding of the label joins the first layer's output (cDCGAN).
@@ -146,7 +146,7 @@ def make_generator(config: Config) -> Generator | TableGenerator:
     if config.data.columns:
         width, k = config.networks.fc_width, config.data.num_classes
         return TableGenerator(width, len(config.data.table), k)
-    layout, net = make_layout(config), config.networks
+    layout, net = make_architecture(config), config.networks
     widths = tuple(
         min(net.generator_width * 2**i, net.max_width) for i in range(sum(layout.parts))
     )

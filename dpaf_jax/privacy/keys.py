@@ -76,7 +76,7 @@ class RunKeys:
         """
         return np.frombuffer(self._digest(f'public/{purpose}', step)[:16], np.uint32)
 
-    def coins(self, purpose: str, step: int) -> np.random.Generator:
+    def rng(self, purpose: str, step: int) -> np.random.Generator:
         """A host generator (Philox, 128-bit key) for the sampler's coins."""
         key = np.frombuffer(self._digest(f'coins/{purpose}', step)[:16], np.uint64)
         return np.random.Generator(np.random.Philox(key=key))
@@ -88,7 +88,7 @@ class RunKeys:
         would be behind two of them, and each is charged for its own records alone.
         """
         same = dataclasses.replace(self, fingerprint='lasting')
-        return same.coins(purpose, 0)
+        return same.rng(purpose, 0)
 
 
 def read_or_create_entropy(path: pathlib.Path) -> Entropy:

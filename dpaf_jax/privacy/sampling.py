@@ -61,41 +61,41 @@ def poisson_draw(
         >>> bool(np.all(draw.indices == again.indices))
         True
     """
-    coins = keys.coins(mechanism.name, step)
+    rng = keys.rng(mechanism.name, step)
     count = eligible if isinstance(eligible, int) else len(eligible)
     # Independent coins of one bias are a binomial count and a uniform subset of it.
-    size = coins.binomial(count, mechanism.sampling_prob)
-    chosen = coins.choice(count, size=size, replace=False, shuffle=False)
+    size = rng.binomial(count, mechanism.sampling_prob)
+    chosen = rng.choice(count, size=size, replace=False, shuffle=False)
     if not isinstance(eligible, int):
         chosen = eligible[chosen]
     groups, capacity = mechanism.num_groups, mechanism.capacity
-    group = coins.integers(groups, size=size)
+    group = rng.integers(groups, size=size)
     parts = [chosen[group == g] for g in range(groups)]
-    slots = [coins.permutation(capacity)[: len(part)] for part in parts]
+    slots = [rng.permutation(capacity)[: len(part)] for part in parts]
     indices, is_padding = _place(parts, slots, capacity)
     return Draw(indices, is_padding) if groups > 1 else Draw(indices.T, is_padding.T)
 
 
 def packed(
-    draws: Sequence[Draw], slots: int, coins: np.random.Generator
+    draws: Sequence[Draw], slots: int, rng: np.random.Generator
 ) -> tuple[Draw, np.ndarray]:
     """The draws of a window in one, for a query that all of them ask of the same features.
 
     Args:
         draws: of single records.
         slots: P, public; what exceeds it is cut.
-        coins: for the slots; nobody else's.
+        rng: for the slots; nobody else's.
 
     Returns:
         A draw of P x 1, and [P] int32, which of `draws` each slot is of.
     """
     taken = [d.indices[~d.is_padding_example] for d in draws]
     step = np.repeat(np.arange(len(draws), dtype=np.int32), [len(t) for t in taken])
-    where = coins.permutation(slots)[: len(step)]
-    owner = np.zeros(slots, np.int32)
-    owner[where] = step[:slots]
+    where = rng.permutation(slots)[: len(step)]
+    segment_ids = np.zeros(slots, np.int32)
+    segment_ids[where] = step[:slots]
     (indices,), (is_padding,) = _place([np.concatenate(taken)], [where], slots)
-    return Draw(indices[:, None], is_padding[:, None]), owner
+    return Draw(indices[:, None], is_padding[:, None]), segment_ids
 
 
 def _place(
@@ -121,7 +121,7 @@ def shuffled_batches(
     """
     batch_size = min(batch_size, num_examples)
     per_epoch = num_examples // batch_size
-    order = keys.coins(f'{name}/epoch', step // per_epoch).permutation(num_examples)
+    order = keys.rng(f'{name}/epoch', step // per_epoch).permutation(num_examples)
     start = (step % per_epoch) * batch_size
     indices = order[start : start + batch_size].astype(np.int32)[:, None]
     return Draw(indices, np.zeros(indices.shape, bool))

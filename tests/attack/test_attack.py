@@ -210,8 +210,8 @@ def test_intervals_cover_the_truth():
     runs, hits = 300, {'auc': 0, 'fpr': 0, 'tpr': 0, 'band': 0}
     grid = np.geomspace(0.1, 1, 20)
     for seed in range(runs):
-        coins = np.random.default_rng(seed)
-        members, others = coins.normal(1, 1, 100), coins.normal(0, 1, 100)
+        rng = np.random.default_rng(seed)
+        members, others = rng.normal(1, 1, 100), rng.normal(0, 1, 100)
         roc, threshold = Roc(members, others), -np.sort(-others)[10]
         interval, point = roc.auc(0.05), roc.point(10, 0.05)
         hits['auc'] += interval.low < auc < interval.high
@@ -243,8 +243,8 @@ def test_a_perfect_score_is_not_taken_for_certain():
 
 
 def test_the_band_of_tied_scores_holds_the_curve():
-    coins = np.random.default_rng(0)
-    roc = Roc(coins.poisson(2, 300), coins.poisson(1, 300))
+    rng = np.random.default_rng(0)
+    roc = Roc(rng.poisson(2, 300), rng.poisson(1, 300))
     grid = np.geomspace(0.05, 1, 50)
     low, high = roc.band(grid, 0.05)
     measured = np.interp(grid, *roc.curve())

@@ -16,8 +16,8 @@ CLASSES = 3
 
 @pytest.fixture(scope='module')
 def scenes():
-    coins = np.random.default_rng(0)
-    images = coins.integers(256, size=(20, 6, 6, 1), dtype=np.uint8)
+    rng = np.random.default_rng(0)
+    images = rng.integers(256, size=(20, 6, 6, 1), dtype=np.uint8)
     return inversion.train(images, np.arange(20) % CLASSES, 4)
 
 
@@ -52,8 +52,8 @@ def outside(seen, rows):
 @pytest.mark.parametrize('strategy', inversion.STRATEGIES)
 def test_noise_on_a_cost_keeps_to_the_span_of_its_terms(scenes, strategy):
     _, gradients = gradients_of(scenes)
-    coins = np.random.default_rng(3)
-    seen = [inversion.observed(strategy, gradients, coins) for _ in range(8)]
+    rng = np.random.default_rng(3)
+    seen = [inversion.observed(strategy, gradients, rng) for _ in range(8)]
     whole = gradients.sum(axis=0)
     along = [outside(s, whole[None]) for s in seen]
     if strategy in ('none', 'fixed', 'dynamic'):
@@ -88,8 +88,8 @@ def test_published_noise_hides_no_image_from_who_fits_the_span(scenes):
 
 
 def test_everything_is_written_under_not_private(tmp_path):
-    coins = np.random.default_rng(0)
-    images = coins.integers(256, size=(20, 6, 6, 1), dtype=np.uint8)
+    rng = np.random.default_rng(0)
+    images = rng.integers(256, size=(20, 6, 6, 1), dtype=np.uint8)
     labels = np.arange(20, dtype=np.int32) % CLASSES
     target = Target(images, images, labels, images, {}, tmp_path / 'attacks')
     made = inversion.run(target, 2, 3)

@@ -13,8 +13,8 @@ ALPHA, DELTA = 0.05, 1e-5
 
 
 def scores(mu, repetitions, seed):
-    coins = np.random.default_rng(seed)
-    return coins.normal(mu, 1, repetitions), coins.normal(0, 1, repetitions)
+    rng = np.random.default_rng(seed)
+    return rng.normal(mu, 1, repetitions), rng.normal(0, 1, repetitions)
 
 
 def test_epsilon_of_known_errors():
@@ -66,8 +66,8 @@ def test_one_run_bound_of_randomised_response():
     # The mechanism that the theorem is tight for: answers right with e^eps / (1 + e^eps).
     epsilon, m, wrong = 1.0, 100, 0
     for seed in range(200):
-        coins = np.random.default_rng(seed)
-        correct = coins.binomial(m, math.exp(epsilon) / (1 + math.exp(epsilon)))
+        rng = np.random.default_rng(seed)
+        correct = rng.binomial(m, math.exp(epsilon) / (1 + math.exp(epsilon)))
         wrong += bounds.one_run_lower_bound(m, m, correct, ALPHA, 0.0) > epsilon
     assert wrong <= stats.binom.isf(1e-4, 200, ALPHA)
     assert wrong > 0  # at delta = 0 nothing is given away
@@ -106,8 +106,8 @@ def test_bounds_are_those_of_jax_privacy():
 
 @pytest.mark.parametrize('name', ['gaussian', 'laplace'])
 def test_limits_hold_the_scale_of_the_noise_and_exclude_another(name):
-    law, coins, hits = LAWS[name], np.random.default_rng(5), 0
-    draw = coins.normal if name == 'gaussian' else coins.laplace
+    law, rng, hits = LAWS[name], np.random.default_rng(5), 0
+    draw = rng.normal if name == 'gaussian' else rng.laplace
     for _ in range(200):
         low, made, high = law.scale(draw(0, 1, 400), 0.1)
         assert low < made < high

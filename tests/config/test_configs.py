@@ -15,7 +15,7 @@ from dpaf_jax import methods
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.data import read_manifest
 from dpaf_jax.methods.dpaf.phase1.labeller import steps_and_rate
-from dpaf_jax.networks.architecture import make_layout
+from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan
@@ -77,7 +77,7 @@ def test_it_loads_and_plans_what_it_says(name, argument):
 def test_canonical_layers_are_the_papers(name, layers):
     config = tiny_runs.load_config(name, 'canonical')
     assert config.networks.layers == layers
-    layout = make_layout(from_config_dict(config))
+    layout = make_architecture(from_config_dict(config))
     assert layout.side(2) > 1 and layout.sides[0] == config.data.image_size
     assert (config.dpaf.asymmetry, config.dpaf.n_critic) == (8, 3)
     assert (config.dpaf.keep_fraction, config.networks.z_dim) == (0.9, 100)
@@ -261,4 +261,4 @@ def test_what_is_recommended_depends_on_public_numbers_alone(argument, source, e
 def test_what_is_recommended_fits_any_image_size(size, sides):
     config = tiny_runs.load_config('recommended', 'folder:/a')
     config.data.image_size = size
-    assert make_layout(from_config_dict(config)).sides == sides
+    assert make_architecture(from_config_dict(config)).sides == sides

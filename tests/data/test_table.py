@@ -38,11 +38,11 @@ COLUMNS = 'age:0:100,bmi:10:60,dose:-1:1'
 
 def rows_of(number=60, seed=0):
     """[N, 3] values that tell the label, [N] labels, one in four positive."""
-    coins = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     labels = (np.arange(number) % 4 == 0).astype(int)
     low, high = np.array([0, 10, -1]), np.array([100, 60, 1])
     shares = np.clip(
-        0.3 + 0.4 * labels[:, None] + coins.normal(0, 0.1, (number, 3)), 0, 1
+        0.3 + 0.4 * labels[:, None] + rng.normal(0, 0.1, (number, 3)), 0, 1
     )
     return low + (high - low) * shares, labels
 
@@ -271,7 +271,7 @@ def test_a_histogram_with_too_little_noise_is_found_out(share):
 
 def test_gaussian_noise_in_its_place_is_found_out():
     def gaussian(counts, run):
-        noise = run.keys.coins('classes', 0).normal(0, 2**0.5, len(counts))
+        noise = run.keys.rng('classes', 0).normal(0, 2**0.5, len(counts))
         return counts + noise * run.plan['classes'].noise_std
 
     with mock.patch.object(class_histogram, 'add_laplace', gaussian):
@@ -295,7 +295,7 @@ def test_coins_of_histogram_and_votes_are_noted():
     config = settings('table:x.csv')
     trace = g_pate_audit.trace(config, tiny.plan(config), tiny.keys())
     assert len(trace.keys['classes']) == 1 and len(trace.keys['votes']) == 5
-    expected = tiny.keys().coins('classes', 0).bit_generator.state['state']['key']
+    expected = tiny.keys().rng('classes', 0).bit_generator.state['state']['key']
     np.testing.assert_array_equal(trace.keys['classes'][0], expected)
 
 
@@ -361,9 +361,9 @@ def test_one_command_from_a_csv_to_a_csv(tmp_path):
 
 
 def test_auroc_is_of_the_positive_class_and_of_one_against_the_rest():
-    coins = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     labels = np.arange(300) % 3
-    rows = (coins.normal(size=(300, 4)) + 2 * labels[:, None]).astype(np.float32)
+    rows = (rng.normal(size=(300, 4)) + 2 * labels[:, None]).astype(np.float32)
     rows = rows[:, None, :, None]
     config = EvaluationConfig(
         seeds=1, epochs=1, batch_size=1, wide_resnet='', train_on_real=False

@@ -174,10 +174,10 @@ def test_the_slowest_classifier_comes_first():
 
 def share_of_units_alive(optimizer):
     """Of the CNN's 64, behind 16 384 inputs, after ten steps on 16 large patches of colour."""
-    model, coins = classifiers.Cnn(2), np.random.default_rng(0)
-    patches = coins.uniform(0, 1, (32, 4, 4, 3)).astype(np.float32)
+    model, rng = classifiers.Cnn(2), np.random.default_rng(0)
+    patches = rng.uniform(0, 1, (32, 4, 4, 3)).astype(np.float32)
     images = patches.repeat(16, axis=1).repeat(16, axis=2)
-    labels = coins.integers(0, 2, 32)
+    labels = rng.integers(0, 2, 32)
     params = model.init(jax.random.key(0), images, False)
     state = optimizer.init(params)
 

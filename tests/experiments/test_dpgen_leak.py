@@ -8,8 +8,8 @@ from experiments.dpgen_leak import SHOWN, measure, picture, play, recover, sanit
 
 @pytest.fixture(scope='module')
 def records():
-    coins = np.random.default_rng(0)
-    images = coins.integers(256, size=(60, 8, 8, 1)).astype(np.uint8)
+    rng = np.random.default_rng(0)
+    images = rng.integers(256, size=(60, 8, 8, 1)).astype(np.uint8)
     return images, np.arange(60, dtype=np.int32) % 10
 
 

@@ -113,8 +113,8 @@ def test_large_images_are_reduced():
 def states_of(merf):
     """Weights of every magnitude; one that is not finite."""
     shapes = jax.eval_shape(merf.init, jax.random.key(0))
-    coins = np.random.default_rng(1)
-    made = [scale * coins.normal(size=shapes.weights.shape) for scale in (0.1, 10)]
+    rng = np.random.default_rng(1)
+    made = [scale * rng.normal(size=shapes.weights.shape) for scale in (0.1, 10)]
     return [weights.astype(np.float32) for weights in made]
 
 

@@ -122,8 +122,8 @@ def turned(method, units, number, k=1):
     devices = jax.local_devices()[:number]
     state = jax.device_get(jax.jit(method.init)(jax.random.key(0, impl='rbg')))
     keys = tiny.keys().noise('gradient', 0), tiny.keys().public('step', 0)
-    placed, *coins = parallel.replicate((state, *keys, np.int32(k)), devices)
-    made = parallel.pmapped(method.turn, devices)(placed, deal(units, number), *coins)
+    placed, *rng = parallel.replicate((state, *keys, np.int32(k)), devices)
+    made = parallel.pmapped(method.turn, devices)(placed, deal(units, number), *rng)
     return state, *parallel.unreplicate(made)
 
 
@@ -173,11 +173,11 @@ def test_each_record_is_behind_one_critic_and_in_all_its_turns():
 def test_a_missing_record_moves_no_other_to_another_critic():
     # Independent coins: the places of n - 1 records have one law, whoever is missing.
     config = settings(gs_wgan__batch_size=20)
-    coins = [tiny.keys(i.to_bytes(32)) for i in range(300)]
+    rng = [tiny.keys(i.to_bytes(32)) for i in range(300)]
     run = tiny.run('unused', config)
     method = GsWgan(config, run.plan, 1)
     together = []
-    for keys in coins:
+    for keys in rng:
         phase = GsWganPhase(dataclasses.replace(run, keys=keys), method)
         together.append(phase._owner[0] == phase._owner[1])
     assert stats.binomtest(int(np.sum(together)), 300, 0.5).pvalue > 1e-4

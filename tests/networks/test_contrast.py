@@ -10,8 +10,8 @@ from dpaf_jax.networks.wavelets import wavelet_features
 
 
 def pictures(side, channels, number=3):
-    coins = np.random.default_rng(0)
-    coarse = coins.uniform(0.2, 0.8, (number, 8, 8, channels))
+    rng = np.random.default_rng(0)
+    coarse = rng.uniform(0.2, 0.8, (number, 8, 8, channels))
     return np.float32(coarse.repeat(side // 8, axis=1).repeat(side // 8, axis=2))
 
 

@@ -10,9 +10,9 @@ from dpaf_jax.networks.layers import MANY_MAPS, convolve, convolve_by_shape, mul
 
 
 def arrays(side, kernel, number=3, units=4):
-    coins = np.random.default_rng(side)
-    maps = coins.normal(size=(units, number, side, side, 5)).astype(np.float32)
-    return maps, coins.normal(size=(kernel, kernel, 5, 6)).astype(np.float32)
+    rng = np.random.default_rng(side)
+    maps = rng.normal(size=(units, number, side, side, 5)).astype(np.float32)
+    return maps, rng.normal(size=(kernel, kernel, 5, 6)).astype(np.float32)
 
 
 def loss(conv):
@@ -94,9 +94,9 @@ def test_gradients_by_example_are_no_convolutions_with_groups():
 
 @pytest.mark.parametrize('argument', [0, 1])
 def test_a_dense_layer_has_flaxs_value_and_gradients_of_both_orders(argument):
-    coins = np.random.default_rng(1)
-    units = coins.normal(size=(4, 3, 7)).astype(np.float32)
-    kernel = coins.normal(size=(7, 5)).astype(np.float32)
+    rng = np.random.default_rng(1)
+    units = rng.normal(size=(4, 3, 7)).astype(np.float32)
+    kernel = rng.normal(size=(7, 5)).astype(np.float32)
 
     def found(dense):
         def of(kernel, inputs):

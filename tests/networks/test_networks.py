@@ -10,7 +10,7 @@ import tiny
 
 from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.taps import make_tap_layout
-from dpaf_jax.networks.architecture import make_layout
+from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.generator import _Styled, make_generator
 from dpaf_jax.networks.images import to_float, to_uint8
@@ -69,7 +69,7 @@ def shapes(config):
 @pytest.mark.parametrize(('layers', 'size', 'sides'), NOTATIONS)
 def test_every_layer_halves_the_side_and_g_reverses_them(layers, size, sides, channels):
     config = make_config(layers, size, channels)
-    layout = make_layout(config)
+    layout = make_architecture(config)
     assert layout.sides == sides
     made = shapes(config)
     side1, side2 = layout.side(1), layout.side(2)
@@ -130,7 +130,7 @@ def test_the_count_gets_the_share_that_makes_the_mean_most_exact(taps):
 )
 def test_a_map_of_one_pixel_is_refused(layers, size):
     with pytest.raises(UserError, match='one pixel') as error:
-        make_layout(make_config(layers, size))
+        make_architecture(make_config(layers, size))
     assert error.value.where == 'config.networks.layers'
 
 
@@ -139,17 +139,19 @@ def test_a_map_of_one_pixel_is_refused(layers, size):
     (96, 'C3-C1-x'), (128, 'C3-C1-x'), (256, 'C4-C1-x'),
 ])  # fmt: skip
 def test_without_a_notation_layers_halve_to_8_pixels(size, layers):
-    assert make_layout(make_config('', size)) == make_layout(make_config(layers, size))
+    assert make_architecture(make_config('', size)) == make_architecture(
+        make_config(layers, size)
+    )
 
 
 def test_a_size_too_small_for_any_layers_is_refused():
     with pytest.raises(UserError, match='one pixel'):
-        make_layout(make_config('', 4))
+        make_architecture(make_config('', 4))
 
 
 def test_a_conv3_may_end_at_one_pixel():
     # It reads the aggregate: no SIN behind it.
-    assert make_layout(make_config('C1-C1-C1', 8)).sides == (8, 4, 2, 1)
+    assert make_architecture(make_config('C1-C1-C1', 8)).sides == (8, 4, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -157,19 +159,19 @@ def test_a_conv3_may_end_at_one_pixel():
 )
 def test_a_malformed_notation_is_refused(layers):
     with pytest.raises(UserError, match='Write it like') as error:
-        make_layout(make_config(layers, 64))
+        make_architecture(make_config(layers, 64))
     assert error.value.where == 'config.networks.layers'
 
 
 @pytest.mark.parametrize('layers', ['C0-C1-x', 'C1-C0-x'])
 def test_conv1_and_conv2_need_a_layer_each(layers):
     with pytest.raises(UserError, match='need a layer'):
-        make_layout(make_config(layers, 64))
+        make_architecture(make_config(layers, 64))
 
 
 def test_widths_double_up_to_the_largest():
     config = make_config('C2-C2-C1', 64, networks__width=4, networks__max_width=20)
-    assert make_layout(config).widths == (4, 8, 16, 20, 20)
+    assert make_architecture(config).widths == (4, 8, 16, 20, 20)
 
 
 @functools.cache

@@ -62,10 +62,10 @@ def network_and_params(**fields):
     config = tiny.config(method='dpgen', **fields)
     sampler = score_sampler(config)
     params = jax.jit(sampler.init)(jax.random.key(0))
-    coins = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     # The last layer starts at 0: everything would be equal.
     params = jax.tree.map(
-        lambda p: p + 0.3 * coins.normal(size=p.shape).astype(np.float32), params
+        lambda p: p + 0.3 * rng.normal(size=p.shape).astype(np.float32), params
     )
     return sampler, params
 
@@ -94,8 +94,8 @@ def test_too_many_scales_are_refused():
 
 def test_no_image_sees_another_of_its_batch():
     sampler, params = network_and_params()
-    coins = np.random.default_rng(1)
-    images = coins.normal(size=(4, 8, 8, 1)).astype(np.float32)
+    rng = np.random.default_rng(1)
+    images = rng.normal(size=(4, 8, 8, 1)).astype(np.float32)
     sigma, labels = jnp.array([0.1, 1.0, 3.0, 0.5]), jnp.array([0, 1, 2, 0])
     apply = jax.jit(sampler.network.apply)
     whole = apply(params, images, sigma, labels)

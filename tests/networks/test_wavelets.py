@@ -12,8 +12,8 @@ from dpaf_jax.networks.wavelets import num_features, wavelet_features
 
 
 def images(number, side, channels, seed=0):
-    coins = np.random.default_rng(seed)
-    return coins.uniform(-1, 1, (number, side, side, channels)).astype(np.float32)
+    rng = np.random.default_rng(seed)
+    return rng.uniform(-1, 1, (number, side, side, channels)).astype(np.float32)
 
 
 @pytest.mark.parametrize('side', [8, 28, 30, 33, 64, 100, 128])

@@ -171,8 +171,8 @@ def test_all_draws_of_all_groups_pay_for_their_overflow(num_groups):
 def test_slots_that_draws_share_overflow_as_their_sum_does():
     """The record is in s draws, so the others must leave it s slots."""
     shared, n, prob, capacity = 3, 10, 0.3, 14
-    coins = np.random.default_rng(0)
-    others = coins.binomial(n - 1, prob, (200_000, shared)).sum(axis=1)
+    rng = np.random.default_rng(0)
+    others = rng.binomial(n - 1, prob, (200_000, shared)).sum(axis=1)
     seen = np.mean(others + shared > capacity)
     made = accounting.overflow_probability(n, prob, capacity, shared)
     assert made == pytest.approx(seen, rel=0.03) and 0.03 < made < 0.3

@@ -105,8 +105,8 @@ def reference_threshold(vector, fraction):
 @pytest.mark.parametrize('size', [1, 10, 997])
 @pytest.mark.parametrize('scale', [1e-30, 1.0, 1e30])
 def test_keep_largest_agrees_with_a_sort(size, fraction, scale):
-    coins = np.random.default_rng(size)
-    vector = (scale * coins.normal(size=size) ** 3).astype(np.float32)
+    rng = np.random.default_rng(size)
+    vector = (scale * rng.normal(size=size) ** 3).astype(np.float32)
     threshold, wanted = reference_threshold(vector, fraction)
     kept = np.asarray(keep(vector, fraction))
     magnitude = np.abs(vector.astype(np.float64))
@@ -137,16 +137,16 @@ def test_keep_largest_keeps_its_fraction_among_ties(values, fraction):
 
 @pytest.mark.parametrize('size', [3 * SAMPLE, 131072])
 def test_keep_largest_of_a_long_vector_keeps_about_its_fraction(size):
-    coins = np.random.default_rng(size)
-    vector = coins.normal(size=size).astype(np.float32)
+    rng = np.random.default_rng(size)
+    vector = rng.normal(size=size).astype(np.float32)
     kept = np.asarray(keep(vector, 0.9))
     assert np.count_nonzero(kept) == pytest.approx(0.9 * size, abs=0.015 * size)
     assert np.abs(vector[kept == 0]).max() <= np.abs(vector[kept != 0]).min()
 
 
 def test_a_tree_is_one_vector_to_clip_and_to_compress():
-    coins = np.random.default_rng(1)
-    tree = {'a': coins.normal(size=(5, 7)), 'b': 9 * coins.normal(size=11)}
+    rng = np.random.default_rng(1)
+    tree = {'a': rng.normal(size=(5, 7)), 'b': 9 * rng.normal(size=11)}
     tree = jax.tree.map(np.float32, tree)
     whole = np.concatenate([tree['a'].ravel(), tree['b']])
     for made, expected in (
@@ -177,10 +177,10 @@ def unit_loss(params, unit):
 
 
 def units(number, scale=1.0):
-    coins = np.random.default_rng(7)
+    rng = np.random.default_rng(7)
     return {
-        'x': (scale * coins.normal(size=(number, 4))).astype(np.float32),
-        'y': coins.normal(size=number).astype(np.float32),
+        'x': (scale * rng.normal(size=(number, 4))).astype(np.float32),
+        'y': rng.normal(size=number).astype(np.float32),
     }
 
 
@@ -242,9 +242,9 @@ def test_a_factor_is_a_number_whatever_the_vector(value):
     'sizes', [(5, SMALL, 3), (SMALL, 7), (2, 3), (SMALL, 2 * SMALL)]
 )
 def test_leaves_large_and_small_come_back_where_they_were(sizes):
-    coins = np.random.default_rng(4)
+    rng = np.random.default_rng(4)
     rows = {
-        f'{i}': coins.normal(size=(3, size, 1)).astype(np.float32)
+        f'{i}': rng.normal(size=(3, size, 1)).astype(np.float32)
         for i, size in enumerate(sizes)
     }
     params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:]), rows)

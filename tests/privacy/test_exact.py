@@ -59,8 +59,8 @@ def test_no_value_leaves_the_range_of_a_contribution(value):
     assert made == int(expected)
 
 
-def unit_rows(number, columns, coins):
-    rows = coins.normal(size=(number, columns))
+def unit_rows(number, columns, rng):
+    rows = rng.normal(size=(number, columns))
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 

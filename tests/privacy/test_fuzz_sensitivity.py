@@ -66,29 +66,29 @@ def case(name, devices, noise_multiplier, fields):
 # --- what goes in -----------------------------------------------------------------------
 
 
-def leaf(coins, shape, exponent):
-    kind = KINDS[coins.integers(len(KINDS))]
-    values = coins.normal(size=shape)
+def leaf(rng, shape, exponent):
+    kind = KINDS[rng.integers(len(KINDS))]
+    values = rng.normal(size=shape)
     if kind == 'constant':
-        values = np.full(shape, coins.normal())
+        values = np.full(shape, rng.normal())
     if kind == 'zero':
         values = np.zeros(shape)
     if kind.startswith('one') and values.size:
         flat = values.reshape(-1)
-        flat[coins.integers(flat.size)] = math.nan if kind == 'one nan' else 1e30
+        flat[rng.integers(flat.size)] = math.nan if kind == 'one nan' else 1e30
     with np.errstate(over='ignore'):
         return np.clip(values * 10.0**exponent, -3e38, 3e38).astype(np.float32)
 
 
-def images(coins, shape):
+def images(rng, shape):
     """Black, white, noise, stripes, one bright pixel; some of them twice."""
-    made = coins.integers(256, size=(*shape, 8, 8, 1), dtype=np.uint8)
-    kinds = coins.integers(6, size=shape)
+    made = rng.integers(256, size=(*shape, 8, 8, 1), dtype=np.uint8)
+    kinds = rng.integers(6, size=shape)
     made[kinds == 0], made[kinds == 1] = 0, 255
     made[kinds == 2] = made[kinds == 2] // 255 * 255
     made[kinds == 3, ::2] = 0
     flat = made.reshape(-1, 8, 8, 1)
-    flat[coins.integers(len(flat))] = flat[0]
+    flat[rng.integers(len(flat))] = flat[0]
     return made
 
 
@@ -99,20 +99,20 @@ def draw_inputs(case, seed, features, rest, sparse):
         features, rest: decimal exponents of conv1 and conv2, and of all other leaves.
         sparse: share of the slots that are padding.
     """
-    coins = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
 
     def replace(path, old):
         if old.dtype != np.float32:
             return old
         convolution = 'conv' in jax.tree_util.keystr(path)
-        return leaf(coins, old.shape, features if convolution else rest)
+        return leaf(rng, old.shape, features if convolution else rest)
 
     state = jax.tree.map_with_path(replace, case.state)
-    labels = coins.integers(-1, 4, size=case.units).astype(np.int32)
-    is_padding = coins.random(case.units) < sparse
-    where = tuple(coins.integers(case.units))
+    labels = rng.integers(-1, 4, size=case.units).astype(np.int32)
+    is_padding = rng.random(case.units) < sparse
+    where = tuple(rng.integers(case.units))
     is_padding[where] = False
-    pictures = images(coins, case.units)
+    pictures = images(rng, case.units)
     pictures[is_padding] = pictures[where]  # padding points at the first record
     return state, tiny.units(pictures, labels, is_padding), where
 
@@ -124,11 +124,11 @@ def summed(case, state, units):
     return tiny.vector(parallel.unreplicate(made))
 
 
-def without(units, where, coins):
+def without(units, where, rng):
     """The neighbour: the record is empty, in its own slot and where padding points."""
     blank, pictures = units.is_padding_example.copy(), units.images.copy()
     blank[where] = True
-    pictures[blank] = coins.integers(256, size=pictures[where].shape)
+    pictures[blank] = rng.integers(256, size=pictures[where].shape)
     return units._replace(is_padding_example=blank, images=pictures)
 
 

@@ -46,7 +46,7 @@ def test_entropy_and_fingerprint_change_every_key(other):
     for make in ('noise', 'public'):
         a, b = (np.ravel(getattr(k, make)('dpagg', 3)) for k in (one, two))
         assert not set(a.tolist()) & set(b.tolist())
-    draws = [k.coins('dpagg', 3).integers(2**60) for k in (one, two)]
+    draws = [k.rng('dpagg', 3).integers(2**60) for k in (one, two)]
     assert draws[0] != draws[1]
 
 
@@ -58,7 +58,7 @@ def test_lasting_coins_are_the_entropys_and_the_purposes_alone():
     assert drawn(here) == drawn(here) == drawn(moved)
     assert drawn(here) != drawn(here, 'partition')
     assert drawn(here) != drawn(tiny.keys(bytes(32)))
-    assert drawn(here) != here.coins('places', 0).integers(2**60)
+    assert drawn(here) != here.rng('places', 0).integers(2**60)
 
 
 def test_entropy_cannot_slide_into_the_fingerprint():
@@ -72,7 +72,7 @@ def test_noise_coins_and_public_keys_of_one_name_are_unrelated():
     words = [
         np.ravel(keys.noise('dpagg', 0)),
         np.ravel(keys.public('dpagg', 0)),
-        keys.coins('dpagg', 0).bit_generator.state['state']['key'],
+        keys.rng('dpagg', 0).bit_generator.state['state']['key'],
     ]
     for a, b in itertools.combinations(words, 2):
         assert not set(np.asarray(a).view(np.uint32).tolist()) & set(
@@ -84,7 +84,7 @@ def test_the_same_run_repeats_its_keys():
     one, two = tiny.keys(), tiny.keys()
     assert as_ints(one.noise('conv1', 9)) == as_ints(two.noise('conv1', 9))
     assert as_ints(one.public('conv1', 9)) == as_ints(two.public('conv1', 9))
-    assert one.coins('conv1', 9).random() == two.coins('conv1', 9).random()
+    assert one.rng('conv1', 9).random() == two.rng('conv1', 9).random()
 
 
 def test_public_keys_are_keys_for_the_fast_generator():

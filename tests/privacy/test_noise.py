@@ -85,8 +85,8 @@ def test_different_keys_give_uncorrelated_noise(other):
 
 def exact_sums(devices, size=2000):
     """For each device an exact sum of two leaves."""
-    coins = np.random.default_rng(0)
-    rows = coins.normal(size=(devices, 3, size)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(devices, 3, size)).astype(np.float32)
     halves = {'a': rows[..., : size // 3], 'b': rows[..., size // 3 :]}
     return jax.vmap(Grid(2.0**-10).sum)(halves)
 

@@ -137,18 +137,20 @@ def test_a_draw_that_fits_is_not_cut_and_one_that_does_not_is():
 def test_groups_are_chosen_uniformly_and_independently():
     groups = 4
     mechanism = dataclasses.replace(MECHANISM, num_groups=groups)
-    owner = np.full((STEPS, N), -1)
+    segment_ids = np.full((STEPS, N), -1)
     for step in range(STEPS):
         draw = poisson_draw(mechanism, N, KEYS, step)
         for g in range(groups):
-            owner[step, draw.indices[g][~draw.is_padding_example[g]]] = g
+            segment_ids[step, draw.indices[g][~draw.is_padding_example[g]]] = g
     for g in range(groups):
-        assert is_binomial((owner == g).sum(axis=0), STEPS, PROB / groups)
+        assert is_binomial((segment_ids == g).sum(axis=0), STEPS, PROB / groups)
         # Sizes vary as a binomial's do: records are not dealt evenly.
-        sizes = (owner == g).sum(axis=1)
+        sizes = (segment_ids == g).sum(axis=1)
         expected = N * PROB / groups * (1 - PROB / groups)
         assert sizes.var() == pytest.approx(expected, rel=0.1)
-    same = [((owner == g).T.astype(int) @ (owner == g)) for g in range(groups)]
+    same = [
+        ((segment_ids == g).T.astype(int) @ (segment_ids == g)) for g in range(groups)
+    ]
     pairs = sum(same)[np.triu_indices(N, 1)]
     assert is_binomial(pairs, STEPS, PROB**2 / groups)
 
@@ -212,34 +214,34 @@ def window(*sizes):
 @pytest.mark.parametrize('sizes', [(16, 0, 12), (30, 6), (0, 0)])
 def test_packed_draws_are_the_draws_of_the_window_in_one_length(sizes):
     draws, length = window(*sizes), 36
-    whole, owner = packed(draws, length, KEYS.coins('slots', 0))
-    assert whole.indices.shape == (length, 1) and owner.shape == (length,)
+    whole, segment_ids = packed(draws, length, KEYS.rng('slots', 0))
+    assert whole.indices.shape == (length, 1) and segment_ids.shape == (length,)
     for step, draw in enumerate(draws):
-        own = ~whole.is_padding_example[:, 0] & (owner == step)
+        own = ~whole.is_padding_example[:, 0] & (segment_ids == step)
         assert sorted(whole.indices[own, 0]) == sorted(taken(draw))
 
 
 def test_a_window_that_does_not_fit_is_cut():
     draws = window(16, 0, 12)
-    whole, owner = packed(draws, 20, KEYS.coins('slots', 0))
+    whole, segment_ids = packed(draws, 20, KEYS.rng('slots', 0))
     assert not whole.is_padding_example.any()
-    assert np.bincount(owner).tolist() == [16, 0, 4]
+    assert np.bincount(segment_ids).tolist() == [16, 0, 4]
 
 
 def test_packed_slots_are_uniform():
     draws, steps, room = window(2, 1), 4000, 5
     where = []
     for step in range(steps):
-        whole, _ = packed(draws, room, KEYS.coins('slots', step))
+        whole, _ = packed(draws, room, KEYS.rng('slots', step))
         where.append(~whole.is_padding_example[:, 0])
     assert is_binomial(np.sum(where, axis=0), steps, 3 / room)
 
 
 def test_packed_batches_of_one_size_have_no_padding():
     draws = [shuffled_batches(N, 5, 'dpagg', KEYS, step) for step in range(4)]
-    whole, owner = packed(draws, 20, KEYS.coins('slots', 0))
+    whole, segment_ids = packed(draws, 20, KEYS.rng('slots', 0))
     assert not whole.is_padding_example.any()
-    np.testing.assert_array_equal(np.sort(owner), np.repeat(np.arange(4), 5))
+    np.testing.assert_array_equal(np.sort(segment_ids), np.repeat(np.arange(4), 5))
 
 
 # --- what the papers run --------------------------------------------------------------

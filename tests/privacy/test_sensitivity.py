@@ -190,16 +190,16 @@ def test_the_clip_bounds_rows_even_where_sin_does_not(monkeypatch):
 def test_draws_that_are_asked_together_are_the_tables_of_each():
     gan, states, _ = gan_case(1, dpaf__batches='class_pure')
     units, params = make_units(False), states[0].params
-    owner = np.arange(len(units.labels), dtype=np.int32) % 3
+    segment_ids = np.arange(len(units.labels), dtype=np.int32) % 3
     device = jax.local_devices()[:1]
 
     def together(params, units):
-        return parallel.total(gan.aggregator.queries(params, units, owner, 3))
+        return parallel.total(gan.aggregator.queries(params, units, segment_ids, 3))
 
     tables = summed(parallel.pmapped(together, device), 1, params, units).reshape(3, -1)
     assert tables.any(axis=1).all()
     for draw in range(3):
-        absent = units.is_padding_example | (owner != draw)[:, None]
+        absent = units.is_padding_example | (segment_ids != draw)[:, None]
         others = units._replace(is_padding_example=absent)
         table = summed(tiny.over_devices(gan.aggregator.query, 1), 1, params, others)
         np.testing.assert_array_equal(tables[draw], table)
@@ -246,8 +246,10 @@ def test_the_published_conv2_exceeds_the_sensitivity_it_claims():
         1, dpaf__conv2__l2_clip_norm=0.02, privacy__guarantee='as_published'
     )
     units = make_units(False)
-    owner = np.arange(len(units.labels)) // 4  # the two latest batches of DPAGG
-    query = tiny.over_devices(functools.partial(conv2_query, gan, owner=owner), 1)
+    segment_ids = np.arange(len(units.labels)) // 4  # the two latest batches of DPAGG
+    query = tiny.over_devices(
+        functools.partial(conv2_query, gan, segment_ids=segment_ids), 1
+    )
     sensitivity = plan['conv2'].l2_sensitivity
     assert moves(query, 1, states, units).max() > 2 * sensitivity
 

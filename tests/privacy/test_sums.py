@@ -14,8 +14,8 @@ NUMBERS = [1, 2, 7, 8, 9, 15, 63, 64, 65, 193, 1000]
 @pytest.mark.parametrize('store', [False, True])
 @pytest.mark.parametrize('number', NUMBERS)
 def test_every_row_is_added_once(number, store):
-    coins = np.random.default_rng(number)
-    rows = coins.integers(-(2**20), 2**20, size=(number, 3, 2)).astype(np.int32)
+    rng = np.random.default_rng(number)
+    rows = rng.integers(-(2**20), 2**20, size=(number, 3, 2)).astype(np.int32)
     made = jax.jit(lambda rows: sum_of(lambda part: 2 * part, rows, store=store))(rows)
     assert made.dtype == np.int32
     assert np.array_equal(made, 2 * rows.astype(np.int64).sum(axis=0))
@@ -23,8 +23,8 @@ def test_every_row_is_added_once(number, store):
 
 @pytest.mark.parametrize('number', NUMBERS)
 def test_what_is_added_may_be_a_tree_of_rows_that_belong_together(number):
-    coins = np.random.default_rng(number)
-    rows, factors = coins.integers(9, size=(number, 4)), coins.integers(9, size=number)
+    rng = np.random.default_rng(number)
+    rows, factors = rng.integers(9, size=(number, 4)), rng.integers(9, size=number)
 
     def of(part):
         rows, factors = part

@@ -54,8 +54,8 @@ def vector(votes, ratio=3.0, **more):
 
 
 def random_votes(seed=0):
-    coins = np.random.default_rng(seed)
-    return coins.integers(BINS, size=(TEACHERS, *QUERIES), dtype=np.int32)
+    rng = np.random.default_rng(seed)
+    return rng.integers(BINS, size=(TEACHERS, *QUERIES), dtype=np.int32)
 
 
 # --- bins -----------------------------------------------------------------------------
@@ -83,12 +83,12 @@ def test_a_value_that_is_no_number_is_still_one_vote(bad):
 
 def moves(number=1, ratio=3.0, count=voting.count):
     """How far the vector of all queries moves, when one teacher votes anew."""
-    far, coins = [], np.random.default_rng(1)
+    far, rng = [], np.random.default_rng(1)
     for seed in range(4):
         votes = random_votes(seed)
         votes[:, 0] = seed  # all agree: the highest bin moves by 1
         whole = vector(votes, ratio, number=number, count=count)
-        for teacher in coins.choice(TEACHERS, 4, replace=False):
+        for teacher in rng.choice(TEACHERS, 4, replace=False):
             other = votes.copy()
             other[teacher] = (votes[teacher] + 1 + seed) % BINS
             rest = vector(other, ratio, number=number, count=count)

@@ -190,9 +190,9 @@ def test_counts_of_fakes_have_the_law_of_real_draws(fields):
         table = gan.fake_aggregates(start, start.generator, keys)
         return gan.taps.part(table, 'count').ravel() * expected
 
-    coins = jax.random.bits(jax.random.key(0), (1, 1000, 4), jnp.uint32)
+    rng = jax.random.bits(jax.random.key(0), (1, 1000, 4), jnp.uint32)
     many = jax.vmap(lambda c: jax.lax.map(counts, c), axis_name='devices')
-    made = np.asarray(jax.jit(many)(coins)[0])
+    made = np.asarray(jax.jit(many)(rng)[0])
     spread = np.sqrt(expected * (1 - prob))
     np.testing.assert_allclose(made, made.round(), atol=1e-3)
     # A third of 40 records is a whole number here, hence the tolerance.

@@ -37,9 +37,9 @@ class Searched(NamedTuple):
 
 
 def write_source(path):
-    coins = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     labels = np.repeat([0, 1], COUNTS)
-    images = coins.integers(256, size=(len(labels), 8, 8), dtype=np.uint8)
+    images = rng.integers(256, size=(len(labels), 8, 8), dtype=np.uint8)
     np.savez(
         path,
         train_x=images,

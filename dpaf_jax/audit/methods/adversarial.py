@@ -115,15 +115,15 @@ class _TracedPhase(AdversarialPhase):
         return self._window_steps
 
     def _coins(self, steps: range) -> tuple[Any, ...]:
-        coins = super()._coins(steps)
-        draws, noise_keys, *_ = coins
+        rng = super()._coins(steps)
+        draws, noise_keys, *_ = rng
         for i, t in enumerate(steps):
             name = self._method.mechanism_at(t).name
             self._notes.key(name, noise_keys[0, i])
             padding = draws['is_padding_example'][0, i]
             there = self._method.eligible(self._run.data.labels, t)
             self._notes.draw(name, there, draws['indices'][0, i], padding)
-        return coins
+        return rng
 
 
 def shrink(config: Config, num_examples: int) -> Config:

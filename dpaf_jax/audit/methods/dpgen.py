@@ -93,7 +93,7 @@ class _TracedPhase(ScorePhase):
         super().__init__(run, matching)
         self._notes, self._compiled = notes, self._note
 
-    def _note(self, state: Any, _: Any, draw: Any, coins: Any, key: np.ndarray) -> Any:
+    def _note(self, state: Any, _: Any, draw: Any, rng: Any, key: np.ndarray) -> Any:
         index, padding = draw['indices'][0], draw['is_padding_example'][0]
         flat = (-1, index.shape[-1])
         self._notes.draw('score', None, index.reshape(flat), padding.reshape(flat))

@@ -100,15 +100,15 @@ def _histogram(config: Config, plan: PrivacyPlan) -> list[AuditTarget]:
 
 
 def _labels_alone(
-    config: Config, plan: PrivacyPlan, labels: np.ndarray, coins: Callable[..., Any]
+    config: Config, plan: PrivacyPlan, labels: np.ndarray, rng: Callable[..., Any]
 ) -> Any:
     """As much of a run as the histogram looks at."""
-    keys, data = SimpleNamespace(coins=coins), SimpleNamespace(labels=labels)
+    keys, data = SimpleNamespace(rng=rng), SimpleNamespace(labels=labels)
     return SimpleNamespace(config=config, plan=plan, keys=keys, data=data)
 
 
 def _coins_of(key: np.ndarray) -> Callable[..., np.random.Generator]:
-    """A run's `keys.coins` for one key, [8] uint32 or the [2] uint64 of a generator."""
+    """A run's `keys.rng` for one key, [8] uint32 or the [2] uint64 of a generator."""
     philox = np.random.Philox(key=key.view(np.uint64)[:2])
     return lambda *_: np.random.Generator(philox)
 
@@ -128,10 +128,10 @@ def _wild(state: Any, seed: int) -> Any:
     """Other students, so other fakes; teachers of another scale: some agree, some not."""
     if not seed:
         return state
-    coins = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
 
     def other(leaf: np.ndarray) -> np.ndarray:
-        return (leaf * 10 ** coins.uniform(-1, 1)).astype(leaf.dtype)
+        return (leaf * 10 ** rng.uniform(-1, 1)).astype(leaf.dtype)
 
     params, optimizer = state.teachers.tree
     teachers = jax.tree.map(other, params), optimizer
@@ -191,13 +191,13 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
 def _note_histogram(run: Run, notes: Notes) -> None:
     """The key of the host's coins from which the histogram's noise comes."""
 
-    def coins(purpose: str, step: int) -> np.random.Generator:
-        made = run.keys.coins(purpose, step)
+    def rng(purpose: str, step: int) -> np.random.Generator:
+        made = run.keys.rng(purpose, step)
         state: Any = made.bit_generator.state
         notes.key(CLASSES, state['state']['key'])
         return made
 
-    alone = _labels_alone(run.config, run.plan, run.data.labels, coins)
+    alone = _labels_alone(run.config, run.plan, run.data.labels, rng)
     class_histogram.noisy_counts(alone)
 
 

@@ -16,7 +16,7 @@ from flax import linen as nn
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import AdversarialConfig
-from dpaf_jax.networks.architecture import make_layout
+from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.privacy.keys import own_coins, public_key
 from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
 from dpaf_jax.runtime import parallel
@@ -217,4 +217,4 @@ class AdversariesPerLabel(Adversaries):
 
 def widths(config: Config, first: int) -> tuple[int, ...]:
     """Maps of a discriminator's layers: `first`, doubling with each halving of the side."""
-    return tuple(first * 2**i for i in range(sum(make_layout(config).parts)))
+    return tuple(first * 2**i for i in range(sum(make_architecture(config).parts)))

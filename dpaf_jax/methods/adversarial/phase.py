@@ -112,8 +112,8 @@ class AdversarialPhase:
 
     def _steps(self, state: Any, data: Any, draws: Any, *rest: Any) -> Any:
         def body(state: AdversarialState, xs: Any) -> tuple[AdversarialState, Metrics]:
-            draw, *coins = xs
+            draw, *keys = xs
             units = gather(data, draw)
-            return self._method.discriminator_step(state, units, *coins)
+            return self._method.discriminator_step(state, units, *keys)
 
         return repeat(self._run.unrolls, body, state, (draws, *rest))

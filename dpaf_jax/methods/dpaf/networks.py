@@ -5,7 +5,7 @@ import dataclasses
 import flax.linen as nn
 
 from dpaf_jax.config import Config
-from dpaf_jax.networks.architecture import Layout, make_layout
+from dpaf_jax.networks.architecture import Architecture, make_architecture
 from dpaf_jax.networks.discriminator import ConvPart, Head
 from dpaf_jax.networks.generator import make_generator
 
@@ -14,7 +14,7 @@ from dpaf_jax.networks.generator import make_generator
 class Networks:
     """All modules of one run; they share nothing but the config."""
 
-    layout: Layout
+    layout: Architecture
     conv1: ConvPart
     conv2: ConvPart
     classifier_head: Head
@@ -26,7 +26,7 @@ class Networks:
 
 def make_networks(config: Config) -> Networks:
     """Builds the modules for a config; raises UserError where it does not fit."""
-    layout = make_layout(config)
+    layout = make_architecture(config)
     net, data = config.networks, config.data
     split = (layout.parts[0], layout.parts[0] + layout.parts[1])
     width3 = layout.widths[split[1] :]

@@ -11,7 +11,7 @@ import numpy as np
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpaf.networks import Networks
 from dpaf_jax.networks import contrast
-from dpaf_jax.networks.architecture import Layout, make_layout
+from dpaf_jax.networks.architecture import Architecture, make_architecture
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.images import reduced
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
@@ -98,7 +98,7 @@ class TapLayout:
 
 def make_tap_layout(config: Config) -> TapLayout:
     """The columns of DPAGG for the config's taps; UserError if they do not fit."""
-    layout, taps = make_layout(config), config.dpaf.tap_names
+    layout, taps = make_architecture(config), config.dpaf.tap_names
     if set(taps) - set(TAPS) or len(set(taps)) < len(taps) or set(taps) == {'count'}:
         raise UserError(
             'config.dpaf.taps',
@@ -129,7 +129,7 @@ def _shares(sizes: dict[str, int]) -> dict[str, float]:
     }
 
 
-def _shapes(config: Config, layout: Layout) -> dict[str, tuple[int, ...]]:
+def _shapes(config: Config, layout: Architecture) -> dict[str, tuple[int, ...]]:
     size = config.data.image_size
     injected = config.networks.label_injection == 'first_layer' and layout.parts[0] == 1
     maps1 = layout.maps(1) + (config.data.num_classes if injected else 0)

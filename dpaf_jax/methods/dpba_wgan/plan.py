@@ -100,8 +100,8 @@ def scale_of_step(wgan: DpbaWganConfig, models: int = 1) -> np.ndarray:
     not change between versions.
     """
     steps = wgan.generator_steps // models * wgan.discriminator_steps
-    coins = np.random.Philox(key=0).random_raw(steps)
-    return (coins % np.uint64(wgan.noise_levels)).astype(np.int64)
+    rng = np.random.Philox(key=0).random_raw(steps)
+    return (rng % np.uint64(wgan.noise_levels)).astype(np.int64)
 
 
 def is_published(config: Config) -> bool:

@@ -162,9 +162,9 @@ class ScorePhase:
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run = self._run
         dealt = self._microbatches(self._draw(step))
-        keys = run.keys.public('shots', step), run.keys.noise('score', step)
-        coins = [run.on_every_device(key) for key in keys]
-        state, metrics = self._compiled(state, self._data, dealt, *coins)
+        made = run.keys.public('shots', step), run.keys.noise('score', step)
+        keys = [run.on_every_device(key) for key in made]
+        state, metrics = self._compiled(state, self._data, dealt, *keys)
         return state, step + 1, metrics
 
     def _draw(self, step: int) -> Draw:
@@ -190,10 +190,10 @@ class ScorePhase:
         }
 
     def _step(
-        self, state: ScoreState, data: Any, draw: Any, coins: Any, key: Any
+        self, state: ScoreState, data: Any, draw: Any, shots_key: Any, key: Any
     ) -> Any:
         def query(part: Any) -> Any:
-            shots = self._shots(data, part, coins)
+            shots = self._shots(data, part, shots_key)
             return self._matching.query(state.params, shots)
 
         def more(sums: Any, part: Any) -> Any:
@@ -225,7 +225,7 @@ class PublishedPhase(ScorePhase):
             run.config.privacy.epsilon,
             dpgen.candidates,
             dpgen.threshold,
-            run.keys.coins('sanitise', 0),
+            run.keys.rng('sanitise', 0),
         )
         pairs = {
             'clean': made.recovered(),

@@ -47,7 +47,7 @@ def sanitise(
     epsilon: float,
     candidates: int,
     threshold: float,
-    coins: np.random.Generator,
+    rng: np.random.Generator,
 ) -> Sanitised:
     """Steps S1 and S2.
 
@@ -58,17 +58,17 @@ def sanitise(
         epsilon: claimed, for each image.
         candidates: k, at most N.
         threshold: beta.
-        coins: of everything drawn.
+        rng: of everything drawn.
     """
     number = len(images)
-    sigma = coins.choice(np.asarray(levels, np.float32), size=number)
-    noise = coins.standard_normal(images.shape, np.float32)
+    sigma = rng.choice(np.asarray(levels, np.float32), size=number)
+    noise = rng.standard_normal(images.shape, np.float32)
     noisy = images + sigma[:, None, None, None] * noise
     chosen = np.arange(number)
-    keeps = coins.random(number) < keep_probability(epsilon, candidates)
+    keeps = rng.random(number) < keep_probability(epsilon, candidates)
     for i in map(int, np.flatnonzero(~keeps)):
-        others = _candidates(i, noisy[i], images, sigma, candidates, threshold, coins)
-        chosen[i] = coins.choice(others)
+        others = _candidates(i, noisy[i], images, sigma, candidates, threshold, rng)
+        chosen[i] = rng.choice(others)
     variance = np.square(sigma)[:, None, None, None]
     return Sanitised(noisy, (noisy - images[chosen]) / variance, sigma, labels)
 
@@ -80,14 +80,14 @@ def _candidates(
     sigma: np.ndarray,
     candidates: int,
     threshold: float,
-    coins: np.random.Generator,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """Finds k - 1 indices beside `own`: within the threshold, at random.
 
     Where fewer are, the nearest by the same measure: the paper asks for |X| = k.
     """
     size = min(POOL, len(images) - 1)
-    pool = coins.choice(len(images) - 1, size=size, replace=False)
+    pool = rng.choice(len(images) - 1, size=size, replace=False)
     pool += pool >= own
     # As printed: the largest difference, not the largest magnitude; sigma of the other.
     far = np.max((noisy - images[pool]) / sigma[pool, None, None, None], axis=(1, 2, 3))

@@ -75,13 +75,13 @@ class WarmStartPhase:
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run, there = self._run, len(self._run.data.labels)
         draw = shuffled_batches(there, self._size, self.name, run.keys, step)
-        coins = run.on_every_device(run.keys.public('warm shots', step))
+        key = run.on_every_device(run.keys.public('warm shots', step))
         dealt = self._feed.deal_one(draw)
-        state, metrics = self._compiled(state, self._feed.data, dealt, coins)
+        state, metrics = self._compiled(state, self._feed.data, dealt, key)
         return state, step + 1, metrics
 
-    def _step(self, state: ScoreState, data: Any, draw: Any, coins: Any) -> Any:
-        shots = self._matching.shots(gather(data, draw), coins)
+    def _step(self, state: ScoreState, data: Any, draw: Any, key: Any) -> Any:
+        shots = self._matching.shots(gather(data, draw), key)
 
         def mean(params: Params) -> jax.Array:
             losses = jax.vmap(self._matching.loss, (None, 0))(params, shots)

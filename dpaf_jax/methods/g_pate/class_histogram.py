@@ -65,41 +65,41 @@ def add_laplace(counts: np.ndarray, run: Run) -> np.ndarray:
     scale = run.plan[CLASSES].noise_std
     if not scale:
         return counts.astype(np.float64)
-    coins = run.keys.coins(CLASSES, 0)
-    noise = [rounded_laplace(scale, coins) for _ in counts]
+    rng = run.keys.rng(CLASSES, 0)
+    noise = [rounded_laplace(scale, rng) for _ in counts]
     released: np.ndarray = counts + np.array(noise)
     return released
 
 
-def rounded_laplace(scale: float, coins: np.random.Generator) -> float:
+def rounded_laplace(scale: float, rng: np.random.Generator) -> float:
     """A draw of the module's law, exact.
 
     Args:
         scale: b, above 0; the float stands for the fraction that it is.
-        coins: of bits alone.
+        rng: of bits alone.
     """
     steps, unit = scale.as_integer_ratio()
-    while not _exp_coin(within := _below(steps, coins), steps, coins):
+    while not _exp_coin(within := _below(steps, rng), steps, rng):
         pass
     wholes = 0
-    while _exp_coin(1, 1, coins):
+    while _exp_coin(1, 1, rng):
         wholes += 1
     distance = (within + steps * wholes) // unit  # P[distance >= g] = exp(-g / b)
-    return distance + 0.5 if _below(2, coins) else -distance - 0.5
+    return distance + 0.5 if _below(2, rng) else -distance - 0.5
 
 
-def _exp_coin(numerator: int, denominator: int, coins: np.random.Generator) -> bool:
+def _exp_coin(numerator: int, denominator: int, rng: np.random.Generator) -> bool:
     """True with probability exp(-numerator / denominator), of a fraction in [0, 1]."""
     k = 1
-    while _below(k * denominator, coins) < numerator:
+    while _below(k * denominator, rng) < numerator:
         k += 1
     return k % 2 == 1
 
 
-def _below(number: int, coins: np.random.Generator) -> int:
+def _below(number: int, rng: np.random.Generator) -> int:
     """One of 0, ..., number - 1, all equally likely."""
     bits = (number - 1).bit_length()
     size = -(-bits // 8)
-    while (drawn := int.from_bytes(coins.bytes(size)) >> (8 * size - bits)) >= number:
+    while (drawn := int.from_bytes(rng.bytes(size)) >> (8 * size - bits)) >= number:
         pass
     return drawn

@@ -30,9 +30,9 @@ def warped(key: jax.Array, images: jax.Array, most: float) -> jax.Array:
     side = images.shape[1]
     smooth = _smooth(side)
     key_strength, key_move = jax.random.split(key)
-    coins = jax.random.normal(key_move, (len(images), 2, side, side))
+    normals = jax.random.normal(key_move, (len(images), 2, side, side))
     strength = jax.random.uniform(key_strength, (len(images), 1, 1, 1), maxval=most)
-    moves = strength * side * jnp.einsum('ij,bajk,lk->bail', smooth, coins, smooth)
+    moves = strength * side * jnp.einsum('ij,bajk,lk->bail', smooth, normals, smooth)
     places = jnp.stack(jnp.meshgrid(*2 * [jnp.arange(side)], indexing='ij')) + moves
 
     def bend(channel: jax.Array, places: jax.Array) -> jax.Array:

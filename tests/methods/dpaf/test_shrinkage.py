@@ -31,11 +31,11 @@ def test_without_noise_values_stay_and_with_nothing_else_they_go():
 
 @pytest.mark.parametrize('spread', [0.03, 0.3, 1.0])
 def test_it_is_nearer_to_the_truth_than_what_was_released(spread):
-    coins, noise = np.random.default_rng(0), 0.3
+    rng, noise = np.random.default_rng(0), 0.3
     before = after = 0.0
     for _ in range(300):
-        truth = 1 + spread * coins.normal(size=(10, 1))
-        released = truth + noise * coins.normal(size=truth.shape)
+        truth = 1 + spread * rng.normal(size=(10, 1))
+        released = truth + noise * rng.normal(size=truth.shape)
         seen = shrunk(jnp.asarray(released), 1.0, jnp.float32(noise**2), True)
         before += np.square(released - truth).sum()
         after += np.square(seen - truth).sum()

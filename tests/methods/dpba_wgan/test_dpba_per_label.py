@@ -146,8 +146,8 @@ def test_chunks_add_up_to_the_sum_and_their_number_moves_no_integer():
     """20 slots a chunk: 50 records in 90 slots are three chunks, 39 are two."""
     method = method_of()
     state = method.adversaries.own(states_of(method)[1])
-    coins, number = np.random.default_rng(4), 90
-    images = coins.integers(256, size=(number, 8, 8, 1), dtype=np.uint8)
+    rng, number = np.random.default_rng(4), 90
+    images = rng.integers(256, size=(number, 8, 8, 1), dtype=np.uint8)
     units = tiny.units(images, np.zeros(number, np.int32))
     key = np.arange(4, dtype=np.uint32)
     fns = [
@@ -159,7 +159,7 @@ def test_chunks_add_up_to_the_sum_and_their_number_moves_no_integer():
         units.is_padding_example[:, 0] = ~np.isin(np.arange(number), there)
         return tiny.vector(parallel.unreplicate(fn(deal(units, 1))))
 
-    order = coins.permutation(number)
+    order = rng.permutation(number)
     some, more = order[:11], order[11:50]
     chunks, whole = (summed(order[:50], fn) for fn in fns)
     np.testing.assert_allclose(chunks, whole, atol=1e-5)

@@ -138,12 +138,12 @@ def smooth():
     """A critic in float64, a trio, and parameters, away from the kinks of the ReLU."""
     with jax.enable_x64(True):
         method = method_of(networks__width=3)
-        coins = np.random.default_rng(5)
+        rng = np.random.default_rng(5)
         shapes = jax.eval_shape(
             method.adversaries.init, jax.random.key(0)
         ).discriminator
-        params = jax.tree.map(lambda x: 0.5 * coins.normal(size=x.shape), shapes)
-        images = coins.uniform(-1, 1, (2, 8, 8, 1))
+        params = jax.tree.map(lambda x: 0.5 * rng.normal(size=x.shape), shapes)
+        images = rng.uniform(-1, 1, (2, 8, 8, 1))
         trio = wgan.Trio(*map(jnp.asarray, images), jnp.int32(1), jnp.float64(0.3))
         yield method.adversaries.discriminator, params, trio
 
@@ -167,8 +167,8 @@ def test_gradients_by_the_parameters_are_finite_differences(smooth, term):
     gradient, _ = ravel_pytree(jax.jit(jax.grad(value))(params, trio))
     vector, unravel = ravel_pytree(params)
     along = jax.jit(lambda vector: value(unravel(vector), trio))
-    coins = np.random.default_rng(2)
-    for direction in coins.normal(size=(5, len(vector))):
+    rng = np.random.default_rng(2)
+    for direction in rng.normal(size=(5, len(vector))):
         ahead, behind = (float(along(vector + h * direction)) for h in (1e-6, -1e-6))
         expected = float(gradient @ direction)
         assert (ahead - behind) / 2e-6 == pytest.approx(expected, rel=1e-5)
@@ -179,9 +179,9 @@ def test_gradients_by_the_parameters_are_finite_differences(smooth, term):
     ('side', 'stride', 'kernel'), [(8, 2, 4), (7, 2, 3), (6, 1, 3)]
 )
 def test_a_convolution_by_products_is_the_convolution(side, stride, kernel):
-    coins = np.random.default_rng(0)
-    maps = coins.normal(size=(2, side, side, 3)).astype(np.float32)
-    weights = coins.normal(size=(kernel, kernel, 3, 5)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    maps = rng.normal(size=(2, side, side, 3)).astype(np.float32)
+    weights = rng.normal(size=(kernel, kernel, 3, 5)).astype(np.float32)
 
     def both(convolve):
         def value(maps, weights):

@@ -253,11 +253,9 @@ def test_as_published_claims_what_the_theorem_says_and_certifies_nothing():
 def sanitised(epsilon, number=300, threshold=4.0, candidates=5, levels=(1.0, 0.1)):
     images = np.random.default_rng(0).uniform(-1, 1, (number, 4, 4, 1))
     images = images.astype(np.float32)
-    coins = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     labels = np.arange(number, dtype=np.int32)
-    return images, sanitise(
-        images, labels, levels, epsilon, candidates, threshold, coins
-    )
+    return images, sanitise(images, labels, levels, epsilon, candidates, threshold, rng)
 
 
 @pytest.mark.parametrize(('epsilon', 'prob'), [(0.0, 0.2), (1.0, 0.405), (5.0, 0.974)])

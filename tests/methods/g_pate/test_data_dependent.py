@@ -46,9 +46,9 @@ def test_the_bound_is_the_printed_one(histogram, sigma):
 
 
 def test_it_is_never_above_the_data_independent_bound():
-    coins = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for sigma in (0.5, 3.0, 40.0, 1000.0):
-        votes = coins.multinomial(200, coins.dirichlet(np.ones(5), 300))
+        votes = rng.multinomial(200, rng.dirichlet(np.ones(5), 300))
         made = winner(votes, sigma)
         assert made.shape == (300, len(ORDERS)) and np.all(np.isfinite(made))
         assert np.all(made >= 0) and np.all(made <= ORDER / sigma**2)

@@ -178,10 +178,10 @@ def test_a_part_without_records_teaches_from_fakes_alone():
 
 def test_a_vote_is_for_the_way_in_which_the_discriminators_loss_rises():
     gan = gan_of(g_pate__clip=1e-6, g_pate__bins=2)
-    side, coins = gan.teachers, np.random.default_rng(0)
+    side, rng = gan.teachers, np.random.default_rng(0)
     params, _ = side.init(jax.random.key(0))
-    fakes = coins.normal(size=(4, 8, 8, 1)).astype(np.float32)
-    labels, r = np.arange(4) % 3, coins.normal(size=(4, 64, 5)).astype(np.float32)
+    fakes = rng.normal(size=(4, 8, 8, 1)).astype(np.float32)
+    labels, r = np.arange(4) % 3, rng.normal(size=(4, 64, 5)).astype(np.float32)
     votes = side.vote(params, fakes, labels, r)
     for k in range(5):
         ends = [
@@ -197,8 +197,8 @@ def test_the_student_follows_the_votes():
     gan = gan_of(g_pate__generator_learning_rate=1e-3)
     state = jax.device_get(gan.init(jax.random.key(0)))
     fakes = gan.fakes(state.generator, jax.random.key(1))
-    coins = np.random.default_rng(0)
-    histogram = 8.0 * jax.nn.one_hot(coins.integers(4, size=(6, 2)), 4)
+    rng = np.random.default_rng(0)
+    histogram = 8.0 * jax.nn.one_hot(rng.integers(4, size=(6, 2)), 4)
     ballot = voting.Ballot(histogram, jnp.full((6, 2), 8.0))
     values, passed = voting.confident_gnmax(ballot, 4.0)
     assert passed.all()

@@ -72,8 +72,8 @@ class BatchPhase(GanPhase):
         slots = self._gan.schedule.dpagg.capacity
         if self._gan.published:  # batches of one size: no slot is empty
             slots = sum(len(draw.indices) for draw in draws)
-        coins = self._run.keys.coins('dpagg/slots', step)
-        whole, segment_ids = packed(draws, slots, coins)
+        rng = self._run.keys.rng('dpagg/slots', step)
+        whole, segment_ids = packed(draws, slots, rng)
         devices = self._run.devices
         dealt = parallel.deal(segment_ids, len(devices), 0, 0)[parallel.mine(devices)]
         return self._feed.deal_one(whole) | {'segment_ids': dealt}

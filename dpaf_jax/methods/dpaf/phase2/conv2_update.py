@@ -56,7 +56,7 @@ def cotangents(gan: Gan, state: GanState) -> jax.Array:
 
 
 def _raw_cotangents(
-    gan: Gan, state: GanState, flat: Units, owner: jax.Array
+    gan: Gan, state: GanState, flat: Units, segment_ids: jax.Array
 ) -> jax.Array:
     """As `cotangents`, at noise-free aggregates of each batch: as_published only.
 
@@ -64,11 +64,11 @@ def _raw_cotangents(
         gan: static.
         state: gives the features and the head.
         flat: [U, ...] this device's share of the latest mu batches.
-        owner: [U] int32, which of the batches.
+        segment_ids: [U] int32, which of the batches.
     """
     maps = sin_maps(gan.networks, state.params, to_float(flat.images), flat.labels)[1]
     batches = gan.config.dpaf.asymmetry
-    member = jax.nn.one_hot(owner, batches) * ~flat.is_padding_example[:, None]
+    member = jax.nn.one_hot(segment_ids, batches) * ~flat.is_padding_example[:, None]
     sums = jnp.einsum('ub,uhwc->bhwc', member, maps)
     raw = parallel.total(sums) / gan.schedule.dpagg.expected_batch_size
 
@@ -80,7 +80,7 @@ def _raw_cotangents(
 
 
 def conv2_query(
-    gan: Gan, state: GanState, units: Units, owner: jax.Array | None = None
+    gan: Gan, state: GanState, units: Units, segment_ids: jax.Array | None = None
 ) -> Params:
     """This device's pre-noise sum of clipped gradients by conv2*.
 
@@ -90,7 +90,7 @@ def conv2_query(
     Args:
         state: released values.
         units: [U, M, ...] this device's share; for as_published of the latest batches.
-        owner: as_published only: [U] int32, which of those batches.
+        segment_ids: as_published only: [U] int32, which of those batches.
     """
     m = gan.plan['conv2']
     grouped = m.num_groups > 1
@@ -105,10 +105,10 @@ def conv2_query(
     }
     if gan.published or gan.config.dpaf.conv2.gradient == 'cotangent':
         if gan.published:
-            assert owner is not None
-            table = _raw_cotangents(gan, state, flat, owner)
+            assert segment_ids is not None
+            table = _raw_cotangents(gan, state, flat, segment_ids)
         else:
-            table, owner = (
+            table, segment_ids = (
                 cotangents(gan, state),
                 gan.aggregator.segment_ids(flat.labels),
             )
@@ -117,7 +117,7 @@ def conv2_query(
             maps = gan.networks.conv2.apply(conv2, unit['maps1'][None])
             return jnp.vdot(unit['v'], simplified_instance_norm(maps)[0])
 
-        batch = {'maps1': maps1, 'v': table[owner]}
+        batch = {'maps1': maps1, 'v': table[segment_ids]}
         is_padding = flat.is_padding_example
         return clipped_gradient_sum(
             pull, state.params['conv2'], batch, is_padding, **common
@@ -149,8 +149,10 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
     labels = gan.random_labels(key_label, number * size)
     images, labels, is_padding = gan.fakes(state.generator, key_z, labels)
     maps1 = _maps1(gan, state.params, images, labels)
-    owner, _ = parallel.my_share(jnp.arange(number * size) // size, gan.num_devices)
-    member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(owner, number))
+    segment_ids, _ = parallel.my_share(
+        jnp.arange(number * size) // size, gan.num_devices
+    )
+    member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(segment_ids, number))
 
     def answers(made: jax.Array) -> jax.Array:
         logits = gan.networks.head.apply(state.params['head'], made)[:, 0]
@@ -174,14 +176,14 @@ def conv2_step(
     state: GanState,
     units: Units,
     keys: StepKeys,
-    owner: jax.Array | None = None,
+    segment_ids: jax.Array | None = None,
 ) -> GanState:
     """L'_BCE: one DP-SGD update of conv2*; earlier aggregates no longer fit it.
 
-    `units` and `owner` as for `conv2_query`.
+    `units` and `segment_ids` as for `conv2_query`.
     """
     m = gan.plan['conv2']
-    sums = conv2_query(gan, state, units, owner)
+    sums = conv2_query(gan, state, units, segment_ids)
     noisy = noisy_total(sums, keys.conv2_noise, m.noise_std)
     divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
     fake = _fake_gradient(gan, state, keys)

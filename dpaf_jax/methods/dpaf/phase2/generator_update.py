@@ -103,9 +103,9 @@ def _match_losses(
     speaks against them has that length too.
     """
     each = max(2, gan.config.dpaf.generator.batch_size // gan.schedule.num_aggregates)
-    owner = jnp.repeat(jnp.arange(gan.schedule.num_aggregates), each)
+    segment_ids = jnp.repeat(jnp.arange(gan.schedule.num_aggregates), each)
     key_z, key_label = jax.random.split(key)
-    labels = owner
+    labels = segment_ids
     if not gan.schedule.class_pure:
         labels = gan.random_labels(key_label, each)
     images, labels, is_padding = gan.fakes(generator, key_z, labels)
@@ -118,7 +118,7 @@ def _match_losses(
     if gan.config.dpaf.generator.loss_smooth:
         varied = losses.total_variation((images + 1) / 2)
         varied = parallel.total(jnp.sum(jnp.where(is_padding, 0.0, varied)))
-        parts['loss_smooth'] = gan.schedule.noise_length * varied / len(owner)
+        parts['loss_smooth'] = gan.schedule.noise_length * varied / len(segment_ids)
     return parts
 
 
@@ -159,11 +159,11 @@ def _whitened_distance(
     folds = min(FOLDS, each)
     number = gan.schedule.num_aggregates * folds
     # Fakes come class by class: in turn they go to the class's folds.
-    owner = jnp.arange(gan.schedule.num_aggregates * each)
-    owner = owner // each * folds + owner % folds
-    counts = jnp.bincount(owner, length=number)[:, None]
-    owner, _ = parallel.my_share(owner, gan.num_devices)
-    member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(owner, number))
+    segment_ids = jnp.arange(gan.schedule.num_aggregates * each)
+    segment_ids = segment_ids // each * folds + segment_ids % folds
+    counts = jnp.bincount(segment_ids, length=number)[:, None]
+    segment_ids, _ = parallel.my_share(segment_ids, gan.num_devices)
+    member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(segment_ids, number))
     means = parallel.total(member.T @ rows) / counts
     targets, known = gan.targets(state)
     gaps = means.reshape(gan.schedule.num_aggregates, folds, -1) - targets[:, None]
