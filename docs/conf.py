@@ -23,7 +23,7 @@ extensions = [
 ]
 exclude_patterns = ['_build']
 nitpicky = False  # types of other libraries are named, not linked
-smartquotes = False  # 'digits' is a value
+smartquotes_action = 'D'  # dashes alone: 'digits' is a value
 default_role = 'literal'  # docstrings write `code` as Markdown does
 highlight_language = 'none'  # commands and outputs; examples say that they are Python
 

@@ -153,8 +153,8 @@ class Pipeline:
             stage: 'prepare', 'plan', 'train', 'release', 'samples', 'evaluate' or 'report'.
 
         Returns:
-            In this order: the manifest, the `PrivacyPlan`, the generator's parameters, the
-            `Release`, the path of the samples, the accuracies, the report.
+            The manifest, the `PrivacyPlan`, the generator's parameters, the `Release`, the
+            path of the samples, the accuracies, or the report.
 
         Raises:
             UserError: the stage is unknown, or one before it has not been run.

@@ -196,7 +196,7 @@ def load_release(directory: str | os.PathLike[str]) -> Release:
         directory: with generator.safetensors, config.json and privacy.json.
 
     Returns:
-        The release. What it states is not recomputed: `python -m dpaf_jax.verify` does.
+        The release; `python -m dpaf_jax.verify` recomputes what it states.
 
     Raises:
         UserError: a file is missing, damaged, or does not fit the others.
