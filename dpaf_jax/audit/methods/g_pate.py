@@ -81,18 +81,18 @@ def _histogram(config: Config, plan: PrivacyPlan) -> list[AuditTarget]:
         for number in (shape[0], CROWD)
     )
 
-    def at(plan: PrivacyPlan) -> Any:
+    def at(counts: Callable[[Any], np.ndarray]) -> Any:
         def release(_: Any, units: Units, keys: np.ndarray) -> np.ndarray:
             labels = units.labels[~units.is_padding_example]
             runs = (_labels_alone(config, plan, labels, _coins_of(key)) for key in keys)
-            return np.array([class_histogram.noisy_counts(run) for run in runs])
+            return np.array([counts(run) for run in runs], np.float64)
 
         return {1: release}
 
     target = AuditTarget(
         mechanism=plan[CLASSES],
-        release=at(plan),
-        exact=at(quiet(plan)),
+        release=at(class_histogram.noisy_counts),
+        exact=at(class_histogram.class_counts),
         scenes=[Scene(None, units)],
         crowd=Scene(None, crowd),
     )
