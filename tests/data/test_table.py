@@ -177,10 +177,8 @@ def law_of_counts(scale, reach):
 
 @pytest.mark.parametrize('scale', [0.3, 1.0, 2.5])
 def test_noise_of_counts_has_the_law_that_is_stated(scale):
-    coins, reach = tiny.keys().coins('classes', 0), int(4 * scale) + 1
-    noise = np.array(
-        [class_histogram.rounded_laplace(scale, coins) for _ in range(9999)]
-    )
+    rng, reach = tiny.keys().rng('classes', 0), int(4 * scale) + 1
+    noise = np.array([class_histogram.rounded_laplace(scale, rng) for _ in range(9999)])
     assert np.all(np.abs(noise) % 1 == 0.5)
     cell = np.minimum(np.abs(noise) - 0.5, reach).astype(int)  # the last: all beyond
     found = np.bincount(cell + (noise < 0) * (reach + 1), minlength=2 * reach + 2)
@@ -190,8 +188,8 @@ def test_noise_of_counts_has_the_law_that_is_stated(scale):
 
 def test_counts_get_that_noise_from_the_runs_coins():
     counts, run = np.array([7, 43]), FixedRun(2.5)
-    coins = run.keys.coins('classes', 0)
-    noise = [class_histogram.rounded_laplace(2.5, coins) for _ in counts]
+    rng = run.keys.rng('classes', 0)
+    noise = [class_histogram.rounded_laplace(2.5, rng) for _ in counts]
     assert np.array_equal(class_histogram.add_laplace(counts, run), counts + noise)
     others = [class_histogram.add_laplace(counts, FixedRun(2.5, i)) for i in range(20)]
     assert len(np.unique(others, axis=0)) > 10
@@ -265,7 +263,7 @@ def test_the_audit_passes_both_mechanisms():
 def test_a_histogram_with_too_little_noise_is_found_out(share):
     draw = class_histogram.rounded_laplace
     with mock.patch.object(
-        class_histogram, 'rounded_laplace', lambda b, coins: draw(share * b, coins)
+        class_histogram, 'rounded_laplace', lambda b, rng: draw(share * b, rng)
     ):
         caught = audited('classes', repetitions=2000)
     assert 'noise level' in caught
