@@ -1,8 +1,10 @@
 """What must be set before JAX is imported, and where real data are."""
 
 import functools
+import gc
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from dpaf_jax.runtime.memory import keep_freed_memory
 
 NUM_DEVICES = 8
+MEMORY = 1.5 * 2**30  # bytes of a test process above which programs are forgotten
 CACHE = Path(__file__).parent.parent / '.pytest_cache' / 'jax'
 
 
@@ -77,3 +80,20 @@ def known_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 def copied(tmp_path: Path, made: Callable[[str], Path], known_plan: None) -> Path:
     """A certified release to damage."""
     return Path(shutil.copytree(made('one shot'), tmp_path / 'release'))
+
+
+@pytest.fixture(scope='module', autouse=True)
+def bounded_memory() -> Iterator[None]:
+    """Forgets compiled programs behind a module once they take much memory.
+
+    A worker that keeps all it ever compiled grows to 6 GB. What is needed again is read
+    back from the cache on disk.
+    """
+    yield
+    pages = Path('/proc/self/statm')
+    if not pages.exists():  # not Linux
+        return
+    resident = int(pages.read_text().split()[1]) * os.sysconf('SC_PAGE_SIZE')
+    if 'jax' in sys.modules and resident > MEMORY:
+        sys.modules['jax'].clear_caches()
+        gc.collect()
