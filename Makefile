@@ -33,9 +33,13 @@ demo: install
 	@echo 'Report:  $(DEMO)/report.html'
 	@echo 'Release: $(DEMO)/release; its ε, and why it holds, in privacy.json there'
 
-# One worker per core, at most 8; a worker compiles on about one core.
+# One worker per core, at most 8, and 3 GiB of memory for each.
+MOST_WORKERS := import os; size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"); \
+	print(max(1, min(8, size // (3 * 2**30))))
+
 test: $(VENV)/installed-dev
-	$(RUN) -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal
+	$(RUN) -m pytest --numprocesses=auto --dist=worksteal \
+	  --maxprocesses=$$($(RUN) -c '$(MOST_WORKERS)')
 
 lint: $(VENV)/installed-dev
 	$(VENV)/bin/ruff format --check .
