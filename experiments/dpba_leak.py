@@ -34,6 +34,7 @@ from dpaf_jax.audit.harness import wild_state
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.methods import dpba_wgan
 from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
+from dpaf_jax.privacy.chacha import KEY_WORDS
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.command import fail, parse, prepare_jax
@@ -100,7 +101,7 @@ class DirectionGame:
         units = self._with(is_in)
         made = []
         for _ in range(0, trials, CHUNK):
-            keys = rng.integers(2**32, size=(1, CHUNK, 2), dtype=np.uint32)
+            keys = rng.integers(2**32, size=(1, CHUNK, KEY_WORDS), dtype=np.uint32)
             made.append(np.asarray(self._steps(units, keys)[0]))
         return np.concatenate(made)[:trials]
 

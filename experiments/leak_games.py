@@ -33,6 +33,7 @@ from dpaf_jax.methods import dpaf
 from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
 from dpaf_jax.privacy import accounting, published
+from dpaf_jax.privacy.chacha import KEY_WORDS
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import Units
@@ -107,7 +108,7 @@ class Game:
         )
         moves = []
         for t in range(self.mechanism.steps):
-            keys = rng.integers(2**32, size=(1, CHUNK, 2), dtype=np.uint32)
+            keys = rng.integers(2**32, size=(1, CHUNK, KEY_WORDS), dtype=np.uint32)
             # An axis of one device in front, for the sums over devices.
             state, moved = self._compiled(
                 state, drawn[None, :, t] & is_in, others[None, :, t], keys

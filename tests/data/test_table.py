@@ -218,24 +218,25 @@ def test_the_histogram_costs_no_more_than_the_laplace_mechanism(scale):
     assert excess(np.append(usual[:0:-1], usual)) > 1e-6
 
 
-class FewBits:
-    """Coins that say the given numbers."""
+class Numbers:
+    """Coins that come as told; `asked` is below which numbers they were to be."""
 
     def __init__(self, *numbers):
-        self.numbers = list(numbers)
+        self.numbers, self.asked = list(numbers), []
 
-    def bytes(self, size):
-        return self.numbers.pop(0).to_bytes(size)
+    def integers(self, below):
+        self.asked.append(below)
+        return self.numbers.pop(0)
 
 
-def test_a_number_below_another_is_uniform_and_its_coin_is_exact():
-    below = [class_histogram._below(5, FewBits(32 * n, 0)) for n in range(8)]
-    assert below == [0, 1, 2, 3, 4, 0, 0, 0]  # above: drawn again
-    # 1/2 of 1, then 1/2 of 1/2: as the series 1 - 1/2 + 1/8 - ... of exp(-1/2) has it.
-    coin = class_histogram._exp_coin
-    assert coin(1, 2, FewBits(128))  # not below 1 of 2
-    assert not coin(1, 2, FewBits(0, 64))  # below 1 of 2, not below 1 of 4
-    assert coin(1, 2, FewBits(0, 0, 32))  # then not below 1 of 6
+@pytest.mark.parametrize(
+    ('numbers', 'expected'), [([3], True), ([2, 3], False), ([0, 2, 3], True)]
+)
+def test_a_coin_of_probability_exp_is_made_of_fractions(numbers, expected):
+    """exp(-3/7) = 1 - x + x^2 / 2 - ...: below 3 of 7, then of 14, then of 21."""
+    rng = Numbers(*numbers)
+    assert class_histogram._exp_coin(3, 7, rng) == expected
+    assert rng.asked == [7, 14, 21][: len(numbers)] and not rng.numbers
 
 
 def test_a_run_without_privacy_counts():

@@ -44,7 +44,7 @@ def compiled(noise_std, ratio, number, count):
 
 
 def one_key(number=1):
-    return np.arange(2 * number, dtype=np.uint32).reshape(number, 2)
+    return np.arange(8 * number, dtype=np.uint32).reshape(number, 8)
 
 
 def vector(votes, ratio=3.0, **more):

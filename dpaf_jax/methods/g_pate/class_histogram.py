@@ -97,9 +97,5 @@ def _exp_coin(numerator: int, denominator: int, rng: np.random.Generator) -> boo
 
 
 def _below(number: int, rng: np.random.Generator) -> int:
-    """One of 0, ..., number - 1, all equally likely."""
-    bits = (number - 1).bit_length()
-    size = -(-bits // 8)
-    while (drawn := int.from_bytes(rng.bytes(size)) >> (8 * size - bits)) >= number:
-        pass
-    return drawn
+    """One of 0, ..., number - 1, all equally likely: NumPy draws again what would not fit."""
+    return int(rng.integers(number))
