@@ -8,4 +8,5 @@ sampling.py     Poisson draws, padded to a public capacity
 clipping.py     per-example gradients, compressed, clipped, summed
 aggregation.py  SIN, bounded rows, DPAGG
 noise.py        the Gaussian
+chacha.py       the random words that it is made of
 """
