@@ -173,6 +173,8 @@ class PrivacyPlan:
         for mechanism in fields['mechanisms']:
             if not math.isfinite(mechanism['l2_sensitivity']):
                 mechanism['l2_sensitivity'] = None
+            if mechanism['shared_by'] == 1:  # as it was before slots could be shared
+                del mechanism['shared_by']
         fields['dp_event'] = event_to_json(self.dp_event)
         return fields
 

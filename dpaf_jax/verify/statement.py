@@ -202,7 +202,7 @@ def _overflow(mechanism: dict[str, Any], number: int) -> float:
 
     P[Bin(s(N - 1), q) > capacity - s], where s draws share the slots.
     """
-    groups, shared_by = mechanism['num_groups'], mechanism['shared_by']
+    groups, shared_by = mechanism['num_groups'], mechanism.get('shared_by', 1)
     if groups < 1 or shared_by < 1:
         return math.nan
     prob, others = mechanism['sampling_prob'] / groups, shared_by * (number - 1)
