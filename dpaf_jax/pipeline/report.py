@@ -2,7 +2,9 @@
 
 It holds accuracies on real test images, which no epsilon covers; so it stays outside
 the release. Nothing else in it depends on real data except through charged mechanisms:
-the pictures are synthetic, the curves are post-processing of noisy outputs.
+the pictures are synthetic, the curves are post-processing of noisy outputs. Times are no
+output of a mechanism. They do not tell how many records were drawn by which program ran, since
+there is one; what else a machine's times may tell is outside of epsilon (docs/privacy.md).
 """
 
 import importlib.metadata

@@ -183,6 +183,13 @@ def test_the_audit_passes_it_and_catches_faults():
     assert not audited((1, 8))
     with mock.patch('dpaf_jax.privacy.clipping.clip_factor', lambda *_: 1.0):
         assert 'sensitivity' in audited()
+    record_keys = dp_gan.record_keys
+
+    def by_slot(key, index):  # the latent of a slot, whoever lies in it
+        return record_keys(key, np.arange(len(index)))
+
+    with mock.patch.object(dp_gan, 'record_keys', by_slot):
+        assert 'sensitivity' in audited()
     add = dp_gan.noisy_total
     with mock.patch.object(dp_gan, 'noisy_total', lambda s, k, std: add(s, k, std / 2)):
         assert 'noise level' in audited()
