@@ -118,7 +118,7 @@ def test_noise_on_each_device_before_the_sum():
         noisy = add_gaussian(sums, own, std)
         return parallel.total(noisy) / expected_count
 
-    with mock.patch('dpaf_jax.methods.dpaf.phase2.gan.schedule.dpagg', wrong):
+    with mock.patch('dpaf_jax.methods.dpaf.phase2.aggregator.dpagg', wrong):
         assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
     assert not honest('dpagg', (2,))
 
@@ -128,7 +128,7 @@ def test_different_noise_on_each_device_after_the_sum():
         own = chacha.derived(key_data, parallel.place()[0])
         return add_gaussian(parallel.total(sums), own, std) / expected_count
 
-    with mock.patch('dpaf_jax.methods.dpaf.phase2.gan.schedule.dpagg', wrong):
+    with mock.patch('dpaf_jax.methods.dpaf.phase2.aggregator.dpagg', wrong):
         assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
 
 
@@ -192,11 +192,11 @@ def test_one_noise_key_for_reals_and_fakes():
 
 
 def test_fakes_that_ignore_their_own_key():
-    fake_aggregate = Gan.fake_aggregate
+    fake_aggregates = Gan.fake_aggregates
 
     def wrong(self, state, generator, keys, use=0):
         keys = keys._replace(fake_noise=keys.real_noise)
-        return fake_aggregate(self, state, generator, keys, use)
+        return fake_aggregates(self, state, generator, keys, use)
 
     with mock.patch.object(Gan, 'fake_aggregates', wrong):
         assert 'noise independence' in coin_failures(noise=('fake',))
@@ -218,7 +218,7 @@ def conv2_on_dpaggs_batch():
 
 @pytest.mark.parametrize('step', ['same', 'window'])
 def test_one_draw_for_two_mechanisms(step):
-    fault = changed_keys('coins', purpose=lambda p: 'any')
+    fault = changed_keys('rng', purpose=lambda p: 'any')
     # The same rate for both: else the rate alone gives it away.
     fields = {'dpaf__batch_size': 8, 'dpaf__epochs': 0.4}
     with fault if step == 'same' else conv2_on_dpaggs_batch():
@@ -227,7 +227,7 @@ def test_one_draw_for_two_mechanisms(step):
 
 
 def test_draws_that_never_change():
-    with changed_keys('coins', step=lambda s: 0):
+    with changed_keys('rng', step=lambda s: 0):
         assert 'inclusion' in coin_failures()
 
 
