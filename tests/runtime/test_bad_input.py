@@ -140,21 +140,10 @@ def test_with_a_public_n_settings_are_refused_before_any_image_is_read(refused):
     assert text.startswith('config.networks.layers')
 
 
-def test_a_delta_that_would_let_one_image_out_is_explained(tmp_path, caplog):
-    with tiny_runs.accounting_grid():
-        for delta, warns in (('2e-5', True), ('1e-5', False)):
-            caplog.clear()
-            outcome = tiny_runs.call_main(
-                MNIST,
-                f'--config.privacy.delta={delta}',
-                '--stage=plan',
-                f'--workdir={tmp_path / delta}',
-            )
-            assert outcome.code == 0
-            assert (
-                'config.privacy.delta = 2e-05 is not below 1 / num' in caplog.text
-            ) is warns
-            assert ('publishes one image in full' in caplog.text) is warns
+def test_a_delta_that_would_let_one_image_out_is_refused(refused):
+    text = refused(MNIST, '--config.privacy.delta=2e-5', '--stage=plan')
+    assert text.startswith('config.privacy.delta: is 2e-05, not below 1 / num_examples')
+    assert 'Use 2e-06 or less' in text
 
 
 # --- the data ----------------------------------------------------------------------
