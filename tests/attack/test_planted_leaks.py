@@ -137,6 +137,7 @@ def leaking(tmp_path_factory):
     return folder / 'run', folder / 'data'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('attack', BOTH)
 @pytest.mark.parametrize('leaks', [True, False])
 def test_the_command_says_it_by_its_exit_status(leaking, attack, leaks):
@@ -145,9 +146,9 @@ def test_the_command_says_it_by_its_exit_status(leaking, attack, leaks):
     np.savez(
         Workdir(workdir).samples, images=made, labels=np.zeros(len(made), np.int32)
     )
-    status, out, _ = tiny_runs.call(
+    status, out, err = tiny_runs.call(
         __main__.run, 'dpaf_jax.attack', f'--attack={attack}',
         f'--workdir={workdir}', f'--data={data}',
     )  # fmt: skip
-    assert status == int(leaks)
+    assert status == int(leaks), err
     assert ('FOUND: ' in out) == leaks and ('Nothing found: ' in out) != leaks

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures('quick_compilation')
 def test_the_updates_direction_betrays_the_record_where_published(guarantee):
     with tiny_runs.accounting_grid():
         game = dpba_leak.direction(guarantee, 1.0)
-    in_, out = (game.play(50, is_in, 1) for is_in in (True, False))
+    in_, out = (game.play(100, is_in, 1) for is_in in (True, False))
     scores = [game.score(seen, in_, out) for seen in (in_, out)]
     bound = epsilon_lower_bound(*scores, 1e-3, 1e-5)
     if guarantee == 'as_published':
