@@ -53,11 +53,18 @@ class Scene(NamedTuple):
         is_there[place] = False
         return self.only(is_there)
 
-    def removed(self, place: tuple[int, ...]) -> 'Scene':
+    def removed(self, place: tuple[int, ...], *, slots_stay: bool = False) -> 'Scene':
         """The same neighbour as data arrays make it: they lack the record.
 
-        Its followers have other rows and other slots: those of single records move up, or
-        of its group. They are found as training finds them, by the package's `gather`.
+        Its followers have other rows, in which they are found as training finds them, by
+        the package's `gather`. They have other slots, too: those of single records move
+        up, or of its group.
+
+        Args:
+            place: of the record.
+            slots_stay: pairs the two draws as the proof does (sampling.py): the others
+                lie where they lay. For states so wild that a slot shows in a float's last
+                bits, and these in everything.
         """
         there = ~self.units.is_padding_example
         row = np.cumsum(there).reshape(there.shape) - 1  # in the arrays with the record
@@ -69,7 +76,7 @@ class Scene(NamedTuple):
             for name in fields
         }
         axis = int(there.shape[1] > 1)
-        order = np.argsort(~left, axis=axis, kind='stable')
+        order = np.argsort(~left & (not slots_stay), axis=axis, kind='stable')
         blank = np.take_along_axis(~left, order, axis)
         rows = np.take_along_axis(row - (row > gone), order, axis)
         draw = {'indices': np.where(blank, 0, rows), 'is_padding_example': blank}
