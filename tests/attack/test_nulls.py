@@ -9,17 +9,13 @@ import functools
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.metrics import euclidean_distances
 
 from dpaf_jax.attack import membership, memorisation, permutation
-from dpaf_jax.attack.distances import Nearest
 from dpaf_jax.attack.permutation import permutation_test
-from dpaf_jax.attack.roc import Roc
 from dpaf_jax.attack.target import Target
-from experiments.attack_nulls import NULLS, binomial_holds, intervals_hold, shares
+from experiments import attack_nulls
+from experiments.attack_nulls import NULLS, SIDES, Right
 
-SIDES = 64, 128, 1000  # real records on either side
-POOL, SYNTHETIC = 3000, 300
 RUNS = {64: 150, 128: 150, 1000: 60}
 
 
@@ -32,71 +28,34 @@ def few_permutations(monkeypatch):
 def population(number, rng, dimensions=16):
     """Dense and thin places, as in data: some records are near to many others."""
     width = rng.gamma(1.0, size=(number, 1))
-    return (width * rng.normal(size=(number, dimensions))).astype(np.float32)
+    values = 0.5 + 0.1 * width * rng.normal(size=(number, dimensions))
+    return np.clip(values, 0, 1).astype(np.float32)
 
 
 @functools.cache
-def distances(null):
-    """[SYNTHETIC, POOL] between synthetic and real records."""
+def worlds():
     rng = np.random.default_rng(0)
-    real = population(POOL, rng)
-    if null == 'own training set':  # a generator that has learnt them by heart
-        copied = real[rng.integers(POOL, size=SYNTHETIC)]
-        made = copied + 0.1 * rng.normal(size=copied.shape)
-    elif null == 'perfect generator':
-        made = population(SYNTHETIC, rng)
-    else:
-        made = rng.uniform(-2, 2, (SYNTHETIC, real.shape[1]))
-    return euclidean_distances(made, real)
+    real, others = np.split(population(3400, rng), [3100])
+    # A generator that has learnt its training set by heart.
+    copies = real[rng.integers(len(real), size=300)]
+    return attack_nulls.worlds(real, others, copies + 0.01)
 
 
 def promised(right):
     """Whether so many could be right if each is with a chance of 94 %."""
-    return stats.binomtest(sum(right), len(right), 0.94, 'less').pvalue > 0.01
+    count = int(np.sum(right))
+    return stats.binomtest(count, len(right), 0.94, 'less').pvalue > 0.01
 
 
 @pytest.mark.parametrize('side', SIDES)
 @pytest.mark.parametrize('null', NULLS)
-def test_memorisation_finds_nothing(null, side):
-    apart, right, binomial = distances(null), [], []
-    for seed in range(RUNS[side]):
-        rng = np.random.default_rng(seed)
-        chosen = rng.choice(POOL, 2 * side, replace=False)
-        some = apart[:, chosen]
-        hits = Nearest(some.min(axis=1), some.argmin(axis=1))
-        found = memorisation.look(hits, rng.permutation(2 * side) < side, 'images')
-        right.append(not found.found)
-        binomial.append(binomial_holds(found, SYNTHETIC))
-    assert promised(right)
+def test_nothing_is_found_and_intervals_hold(null, side):
+    made = Right(*attack_nulls.right(worlds()[null], side, RUNS[side]).T)
+    assert promised(made.memorisation)
+    assert promised(made.membership)
+    assert promised(made.intervals)
     if side == 64:  # the interval that takes the real records for given
-        assert not promised(binomial)
-
-
-def scores(null, chosen, rng):
-    """Some of an attack's, and some of nobody's; some with many ties."""
-    number = len(chosen)
-    if null == 'no information':
-        return {'random': rng.normal(size=number), 'tied': rng.poisson(1, number)}
-    apart = distances(null)[:, chosen]
-    near = np.sum(apart < np.median(apart.min(axis=0)), axis=0)
-    return {'gan-leaks': -apart.min(axis=0), 'monte-carlo': near}
-
-
-@pytest.mark.parametrize('side', SIDES)
-@pytest.mark.parametrize('null', NULLS)
-def test_membership_finds_nothing_and_its_intervals_hold(null, side):
-    right, intervals = [], []
-    for seed in range(RUNS[side]):
-        rng = np.random.default_rng(seed)
-        chosen = rng.choice(POOL, 2 * side, replace=False)
-        curves = {
-            name: Roc(values[:side], values[side:])
-            for name, values in scores(null, chosen, rng).items()
-        }
-        right.append(not membership.look(curves, 'images').found)
-        intervals.append(intervals_hold(curves))
-    assert promised(right)
-    assert promised(intervals)
+        assert not promised(made.binomial)
 
 
 def test_a_find_is_as_rare_as_stated_and_no_rarer():
@@ -136,16 +95,19 @@ def test_expectation_and_spread_are_those_of_chance():
 
 @pytest.mark.slow
 @pytest.mark.parametrize('side', SIDES)
-@pytest.mark.parametrize('null', NULLS)
-def test_whole_attacks_find_nothing(tmp_path, monkeypatch, null, side):
-    monkeypatch.setattr(permutation, 'PERMUTATIONS', 1999)
+@pytest.mark.parametrize('copies', [True, False])
+def test_whole_attacks_find_nothing(tmp_path, copies, side):
     rng = np.random.default_rng(0)
-    values = 128 + 40 * population(6000, rng, 64)
-    images = np.clip(values, 0, 255).astype(np.uint8).reshape(-1, 8, 8, 1)
-    real, synthetic = images[:4500], images[:1500] ^ 1  # copies of some
+    real = (255 * population(4000, rng, 64)).astype(np.uint8).reshape(-1, 8, 8, 1)
+    other = (255 * population(500, rng, 64)).astype(np.uint8).reshape(-1, 8, 8, 1)
+    synthetic = real[:500] ^ 1 if copies else other
     privacy = {'guarantee': 'certified', 'epsilon': 1.0, 'delta': 1e-5}
-    labels = np.zeros(len(real), np.int32)
-    target = Target(synthetic, real, labels, real[:0], privacy, tmp_path)
-    copied, _, told, intervals = shares(target, null, side, 200)
-    for share in (copied, told, intervals):
-        assert stats.binomtest(round(200 * share), 200, 0.94, 'less').pvalue > 0.01
+    copied, told = [], []
+    for _ in range(40):
+        members, others = np.split(rng.permutation(real)[: 3 * side], [side])
+        target = Target(
+            synthetic, members, np.zeros(side, np.int32), others, privacy, tmp_path
+        )
+        copied.append(not memorisation.attack(target).findings.found)
+        told.append(not membership.run(target)['found'])
+    assert promised(copied) and promised(told)
