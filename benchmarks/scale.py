@@ -99,8 +99,8 @@ def _gradients(window: Any, plan: Any, number: int) -> float:
         return 0.0
     m = plan[name]
     size = sum(x[0].size for part in parts for x in jax.tree.leaves(params[part]))
-    units = m.num_groups if m.num_groups > 1 else m.capacity
-    return 4.0 * size * -(-units // number)
+    batch = m.num_groups if m.num_groups > 1 else m.capacity
+    return 4.0 * size * -(-batch // number)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -30,7 +30,7 @@ _IMAGES = flags.DEFINE_integer(
 
 
 def plain_gradient_sum(
-    loss_fn: Callable[..., Any], params: Any, units: Any, is_padding: Any, **_: Any
+    loss_fn: Callable[..., Any], params: Any, batch: Any, is_padding: Any, **_: Any
 ) -> Any:
     """One gradient of the summed loss: what training without privacy computes."""
     import jax
@@ -39,7 +39,7 @@ def plain_gradient_sum(
     del is_padding
 
     def loss(params: Any) -> Any:
-        return jnp.sum(jax.vmap(loss_fn, in_axes=(None, 0))(params, units))
+        return jnp.sum(jax.vmap(loss_fn, in_axes=(None, 0))(params, batch))
 
     return jax.grad(loss)(params)
 

@@ -38,7 +38,7 @@ from dpaf_jax.privacy.chacha import KEY_WORDS
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.command import fail, parse, prepare_jax
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from experiments.published_leak import CONFIDENCE, EXIT_CAUGHT, attack, table
 
 GUARANTEES = ('as_published', 'certified')
@@ -64,12 +64,12 @@ class DirectionGame:
 
     Attributes:
         method: with its plan; as published or certified.
-        units: [NUMBER, 1] records; the first is the one in question.
+        batch: [NUMBER, 1] records; the first is the one in question.
         state: public.
     """
 
     method: DpbaWgan
-    units: Units
+    batch: ClipBatch
     state: Any
     name: str = 'direction'
 
@@ -98,24 +98,24 @@ class DirectionGame:
     def play(self, trials: int, is_in: bool, seed: int) -> np.ndarray:
         """[trials, P] gradients that the critic is updated by, times the batch size."""
         rng = np.random.default_rng([seed, int(is_in)])
-        units = self._with(is_in)
+        batch = self._with(is_in)
         made = []
         for _ in range(0, trials, CHUNK):
             keys = rng.integers(2**32, size=(1, CHUNK, KEY_WORDS), dtype=np.uint32)
-            made.append(np.asarray(self._steps(units, keys)[0]))
+            made.append(np.asarray(self._steps(batch, keys)[0]))
         return np.concatenate(made)[:trials]
 
-    def _with(self, is_in: bool) -> Units:
-        absent = np.zeros_like(self.units.is_padding_example)
+    def _with(self, is_in: bool) -> ClipBatch:
+        absent = np.zeros_like(self.batch.is_padding_example)
         absent[0] = not is_in
-        return self.units._replace(is_padding_example=absent)
+        return self.batch._replace(is_padding_example=absent)
 
     @functools.cached_property
     def _steps(self) -> Callable[..., Any]:
         method, std = self.method, jnp.float32(self.mechanism.noise_std)
 
-        def step(units: Units, key: jax.Array) -> jax.Array:
-            after, _ = method.discriminator_step(self.state, units, key, PUBLIC, std)
+        def step(batch: ClipBatch, key: jax.Array) -> jax.Array:
+            after, _ = method.discriminator_step(self.state, batch, key, PUBLIC, std)
             # Adam's first moment is half of the gradient: nothing hides behind it.
             moment = after.discriminator_optimizer[0].mu
             return 2 * NUMBER * ravel_pytree(moment)[0]
@@ -137,15 +137,15 @@ class DirectionGame:
         leaving = record - (record @ basis.T) @ basis
         return np.abs(rest @ leaving) / np.linalg.norm(leaving)
 
-    def _exact(self, units: Units) -> np.ndarray:
+    def _exact(self, batch: ClipBatch) -> np.ndarray:
         """The certified query without noise: what the adversary computes of known records."""
-        exact = jax.tree.map(lambda leaf: leaf[0], self._query(units)).rounded()
+        exact = jax.tree.map(lambda leaf: leaf[0], self._query(batch)).rounded()
         return np.asarray(ravel_pytree(exact)[0], np.float64)
 
     @functools.cached_property
     def _query(self) -> Callable[..., Any]:
-        def query(_: jax.Array, units: Units) -> Any:
-            return self.method.query(self.state, units, PUBLIC)
+        def query(_: jax.Array, batch: ClipBatch) -> Any:
+            return self.method.query(self.state, batch, PUBLIC)
 
         on_a_device = jax.vmap(query, (0, None), axis_name=parallel.AXIS)
         return functools.partial(jax.jit(on_a_device), jnp.zeros(1))
@@ -156,7 +156,7 @@ class DirectionGame:
         plain = DpbaWgan(self.method.config, self.plan, 1)
 
         def terms(_: jax.Array) -> Any:
-            trios = plain.trios(self.state, self.units, PUBLIC)
+            trios = plain.trios(self.state, self.batch, PUBLIC)
             return [
                 jax.vmap(jax.grad(plain.published_cost), (None, 0, None))(
                     self.state.discriminator, trios, factors
@@ -199,10 +199,10 @@ def direction(guarantee: str, epsilon: float) -> DirectionGame:
     plan = dpba_wgan.plan(config, NUMBER)
     method = DpbaWgan(config, plan, 1)
     images = canaries.noise_images(config.data, NUMBER, seed=0)
-    units = canaries.units(images, config.data, (NUMBER, 1))
+    batch = canaries.batch(images, config.data, (NUMBER, 1))
     shapes = jax.eval_shape(method.adversaries.init, jax.random.key(0))
     state = wild_state(shapes, ['discriminator', 'generator'], 0)
-    return DirectionGame(method, units, state)
+    return DirectionGame(method, batch, state)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -36,7 +36,7 @@ from dpaf_jax.privacy import accounting, published
 from dpaf_jax.privacy.chacha import KEY_WORDS
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 
 GUARANTEES = ('as_published', 'certified')
 SIDE, CLASSES = 8, 2
@@ -143,11 +143,13 @@ class Game:
         after, _ = self.classifier.step(state, self._units(is_in, others), key)
         return after, _conv1(after) - _conv1(state)
 
-    def _units(self, is_in: jax.Array, others: jax.Array) -> Units:
+    def _units(self, is_in: jax.Array, others: jax.Array) -> ClipBatch:
         slots = jnp.arange(len(self.labels))
         padding = jnp.where(slots == 0, ~is_in, slots > others)
         images, labels = jnp.asarray(self.images), jnp.asarray(self.labels)
-        return Units(images[:, None], labels[:, None], padding[:, None], slots[:, None])
+        return ClipBatch(
+            images[:, None], labels[:, None], padding[:, None], slots[:, None]
+        )
 
 
 # (movements to score, rehearsed without the record, with it) -> [trials] scores, larger

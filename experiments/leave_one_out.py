@@ -23,7 +23,7 @@ from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import gather, records
 
 
@@ -93,17 +93,17 @@ class _Replay:
     def _step(self) -> Callable[..., Any]:
         return _on_one_device(self._classifier.step)
 
-    def query(self, params: Any, units: Units) -> np.ndarray:
+    def query(self, params: Any, batch: ClipBatch) -> np.ndarray:
         """The pre-noise sum by conv1 (and whatever else is trained), exact: float64."""
-        summed = self._query(params, units)
+        summed = self._query(params, batch)
         if isinstance(summed, ExactSum):
             units_of_grid = ravel_pytree(summed.units())[0]
             return np.asarray(units_of_grid, float) * summed.spacing
         return np.asarray(ravel_pytree(summed)[0], float)
 
-    def step(self, state: Any, units: Units, key: np.ndarray) -> Any:
+    def step(self, state: Any, batch: ClipBatch, key: np.ndarray) -> Any:
         """The next state."""
-        return self._step(state, units, key)[0]
+        return self._step(state, batch, key)[0]
 
 
 def _on_one_device(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -124,7 +124,7 @@ def _draw(classifier: Classifier, keys: RunKeys, step: int) -> Draw:
     return poisson_draw(m, number, keys, step)
 
 
-def _units(data: Dataset, draw: Draw, left_out: int = -1) -> Units:
+def _units(data: Dataset, draw: Draw, left_out: int = -1) -> ClipBatch:
     empty = draw.is_padding_example | (draw.indices == left_out)
     dealt = {'indices': draw.indices, 'is_padding_example': empty}
     return gather(records(data), dealt)

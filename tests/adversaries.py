@@ -28,38 +28,38 @@ def states_of(method, number=4):
 
 def some_units(method, number=8):
     images = canaries.extremes(method.config.data, number)
-    return canaries.units(images, method.config.data, (number, 1))
+    return canaries.batch(images, method.config.data, (number, 1))
 
 
-def deal(units, number):
-    return type(units)(*(np.stack(np.split(x, number)) for x in units))
+def deal(batch, number):
+    return type(batch)(*(np.stack(np.split(x, number)) for x in batch))
 
 
 @functools.cache
 def _query(method, number):
-    def query(state, units):
+    def query(state, batch):
         own = method.adversaries.own(state)
-        return method.query(own, units, np.arange(4, dtype=np.uint32))
+        return method.query(own, batch, np.arange(4, dtype=np.uint32))
 
     return tiny.over_devices(query, number)
 
 
-def summed(method, number, state, units):
+def summed(method, number, state, batch):
     """The sum over devices as one float64 vector, exact where it lies on a grid."""
     placed = parallel.replicate(state, jax.local_devices()[:number])
-    made = _query(method, number)(placed, deal(units, number))
+    made = _query(method, number)(placed, deal(batch, number))
     return tiny.vector(parallel.unreplicate(made))
 
 
 def moves(method, number):
     """How far leaving out one record moves the sum, by state and record."""
-    units, far = some_units(method), []
+    batch, far = some_units(method), []
     for state in states_of(method):
-        whole = summed(method, number, state, units)
-        scene = Scene(state, units)
+        whole = summed(method, number, state, batch)
+        scene = Scene(state, batch)
         for place in scene.places:
             for other in (scene.without(place), scene.removed(place)):
-                rest = summed(method, number, state, other.units)
+                rest = summed(method, number, state, other.batch)
                 far.append(np.linalg.norm(whole - rest))
     return np.array(far)
 
@@ -78,14 +78,14 @@ def noise_of_a_step(method, number, step=0):
 
     The optimiser must be plain descent at rate 1.
     """
-    devices, units = jax.local_devices()[:number], some_units(method)
-    units.is_padding_example[:] = True
+    devices, batch = jax.local_devices()[:number], some_units(method)
+    batch.is_padding_example[:] = True
     state = jax.device_get(method.adversaries.init(jax.random.key(0)))
     m = method.mechanism_at(step)
     keys = tiny.keys().noise(m.name, step), tiny.keys().public('step', step)
     placed, *rng = parallel.replicate((state, *keys, np.float32(m.noise_std)), devices)
     step_fn = parallel.pmapped(method.discriminator_step, devices)
-    after, _ = step_fn(placed, deal(units, number), *rng)
+    after, _ = step_fn(placed, deal(batch, number), *rng)
     moved = tiny.vector(parallel.unreplicate(after).discriminator)
     noise = m.expected_batch_size * (moved - tiny.vector(state.discriminator))
     return noise / m.noise_std

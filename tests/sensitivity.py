@@ -42,7 +42,7 @@ def make_units(grouped):
     is_padding = np.zeros(shape, bool)
     if grouped:
         is_padding[0, 1:] = True  # a group of one, which leaving out empties
-    return tiny.units(adversarial_images(shape), labels, is_padding)
+    return tiny.batch(adversarial_images(shape), labels, is_padding)
 
 
 def unclipped(plan):
@@ -51,32 +51,32 @@ def unclipped(plan):
     return dataclasses.replace(plan, mechanisms=tuple(free))
 
 
-def deal(units, number):
-    return type(units)(*(np.stack(np.split(x, number)) for x in units))
+def deal(batch, number):
+    return type(batch)(*(np.stack(np.split(x, number)) for x in batch))
 
 
-def summed(query, number, state, units):
+def summed(query, number, state, batch):
     """The sum over devices as one float64 vector, exact where it lies on a grid."""
     devices = jax.local_devices()[:number]
-    made = query(parallel.replicate(state, devices), deal(units, number))
+    made = query(parallel.replicate(state, devices), deal(batch, number))
     return tiny.vector(parallel.unreplicate(made))
 
 
-def moves(query, number, states, units):
+def moves(query, number, states, batch):
     """How far leaving one record out moves the sum: for each state, each record."""
     far = []
     for state in states:
-        whole = summed(query, number, state, units)
-        scene = Scene(state, units)
+        whole = summed(query, number, state, batch)
+        scene = Scene(state, batch)
         for where in scene.places:
             for other in (scene.without(where), scene.removed(where)):
-                rest = summed(query, number, state, other.units)
+                rest = summed(query, number, state, other.batch)
                 far.append(np.linalg.norm(whole - rest))
     return np.array(far)
 
 
-def check(query, number, states, units, sensitivity, power=0.9):
+def check(query, number, states, batch, sensitivity, power=0.9):
     """Bounded by the sensitivity, and the test would see a mechanism that is not."""
-    far = moves(query, number, states, units)
+    far = moves(query, number, states, batch)
     assert far.max() <= sensitivity  # in exact arithmetic: nothing to allow for
     assert far.max() > power * sensitivity

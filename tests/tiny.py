@@ -25,7 +25,7 @@ from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
 NUM_EXAMPLES = 40
@@ -244,14 +244,14 @@ def vector(sums: Any) -> np.ndarray:
     """A query's sums as one float64 vector; an `ExactSum` loses nothing by it."""
     spacing = 1.0
     if isinstance(sums, ExactSum):
-        sums, spacing = sums.units(), sums.spacing
+        sums, spacing = sums.batch(), sums.spacing
     leaves = [np.ravel(leaf).astype(np.float64) for leaf in jax.tree.leaves(sums)]
     return spacing * np.concatenate(leaves)
 
 
-def units(
+def batch(
     images: np.ndarray, labels: np.ndarray, is_padding: np.ndarray | None = None
-) -> Units:
+) -> ClipBatch:
     """Singletons [U, 1, ...], or groups where arrays have a member axis already.
 
     Indices are in order.
@@ -261,4 +261,4 @@ def units(
     if is_padding is None:
         is_padding = np.zeros(labels.shape, bool)
     index = np.arange(labels.size, dtype=np.int32).reshape(labels.shape)
-    return Units(images, labels, is_padding.reshape(labels.shape), index)
+    return ClipBatch(images, labels, is_padding.reshape(labels.shape), index)

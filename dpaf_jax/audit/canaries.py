@@ -7,7 +7,7 @@ import numpy as np
 from dpaf_jax.config import Config, DataConfig
 from dpaf_jax.data import Dataset, Manifest
 from dpaf_jax.data.manifest import Settings
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 
 
 def extremes(data: DataConfig, number: int) -> np.ndarray:
@@ -63,10 +63,10 @@ def noise_images(data: DataConfig, number: int, seed: int) -> np.ndarray:
     )
 
 
-def units(images: np.ndarray, data: DataConfig, shape: tuple[int, int]) -> Units:
-    """Units [U, M] of the images in order, labels in turn; all of them present."""
+def batch(images: np.ndarray, data: DataConfig, shape: tuple[int, int]) -> ClipBatch:
+    """A batch [U, M] of the images in order, labels in turn; all of them present."""
     index = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
-    return Units(
+    return ClipBatch(
         images.reshape(*shape, *images.shape[1:]),
         index % data.num_classes,
         np.zeros(shape, bool),

@@ -10,12 +10,12 @@ import numpy as np
 from dpaf_jax.audit.target import Draws, Release
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 
 SILENT = 2.0**-24  # a noise multiplier
 
 # (state, one device's units, noise key [8] uint32) -> what everybody sees of the release
-Step = Callable[[Any, Units, jax.Array], jax.Array]
+Step = Callable[[Any, ClipBatch, jax.Array], jax.Array]
 
 
 def quiet(plan: PrivacyPlan) -> PrivacyPlan:
@@ -54,13 +54,13 @@ def releaser(step: Step, number: int) -> Release:
     devices = jax.local_devices()[:number]
     fn = parallel.pmapped(jax.vmap(step, in_axes=(None, None, 0)), devices)
 
-    def release(state: Any, units: Units, keys: np.ndarray) -> np.ndarray:
-        fills = Units(images=0, labels=0, is_padding_example=True, index=0)
+    def release(state: Any, batch: ClipBatch, keys: np.ndarray) -> np.ndarray:
+        fills = ClipBatch(images=0, labels=0, is_padding_example=True, index=0)
         dealt = [
-            parallel.deal(x, number, 0, f) for x, f in zip(units, fills, strict=True)
+            parallel.deal(x, number, 0, f) for x, f in zip(batch, fills, strict=True)
         ]
         same = parallel.replicate((state, keys), devices)
-        released = parallel.unreplicate(fn(same[0], Units(*dealt), same[1]))
+        released = parallel.unreplicate(fn(same[0], ClipBatch(*dealt), same[1]))
         return released.reshape(len(keys), -1).astype(np.float64)
 
     return release

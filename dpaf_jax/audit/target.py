@@ -31,25 +31,25 @@ class Scene(NamedTuple):
 
     Attributes:
         state: chosen by the adversary: a guarantee holds for every one.
-        units: with a field `is_padding_example` [U, M] bool; what is padding is absent.
+        batch: with a field `is_padding_example` [U, M] bool; what is padding is absent.
     """
 
     state: Any
-    units: Any
+    batch: Any
 
     @property
     def places(self) -> list[tuple[int, ...]]:
         """Where records are."""
-        return [tuple(p) for p in np.argwhere(~self.units.is_padding_example)]
+        return [tuple(p) for p in np.argwhere(~self.batch.is_padding_example)]
 
     def only(self, is_there: np.ndarray) -> 'Scene':
         """The same with all records absent but some of those that are there."""
-        absent = self.units.is_padding_example | ~is_there
-        return self._replace(units=self.units._replace(is_padding_example=absent))
+        absent = self.batch.is_padding_example | ~is_there
+        return self._replace(batch=self.batch._replace(is_padding_example=absent))
 
     def without(self, place: tuple[int, ...]) -> 'Scene':
         """The neighbour that lacks the record at `place`: its slot is empty."""
-        is_there = np.ones_like(self.units.is_padding_example)
+        is_there = np.ones_like(self.batch.is_padding_example)
         is_there[place] = False
         return self.only(is_there)
 
@@ -66,13 +66,13 @@ class Scene(NamedTuple):
                 lie where they lay. For states so wild that a slot shows in a float's last
                 bits, and these in everything.
         """
-        there = ~self.units.is_padding_example
+        there = ~self.batch.is_padding_example
         row = np.cumsum(there).reshape(there.shape) - 1  # in the arrays with the record
         gone, left = row[place], there.copy()
         left[place] = False
         fields = 'images', 'labels', 'index'
         arrays = {
-            name: np.delete(getattr(self.units, name)[there], gone, axis=0)
+            name: np.delete(getattr(self.batch, name)[there], gone, axis=0)
             for name in fields
         }
         axis = int(there.shape[1] > 1)
@@ -81,17 +81,17 @@ class Scene(NamedTuple):
         rows = np.take_along_axis(row - (row > gone), order, axis)
         draw = {'indices': np.where(blank, 0, rows), 'is_padding_example': blank}
         data: Any = SimpleNamespace(**arrays)
-        return self._replace(units=gather(records(data), draw))
+        return self._replace(batch=gather(records(data), draw))
 
     def alone(self, place: tuple[int, ...]) -> 'Scene':
         """Nobody but the record at `place`."""
-        is_there = np.zeros_like(self.units.is_padding_example)
+        is_there = np.zeros_like(self.batch.is_padding_example)
         is_there[place] = True
         return self.only(is_there)
 
     def empty(self) -> 'Scene':
         """Nobody was drawn."""
-        return self.only(np.zeros_like(self.units.is_padding_example))
+        return self.only(np.zeros_like(self.batch.is_padding_example))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -103,7 +103,7 @@ class MechanismAudit:
     # --- releases ----------------------------------------------------------------------
 
     def _exact(self, number: int, scene: Scene) -> np.ndarray:
-        return self._target.exact[number](scene.state, scene.units, ONE_KEY)[0]
+        return self._target.exact[number](scene.state, scene.batch, ONE_KEY)[0]
 
     def _noisy(
         self, number: int, scene: Scene, purpose: str, least: int
@@ -115,7 +115,7 @@ class MechanismAudit:
         rng = np.random.default_rng([self._seed, *digits])
         for start in range(0, least, batch):
             keys = rng.integers(2**32, size=(batch, KEY_WORDS), dtype=np.uint32)
-            made = self._target.release[number](scene.state, scene.units, keys)
+            made = self._target.release[number](scene.state, scene.batch, keys)
             yield made[: least - start]
 
     @functools.cache  # noqa: B019 (an audit lives as long as the command)
@@ -133,7 +133,7 @@ class MechanismAudit:
     def noise_of(self, keys: np.ndarray) -> np.ndarray:
         """Noise keys [R, 8] to their noise [R, F], over its claimed scale."""
         scene = self._target.scenes[0].empty()
-        noisy = self._target.release[self._one](scene.state, scene.units, keys)
+        noisy = self._target.release[self._one](scene.state, scene.batch, keys)
         return (noisy - self._exact(self._one, scene)) / self._scale
 
     # --- sensitivity -------------------------------------------------------------------
@@ -211,7 +211,7 @@ class MechanismAudit:
         number = len(crowd.places)
         rng = np.random.default_rng([self._seed, 1])
         is_in = rng.random(number) < 0.5
-        there = np.zeros_like(crowd.units.is_padding_example)
+        there = np.zeros_like(crowd.batch.is_padding_example)
         there[is_in] = True
         (release,) = self._noisy(self._one, crowd.only(there), 'one run', 1)
         score = self._membership_scores(release[0])
@@ -246,7 +246,7 @@ class MechanismAudit:
         crowd, i = self._target.crowd, place[0]
         if self._target.in_place:
             return crowd.alone(place)
-        return crowd._replace(units=jax.tree.map(lambda x: x[i : i + 1], crowd.units))
+        return crowd._replace(batch=jax.tree.map(lambda x: x[i : i + 1], crowd.batch))
 
     # --- noise -------------------------------------------------------------------------
 

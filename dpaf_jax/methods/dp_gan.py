@@ -39,7 +39,7 @@ from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
 DISCRIMINATOR = 'discriminator'
@@ -145,7 +145,7 @@ class DpGan:
         targets = jnp.array([1.0, 0.0])
         return jnp.sum(optax.sigmoid_binary_cross_entropy(logits, targets))
 
-    def query(self, state: AdversarialState, units: Units, key: jax.Array) -> Any:
+    def query(self, state: AdversarialState, batch: ClipBatch, key: jax.Array) -> Any:
         """This device's pre-noise sum of clipped gradients.
 
         Sensitivity of the sum over devices: `l2_clip_norm`. A pair's gradient depends on
@@ -154,17 +154,17 @@ class DpGan:
 
         Args:
             state: gives both networks.
-            units: singletons.
+            batch: singletons.
             key: [4] uint32 of the step's public coins, equal on all devices.
         """
-        units = units.without_padding()
-        labels, own = units.labels[:, 0], record_keys(key, units.index[:, 0])
+        batch = batch.without_padding()
+        labels, own = batch.labels[:, 0], record_keys(key, batch.index[:, 0])
         fakes = self.adversaries.paired_fakes(state.generator, labels, own)
         return clipped_gradient_sum(
             self.pair_loss,
             state.discriminator,
-            Pair(to_float(units.images[:, 0]), fakes, labels),
-            units.is_padding_example[:, 0],
+            Pair(to_float(batch.images[:, 0]), fakes, labels),
+            batch.is_padding_example[:, 0],
             l2_clip_norm=self.mechanism.l2_sensitivity,
             grid=self.mechanism.grid,
         )
@@ -172,7 +172,7 @@ class DpGan:
     def discriminator_step(
         self,
         state: AdversarialState,
-        units: Units,
+        batch: ClipBatch,
         noise_key: jax.Array,
         key: jax.Array,
         noise_std: jax.Array,
@@ -181,12 +181,12 @@ class DpGan:
 
         Args:
             state: before.
-            units: this device's share of a Poisson draw.
+            batch: this device's share of a Poisson draw.
             noise_key: [8] uint32 of this step alone.
             key: [4] uint32 of public coins.
             noise_std: the mechanism's.
         """
-        sums = self.query(state, units, key)
+        sums = self.query(state, batch, key)
         noisy = noisy_total(sums, noise_key, noise_std)
         size = self.mechanism.expected_batch_size
         gradient = jax.tree.map(lambda g: g / size, noisy)

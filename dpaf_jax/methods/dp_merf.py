@@ -37,7 +37,7 @@ from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training import losses
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import share_of_fakes
 from dpaf_jax.training.input_pipeline import every_record
 from dpaf_jax.training.optimizers import make_optimizer, moving_average
@@ -157,17 +157,17 @@ class Merf:
             steps=jnp.int32(0),
         )
 
-    def query(self, weights: jax.Array, units: Units) -> jax.Array | ExactSum:
+    def query(self, weights: jax.Array, batch: ClipBatch) -> jax.Array | ExactSum:
         """This device's pre-noise table [K, F] of some of the records.
 
         Sensitivity of the sum over all: 1 for an emptied record, 2 for a replaced one.
         """
-        units = units.without_padding()
-        images, labels = units.images[:, 0], units.labels[:, 0]
+        batch = batch.without_padding()
+        images, labels = batch.images[:, 0], batch.labels[:, 0]
         return aggregate(
             waves(weights, to_float(images)),
             labels,
-            units.is_padding_example[:, 0],
+            batch.is_padding_example[:, 0],
             self.config.data.num_classes,
             1.0 if math.isfinite(self.mechanism.l2_sensitivity) else math.inf,
             self.mechanism.grid,
@@ -261,8 +261,8 @@ class MerfPhase:
     def _window(self, state: MerfState, keys: jax.Array) -> Any:
         return repeat(self._run.unrolls, self._merf.generator_step, state, keys)
 
-    def _add(self, sums: Any, weights: jax.Array, units: Units) -> Any:
-        return sums + self._merf.query(weights, units)
+    def _add(self, sums: Any, weights: jax.Array, batch: ClipBatch) -> Any:
+        return sums + self._merf.query(weights, batch)
 
     def _release(self, state: Any) -> Any:
         """One pass over all records, then noise, once."""

@@ -49,7 +49,7 @@ from dpaf_jax.privacy.summation import settled
 from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
 from dpaf_jax.training.input_pipeline import Feed, gather
 from dpaf_jax.training.run import Run
@@ -186,20 +186,20 @@ class GsWgan:
         )
 
     def trained_critic(
-        self, critic: Critics, generator: Any, units: Units, key: jax.Array
+        self, critic: Critics, generator: Any, batch: ClipBatch, key: jax.Array
     ) -> Critics:
         """Plain steps of WGAN-GP on this critic's own records; private to it."""
-        steps, blank = self.settings.discriminator_steps, units.without_padding()
+        steps, blank = self.settings.discriminator_steps, batch.without_padding()
         labels, number = blank.labels[:, 0], len(blank.labels)
         own = jax.vmap(lambda key: jax.random.split(key, (2, steps)))(
-            record_keys(key, units.index[:, 0])
+            record_keys(key, batch.index[:, 0])
         )
         for_z, for_mix = own[:, 0].T.ravel(), own[:, 1].T.ravel()  # step by step
         # Drawn in front of the loop, in which a CPU's convolutions would be slow.
         fakes = self.adversaries.paired_fakes(generator, jnp.tile(labels, steps), for_z)
         mix = own_coins(jax.random.uniform, for_mix)
         real = to_float(blank.images[:, 0])
-        present = ~units.is_padding_example[:, 0]
+        present = ~batch.is_padding_example[:, 0]
 
         def step(critic: Critics, xs: tuple[jax.Array, jax.Array]) -> Any:
             trios = Trio(real=real, fake=xs[0], label=labels, mix=xs[1])
@@ -248,7 +248,7 @@ class GsWgan:
     def turn(
         self,
         state: GsWganState,
-        units: Units,
+        batch: ClipBatch,
         noise_key: jax.Array,
         key: jax.Array,
         k: Any,
@@ -257,7 +257,7 @@ class GsWgan:
 
         Args:
             state: before.
-            units: this device's share of the critic's records.
+            batch: this device's share of the critic's records.
             noise_key: [8] uint32 of this turn alone.
             key: [4] uint32 of public coins.
             k: int32, whose turn it is; public.
@@ -265,7 +265,7 @@ class GsWgan:
         key_critic, key_z, key_label = jax.random.split(public_key(key), 3)
         critic = jax.tree.map(lambda leaf: leaf[k], state.critics)
         own_key = jax.random.key_data(key_critic)
-        critic = self.trained_critic(critic, state.generator, units, own_key)
+        critic = self.trained_critic(critic, state.generator, batch, own_key)
         number = self.settings.generator_batch_size
         labels = prior_labels(self.config.data.prior, key_label, number)
         z = jax.random.normal(key_z, (number, self.adversaries.sampler.z_dim))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from dpaf_jax.runtime import parallel
 
 
-class Units(NamedTuple):
+class ClipBatch(NamedTuple):
     """One draw on one device, with images gathered.
 
     Attributes:
@@ -23,7 +23,7 @@ class Units(NamedTuple):
     is_padding_example: parallel.HostOrDevice
     index: parallel.HostOrDevice
 
-    def without_padding(self) -> 'Units':
+    def without_padding(self) -> 'ClipBatch':
         """Padding holds nothing: its slots point at some record, here they become black.
 
         Weights of 0 would not do: a feature that is NaN stays NaN, so one record's

@@ -16,7 +16,7 @@ import numpy as np
 from dpaf_jax.data import Dataset
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.runtime import parallel, processes
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
 FILL = {'indices': 0, 'is_padding_example': True}
@@ -98,7 +98,7 @@ def _up_to(rows: np.ndarray, number: int) -> np.ndarray:
     return np.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
 
 
-def gather(data: Mapping[str, Any], draw: Mapping[str, Any]) -> Units:
+def gather(data: Mapping[str, Any], draw: Mapping[str, Any]) -> ClipBatch:
     """The units of a draw, inside a compiled step.
 
     Args:
@@ -108,12 +108,12 @@ def gather(data: Mapping[str, Any], draw: Mapping[str, Any]) -> Units:
     found = draw
     if data:
         found = {name: value[draw['indices']] for name, value in data.items()}
-    return Units(
+    return ClipBatch(
         found['images'], found['labels'], draw['is_padding_example'], found['index']
     )
 
 
-def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[Units]:
+def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[ClipBatch]:
     """All N records once, in chunks of one shape, dealt to the devices.
 
     Each process reads what its own devices get. A record's slot is its index: neither the
@@ -138,7 +138,7 @@ def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[Units]
         index = np.where(outside, 0, index)
         own = place[index].reshape(number, -1, 1)[mine]
         blank = (outside | absent[index]).reshape(number, -1, 1)[mine]
-        yield Units(
+        yield ClipBatch(
             data.images[own],
             data.labels[own],
             blank,

@@ -118,11 +118,11 @@ def states_of(merf):
     return [weights.astype(np.float32) for weights in made]
 
 
-def summed(merf, number, weights, units):
+def summed(merf, number, weights, batch):
     """The sum over devices as one float64 vector, exact."""
     devices = jax.local_devices()[:number]
     query = _query(merf, number)
-    dealt = type(units)(*(np.stack(np.split(x, number)) for x in units))
+    dealt = type(batch)(*(np.stack(np.split(x, number)) for x in batch))
     made = query(parallel.replicate(weights, devices), dealt)
     return tiny.vector(parallel.unreplicate(made))
 
@@ -134,17 +134,17 @@ def _query(merf, number):
 
 def some_units(merf, number=8):
     images = canaries.extremes(merf.config.data, number)
-    return canaries.units(images, merf.config.data, (number, 1))
+    return canaries.batch(images, merf.config.data, (number, 1))
 
 
 def moves(merf, number):
-    units, far = some_units(merf), []
+    batch, far = some_units(merf), []
     for weights in states_of(merf):
-        whole = summed(merf, number, weights, units)
-        for i in range(len(units.labels)):
-            absent = np.zeros_like(units.is_padding_example)
+        whole = summed(merf, number, weights, batch)
+        for i in range(len(batch.labels)):
+            absent = np.zeros_like(batch.is_padding_example)
             absent[i] = True
-            without = units._replace(is_padding_example=absent)
+            without = batch._replace(is_padding_example=absent)
             rest = summed(merf, number, weights, without)
             far.append(np.linalg.norm(whole - rest))
     return np.array(far)
@@ -160,13 +160,13 @@ def test_an_emptied_record_moves_the_table_by_at_most_one(number):
 @pytest.mark.parametrize('number', DEVICES)
 def test_a_replaced_record_moves_the_table_by_at_most_two(number):
     merf = merf_of(number, privacy__guarantee='as_published')
-    units, weights = some_units(merf), states_of(merf)[1]
-    whole, far = summed(merf, number, weights, units), []
-    for i in range(len(units.labels)):
+    batch, weights = some_units(merf), states_of(merf)[1]
+    whole, far = summed(merf, number, weights, batch), []
+    for i in range(len(batch.labels)):
         for label in range(3):
-            images, labels = units.images.copy(), units.labels.copy()
+            images, labels = batch.images.copy(), batch.labels.copy()
             images[i], labels[i] = 255 - images[i], label
-            other = units._replace(images=images, labels=labels)
+            other = batch._replace(images=images, labels=labels)
             far.append(np.linalg.norm(whole - summed(merf, number, weights, other)))
     assert 1 < max(far) <= merf.mechanism.l2_sensitivity == 2
 

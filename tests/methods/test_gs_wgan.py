@@ -118,12 +118,12 @@ def test_all_that_is_clipped_was_settled():
         assert furthest(queries(method_of(gs_wgan__penalty_weight=8.0))) == 0
 
 
-def turned(method, units, number, k=1):
+def turned(method, batch, number, k=1):
     devices = jax.local_devices()[:number]
     state = jax.device_get(jax.jit(method.init)(jax.random.key(0, impl='rbg')))
     keys = tiny.keys().noise('gradient', 0), tiny.keys().public('step', 0)
     placed, *rng = parallel.replicate((state, *keys, np.int32(k)), devices)
-    made = parallel.pmapped(method.turn, devices)(placed, deal(units, number), *rng)
+    made = parallel.pmapped(method.turn, devices)(placed, deal(batch, number), *rng)
     return state, *parallel.unreplicate(made)
 
 

@@ -34,7 +34,7 @@ class Case(NamedTuple):
 
     query: object
     state: object
-    units: tuple
+    batch: tuple
     sensitivity: float
     devices: int
 
@@ -108,28 +108,28 @@ def draw_inputs(case, seed, features, rest, sparse):
         return leaf(rng, old.shape, features if convolution else rest)
 
     state = jax.tree.map_with_path(replace, case.state)
-    labels = rng.integers(-1, 4, size=case.units).astype(np.int32)
-    is_padding = rng.random(case.units) < sparse
-    where = tuple(rng.integers(case.units))
+    labels = rng.integers(-1, 4, size=case.batch).astype(np.int32)
+    is_padding = rng.random(case.batch) < sparse
+    where = tuple(rng.integers(case.batch))
     is_padding[where] = False
-    pictures = images(rng, case.units)
+    pictures = images(rng, case.batch)
     pictures[is_padding] = pictures[where]  # padding points at the first record
-    return state, tiny.units(pictures, labels, is_padding), where
+    return state, tiny.batch(pictures, labels, is_padding), where
 
 
-def summed(case, state, units):
+def summed(case, state, batch):
     devices = jax.local_devices()[: case.devices]
-    dealt = type(units)(*(np.stack(np.split(x, case.devices)) for x in units))
+    dealt = type(batch)(*(np.stack(np.split(x, case.devices)) for x in batch))
     made = case.query(parallel.replicate(state, devices), dealt)
     return tiny.vector(parallel.unreplicate(made))
 
 
-def without(units, where, rng):
+def without(batch, where, rng):
     """The neighbour: the record is empty, in its own slot and where padding points."""
-    blank, pictures = units.is_padding_example.copy(), units.images.copy()
+    blank, pictures = batch.is_padding_example.copy(), batch.images.copy()
     blank[where] = True
     pictures[blank] = rng.integers(256, size=pictures[where].shape)
-    return units._replace(is_padding_example=blank, images=pictures)
+    return batch._replace(is_padding_example=blank, images=pictures)
 
 
 # --- the property -----------------------------------------------------------------------
@@ -196,12 +196,12 @@ CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 def check(chosen, seed, features, rest, sparse):
     name, devices, sigma, fields = chosen
     built = case(name, devices, sigma, tuple(sorted(fields.items())))
-    state, units, where = draw_inputs(built, seed, features, rest, sparse)
-    neighbours = [without(units, where, np.random.default_rng(seed))]
-    if np.sum(~units.is_padding_example) > 1:
+    state, batch, where = draw_inputs(built, seed, features, rest, sparse)
+    neighbours = [without(batch, where, np.random.default_rng(seed))]
+    if np.sum(~batch.is_padding_example) > 1:
         # In other slots wild parameters round otherwise; no draw moves them, see sampling.py.
-        neighbours.append(Scene(state, units).removed(where, slots_stay=True).units)
-    whole = summed(built, state, units)
+        neighbours.append(Scene(state, batch).removed(where, slots_stay=True).batch)
+    whole = summed(built, state, batch)
     for neighbour in neighbours:
         far = whole - summed(built, state, neighbour)
         assert np.linalg.norm(far) <= built.sensitivity

@@ -58,8 +58,8 @@ def adversarial(make):
         shapes = jax.eval_shape(method.adversaries.init, jax.random.key(0))
         state = wild_state(shapes, ['discriminator', 'generator'], 2)
 
-        def query(state, units):
-            return method.query(method.adversaries.own(state), units, KEY)
+        def query(state, batch):
+            return method.query(method.adversaries.own(state), batch, KEY)
 
         return Case(plan.mechanisms[0], state, query)
 
@@ -69,8 +69,8 @@ def adversarial(make):
 def dpgen(config, plan, number):
     matching = make_score_matching(config, plan)
 
-    def query(params, units):
-        return matching.query(params, matching.shots(units, KEY))
+    def query(params, batch):
+        return matching.query(params, matching.shots(batch, KEY))
 
     return Case(plan['score'], tiny.state(matching, 1).params, query)
 
@@ -283,7 +283,7 @@ def test_a_pass_over_all_records_leaves_the_slot_of_a_missing_one_empty(number):
             left, ~one.is_padding_example & (one.index != gone)
         )
         for name in ('images', 'labels'):
-            a, b = (getattr(units, name)[left] for units in (one, other))
+            a, b = (getattr(batch, name)[left] for batch in (one, other))
             np.testing.assert_array_equal(a, b)
         seen |= set(other.index[left].tolist())
     assert seen == set(whole.index.tolist()) - {gone}

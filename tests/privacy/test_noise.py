@@ -174,7 +174,7 @@ def classifier_noise(**fields):
     classifier = Classifier(make_networks(config), config, plan)
     m = plan['conv1']
     shape = (m.num_groups, m.capacity) if m.num_groups > 1 else (m.capacity, 1)
-    empty = tiny.units(
+    empty = tiny.batch(
         np.zeros((*shape, 8, 8, 1), np.uint8),
         np.zeros(shape, np.int32),
         np.ones(shape, bool),
@@ -251,7 +251,7 @@ def test_a_conv2_update_adds_noise_of_the_plans_sensitivity(gradient, expected):
     gan, state = make_gan(dpaf__conv2__gradient=gradient, dpaf__conv2__l2_clip_norm=0.2)
     m = gan.plan['conv2']
     shape = (m.num_groups, m.capacity) if m.num_groups > 1 else (m.capacity, 1)
-    empty = tiny.units(
+    empty = tiny.batch(
         np.zeros((*shape, 8, 8, 1), np.uint8),
         np.zeros(shape, np.int32),
         np.ones(shape, bool),

@@ -82,14 +82,14 @@ def test_no_record_reaches_a_sum_from_where_padding_points(name):
     conv1['kernel'] = np.zeros_like(conv1['kernel'])
     conv1['kernel'][1, 1] = 2e38
     conv1['bias'] = np.full_like(conv1['bias'], 2e38)
-    units = make_units(grouped=True)
-    is_padding = np.ones_like(units.is_padding_example)
+    batch = make_units(grouped=True)
+    is_padding = np.ones_like(batch.is_padding_example)
     is_padding[:, 0] = False
     sums = []
     for pointed_at in (0, 255):
-        images = np.zeros_like(units.images)
+        images = np.zeros_like(batch.images)
         images[is_padding] = pointed_at
-        given = units._replace(images=images, is_padding_example=is_padding)
+        given = batch._replace(images=images, is_padding_example=is_padding)
         sums.append(summed(query, 1, states[0], given))
     assert np.any(sums[0]) and np.array_equal(*sums)
 
@@ -155,9 +155,9 @@ def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
 @pytest.mark.parametrize('number', DEVICES)
 def test_rows_that_are_not_finite_stay_out_of_the_table(number):
     gan, states, _ = gan_case(number)
-    units, query = make_units(False), tiny.over_devices(gan.aggregator.query, number)
+    batch, query = make_units(False), tiny.over_devices(gan.aggregator.query, number)
     params = jax.tree.map(lambda leaf: np.full_like(leaf, 3e38), states[0].params)
-    assert not np.any(summed(query, number, params, units))
+    assert not np.any(summed(query, number, params, batch))
 
 
 def test_dpagg_on_maps_without_sin_is_found_out(monkeypatch):
@@ -189,18 +189,18 @@ def test_the_clip_bounds_rows_even_where_sin_does_not(monkeypatch):
 
 def test_draws_that_are_asked_together_are_the_tables_of_each():
     gan, states, _ = gan_case(1, dpaf__batches='class_pure')
-    units, params = make_units(False), states[0].params
-    segment_ids = np.arange(len(units.labels), dtype=np.int32) % 3
+    batch, params = make_units(False), states[0].params
+    segment_ids = np.arange(len(batch.labels), dtype=np.int32) % 3
     device = jax.local_devices()[:1]
 
-    def together(params, units):
-        return parallel.total(gan.aggregator.queries(params, units, segment_ids, 3))
+    def together(params, batch):
+        return parallel.total(gan.aggregator.queries(params, batch, segment_ids, 3))
 
-    tables = summed(parallel.pmapped(together, device), 1, params, units).reshape(3, -1)
+    tables = summed(parallel.pmapped(together, device), 1, params, batch).reshape(3, -1)
     assert tables.any(axis=1).all()
     for draw in range(3):
-        absent = units.is_padding_example | (segment_ids != draw)[:, None]
-        others = units._replace(is_padding_example=absent)
+        absent = batch.is_padding_example | (segment_ids != draw)[:, None]
+        others = batch._replace(is_padding_example=absent)
         table = summed(tiny.over_devices(gan.aggregator.query, 1), 1, params, others)
         np.testing.assert_array_equal(tables[draw], table)
 
@@ -245,13 +245,13 @@ def test_the_published_conv2_exceeds_the_sensitivity_it_claims():
     gan, states, plan = gan_case(
         1, dpaf__conv2__l2_clip_norm=0.02, privacy__guarantee='as_published'
     )
-    units = make_units(False)
-    segment_ids = np.arange(len(units.labels)) // 4  # the two latest batches of DPAGG
+    batch = make_units(False)
+    segment_ids = np.arange(len(batch.labels)) // 4  # the two latest batches of DPAGG
     query = tiny.over_devices(
         functools.partial(conv2_query, gan, segment_ids=segment_ids), 1
     )
     sensitivity = plan['conv2'].l2_sensitivity
-    assert moves(query, 1, states, units).max() > 2 * sensitivity
+    assert moves(query, 1, states, batch).max() > 2 * sensitivity
 
 
 # --- dtypes -----------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase, Method
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
 UNITS, CROWD, STATES = 8, 96, 8
@@ -45,9 +45,9 @@ def audit_targets(
     wild = ['discriminator', 'generator']
     states = [wild_state(shapes, wild, i) for i in range(STATES)]
     extremes = canaries.extremes(config.data, UNITS)
-    units = canaries.units(extremes, config.data, (UNITS, 1))
+    batch = canaries.batch(extremes, config.data, (UNITS, 1))
     many = canaries.noise_images(config.data, CROWD, seed=2)
-    crowd = canaries.units(many, config.data, (CROWD, 1))
+    crowd = canaries.batch(many, config.data, (CROWD, 1))
 
     def at(plan: PrivacyPlan, index: int) -> Any:
         steps = {d: _step(make(config, plan, d), plan, index) for d in devices}
@@ -58,7 +58,7 @@ def audit_targets(
             mechanism=mechanism,
             release=at(plan, i),
             exact=at(quiet(plan), i),
-            scenes=[Scene(state, units) for state in states],
+            scenes=[Scene(state, batch) for state in states],
             crowd=Scene(states[0], crowd),
         )
         for i, mechanism in enumerate(plan.mechanisms)
@@ -68,9 +68,9 @@ def audit_targets(
 def _step(method: Method, plan: PrivacyPlan, index: int) -> Step:
     mechanism = plan.mechanisms[index]
 
-    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
+    def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         public, std = jnp.zeros(4, jnp.uint32), jnp.float32(mechanism.noise_std)
-        stepped, _ = method.discriminator_step(state, units, key, public, std)
+        stepped, _ = method.discriminator_step(state, batch, key, public, std)
         moment = optax.tree_utils.tree_get(stepped.discriminator_optimizer, 'mu')
         return ravel_pytree(moment)[0] / (1 - BETA1) * mechanism.expected_batch_size
 

@@ -15,7 +15,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.methods.dp_merf import EMBEDDING, Merf, MerfPhase
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
 UNITS, CROWD, STATES = 8, 96, 4
@@ -28,9 +28,9 @@ def audit_targets(
     shapes = jax.eval_shape(Merf(config, plan, 1).init, jax.random.key(0))
     states = [wild_state(shapes, ['weights'], i) for i in range(STATES)]
     extremes = canaries.extremes(config.data, UNITS)
-    units = canaries.units(extremes, config.data, (UNITS, 1))
+    batch = canaries.batch(extremes, config.data, (UNITS, 1))
     many = canaries.noise_images(config.data, CROWD, seed=2)
-    crowd = canaries.units(many, config.data, (CROWD, 1))
+    crowd = canaries.batch(many, config.data, (CROWD, 1))
 
     def at(plan: PrivacyPlan) -> Any:
         return {d: releaser(_step(Merf(config, plan, d)), d) for d in devices}
@@ -39,7 +39,7 @@ def audit_targets(
         mechanism=plan[EMBEDDING],
         release=at(plan),
         exact=at(quiet(plan)),
-        scenes=[Scene(state, units) for state in states],
+        scenes=[Scene(state, batch) for state in states],
         crowd=Scene(states[0], crowd),
     )
     return [target]
@@ -50,8 +50,8 @@ def _step(merf: Merf) -> Step:
     prior = np.array(merf.config.data.prior, np.float32)
     divisor = merf.plan.num_examples * prior[:, None]
 
-    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
-        sums = merf.query(state.weights, units)
+    def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
+        sums = merf.query(state.weights, batch)
         return merf.release(state, sums, key).embedding * divisor
 
     return step
@@ -83,8 +83,8 @@ class _TracedPhase(MerfPhase):
         index = np.arange(len(absent))[:, None]
         self._notes.draw(EMBEDDING, None, index, absent)
 
-    def _note_chunk(self, sums: Any, _: Any, units: Units) -> Any:
-        self._absent.append(np.asarray(units.is_padding_example[0]))
+    def _note_chunk(self, sums: Any, _: Any, batch: ClipBatch) -> Any:
+        self._absent.append(np.asarray(batch.is_padding_example[0]))
         return sums
 
     def _note_release(self, state: Any, _: Any, key: np.ndarray) -> Any:

@@ -36,7 +36,7 @@ from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpaf import LABELLER
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
 UNITS, MEMBERS = 8, 2
@@ -74,19 +74,19 @@ def _target(
     part = _part(config, plan, name, 1)
     members = MEMBERS if grouped else 1
     extremes = canaries.extremes(config.data, UNITS * members)
-    units = canaries.units(extremes, config.data, (UNITS, members))
+    batch = canaries.batch(extremes, config.data, (UNITS, members))
     if grouped:
         # Groups of one, of two alike, and of two that differ: joining doubles some.
-        units.images[1::2, 1] = units.images[1::2, 0]
-        units.is_padding_example[0, 1:] = True
+        batch.images[1::2, 1] = batch.images[1::2, 0]
+        batch.is_padding_example[0, 1:] = True
     states = [_state(part, i) for i in range(GROUP_STATES if grouped else STATES)]
     many = canaries.noise_images(config.data, CROWD, seed=2)
-    crowd = Scene(states[0], canaries.units(many, config.data, (CROWD, 1)))
+    crowd = Scene(states[0], canaries.batch(many, config.data, (CROWD, 1)))
     return AuditTarget(
         mechanism=mechanism,
         release={d: _release(config, plan, name, d) for d in devices},
         exact={d: _release(config, quiet(plan), name, d) for d in devices},
-        scenes=[Scene(state, units) for state in states],
+        scenes=[Scene(state, batch) for state in states],
         crowd=crowd,
     )
 
@@ -118,17 +118,17 @@ def _release(config: Config, plan: PrivacyPlan, name: str, number: int) -> Relea
 def _phase1_step(
     classifier: Classifier | Labeller, m: Mechanism, _: PrivacyPlan
 ) -> Step:
-    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
-        stepped, _ = classifier.step(state, units, key)
+    def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
+        stepped, _ = classifier.step(state, batch, key)
         return _divisor(m) * _first_trace(stepped.optimizer)
 
     return step
 
 
 def _conv2_step(gan: Gan, m: Mechanism, _: PrivacyPlan) -> Step:
-    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
+    def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         public = np.zeros(4, np.uint32)
-        stepped = conv2_step(gan, state, units, StepKeys(NO_KEY, NO_KEY, key, public))
+        stepped = conv2_step(gan, state, batch, StepKeys(NO_KEY, NO_KEY, key, public))
         return _divisor(m) * _first_trace(stepped.conv2_optimizer)
 
     return step
@@ -139,8 +139,8 @@ def _dpagg_step(gan: Gan, m: Mechanism, plan: PrivacyPlan) -> Step:
     # Computed here once more: a divisor that depends on data must not cancel.
     divisor = m.sampling_prob * plan.num_examples * np.array(shares, np.float32)
 
-    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
-        sums = gan.aggregator.query(state.params, units)
+    def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
+        sums = gan.aggregator.query(state.params, batch)
         everyone = jnp.ones(gan.schedule.num_aggregates, bool)
         return gan.privatised(state, sums, everyone, key).latest * divisor[:, None]
 
@@ -267,8 +267,8 @@ class _TracedOneShot(OneShotPhase):
                 self._notes.draw('conv2', None, draw['indices'][0], padding)
                 self._notes.key('conv2', self._keys((update + 1) * mu - 1).conv2_noise)
 
-    def _note_chunk(self, sums: Any, _: Any, units: Units) -> Any:
-        self._absent.append(np.asarray(units.is_padding_example[0]))
+    def _note_chunk(self, sums: Any, _: Any, batch: ClipBatch) -> Any:
+        self._absent.append(np.asarray(batch.is_padding_example[0]))
         return sums
 
     def _note_release(self, state: Any, _: Any, active: Any, key: np.ndarray) -> Any:

@@ -23,7 +23,7 @@ from dpaf_jax.methods.dpgen.phase import ScorePhase
 from dpaf_jax.methods.dpgen.score_matching import ScoreMatching, make_score_matching
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
 UNITS, CROWD, STATES = 8, 96, 8
@@ -40,7 +40,7 @@ def audit_targets(
     )
     config = dataclasses.replace(config, dpgen=dpgen)
     images = canaries.extremes(config.data, UNITS)
-    units = canaries.units(images, config.data, (UNITS, 1))
+    batch = canaries.batch(images, config.data, (UNITS, 1))
     init = make_score_matching(config, plan).init
     shapes = jax.eval_shape(init, jax.random.key(0))
     states = [wild_state(shapes, ['params'], seed) for seed in range(STATES)]
@@ -54,15 +54,15 @@ def audit_targets(
         mechanism=plan['score'],
         release=at(plan),
         exact=at(quiet(plan)),
-        scenes=[Scene(state, units) for state in states],
-        crowd=Scene(states[0], canaries.units(many, config.data, (CROWD, 1))),
+        scenes=[Scene(state, batch) for state in states],
+        crowd=Scene(states[0], canaries.batch(many, config.data, (CROWD, 1))),
     )
     return [target]
 
 
 def _step(matching: ScoreMatching) -> Step:
-    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
-        sums = matching.query(state.params, matching.shots(units, jnp.asarray(COINS)))
+    def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
+        sums = matching.query(state.params, matching.shots(batch, jnp.asarray(COINS)))
         stepped, _ = matching.update(state, sums, key)
         released = optax.tree_utils.tree_get(stepped.optimizer, 'trace')
         return ravel_pytree(released)[0] * matching.mechanism.expected_batch_size

@@ -29,7 +29,7 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.latent import PRIOR
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.parallel import Split
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
 MEMBERS, STATES = 4, 4
@@ -48,9 +48,9 @@ def audit_targets(
     config = dataclasses.replace(config, g_pate=g_pate)
     number = teachers * MEMBERS
     extremes = canaries.extremes(config.data, number)
-    units = canaries.units(extremes, config.data, (teachers, MEMBERS))
+    batch = canaries.batch(extremes, config.data, (teachers, MEMBERS))
     many = canaries.noise_images(config.data, teachers, seed=2)
-    crowd = canaries.units(many, config.data, (teachers, 1))
+    crowd = canaries.batch(many, config.data, (teachers, 1))
     start = jax.device_get(GPate(config, plan).init(jax.random.key(0)))
     if config.g_pate.noisy_prior:
         prior = {'classes': np.array(config.data.prior, np.float32)}
@@ -64,7 +64,7 @@ def audit_targets(
         mechanism=_step_of(plan[VOTES], g_pate.fakes * g_pate.projections),
         release=at(plan),
         exact=at(quiet(plan)),
-        scenes=[Scene(state, units) for state in states],
+        scenes=[Scene(state, batch) for state in states],
         crowd=Scene(states[0], crowd),
         in_place=True,
     )
@@ -76,14 +76,14 @@ def _histogram(config: Config, plan: PrivacyPlan) -> list[AuditTarget]:
     if not config.g_pate.noisy_prior:
         return []
     shape = math.lcm(config.data.num_classes, 2), 1
-    units, crowd = (
-        canaries.units(np.zeros((number, 1, 1, 1), np.uint8), config.data, (number, 1))
+    batch, crowd = (
+        canaries.batch(np.zeros((number, 1, 1, 1), np.uint8), config.data, (number, 1))
         for number in (shape[0], CROWD)
     )
 
     def at(counts: Callable[[Any], np.ndarray]) -> Any:
-        def release(_: Any, units: Units, keys: np.ndarray) -> np.ndarray:
-            labels = units.labels[~units.is_padding_example]
+        def release(_: Any, batch: ClipBatch, keys: np.ndarray) -> np.ndarray:
+            labels = batch.labels[~batch.is_padding_example]
             runs = (_labels_alone(config, plan, labels, _coins_of(key)) for key in keys)
             return np.array([counts(run) for run in runs], np.float64)
 
@@ -93,7 +93,7 @@ def _histogram(config: Config, plan: PrivacyPlan) -> list[AuditTarget]:
         mechanism=plan[CLASSES],
         release=at(class_histogram.noisy_counts),
         exact=at(class_histogram.class_counts),
-        scenes=[Scene(None, units)],
+        scenes=[Scene(None, batch)],
         crowd=Scene(None, crowd),
     )
     return [target]
@@ -144,9 +144,9 @@ def _releaser(gan: GPate, number: int) -> Release:
     devices = jax.local_devices()[:number]
     ratio = noise_ratio(gan.config)
 
-    def ballots(state: Any, units: Units, keys: jax.Array) -> jax.Array:
+    def ballots(state: Any, batch: ClipBatch, keys: jax.Array) -> jax.Array:
         fakes = gan.fakes(state.generator, public_key(jnp.asarray(COINS)))
-        _, votes = gan.query(state.teachers.tree, units, fakes)
+        _, votes = gan.query(state.teachers.tree, batch, fakes)
 
         def released(key: jax.Array) -> jax.Array:
             ballot = gan.release(votes, key)
@@ -159,9 +159,9 @@ def _releaser(gan: GPate, number: int) -> Release:
 
     fn = parallel.pmapped(ballots, devices)
 
-    def release(state: Any, units: Units, keys: np.ndarray) -> np.ndarray:
+    def release(state: Any, batch: ClipBatch, keys: np.ndarray) -> np.ndarray:
         state, keys = parallel.replicate((state, keys), devices)
-        dealt = Units(*(parallel.deal(x, number, 0, 0) for x in units))
+        dealt = ClipBatch(*(parallel.deal(x, number, 0, 0) for x in batch))
         made = parallel.unreplicate(fn(state, dealt, keys))
         return np.asarray(made, np.float64)
 

@@ -16,7 +16,7 @@ from dpaf_jax.methods.gs_wgan import GRADIENT, GsWgan, GsWganPhase
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
 UNITS, CROWD, STATES = 8, 96, 4
@@ -30,9 +30,9 @@ def audit_targets(
     states = [wild_state(shapes, ['critics', 'generator'], i) for i in range(STATES)]
     states = [_without_moments(state, shapes) for state in states]
     extremes = canaries.extremes(config.data, UNITS)
-    units = canaries.units(extremes, config.data, (UNITS, 1))
+    batch = canaries.batch(extremes, config.data, (UNITS, 1))
     many = canaries.noise_images(config.data, CROWD, seed=2)
-    crowd = canaries.units(many, config.data, (CROWD, 1))
+    crowd = canaries.batch(many, config.data, (CROWD, 1))
 
     def at(plan: PrivacyPlan) -> Any:
         return {d: releaser(_step(GsWgan(config, plan, d)), d) for d in devices}
@@ -41,7 +41,7 @@ def audit_targets(
         mechanism=plan[GRADIENT],
         release=at(plan),
         exact=at(quiet(plan)),
-        scenes=[Scene(state, units) for state in states],
+        scenes=[Scene(state, batch) for state in states],
         crowd=Scene(states[0], crowd),
     )
     return [target]
@@ -54,9 +54,9 @@ def _without_moments(state: Any, shapes: Any) -> Any:
 
 
 def _step(method: GsWgan) -> Step:
-    def step(state: Any, units: Units, key: jax.Array) -> jax.Array:
+    def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         public = jnp.zeros(4, jnp.uint32)
-        _, noisy = method.turn(state, units, key, public, jnp.int32(0))
+        _, noisy = method.turn(state, batch, key, public, jnp.int32(0))
         return noisy
 
     return step

@@ -13,7 +13,7 @@ from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import Feed, gather
 from dpaf_jax.training.phase import repeat
 from dpaf_jax.training.run import Run
@@ -43,7 +43,7 @@ class Method(Protocol):
     def discriminator_step(
         self,
         state: AdversarialState,
-        units: Units,
+        batch: ClipBatch,
         noise_key: jax.Array,
         key: jax.Array,
         noise_std: jax.Array,
@@ -113,7 +113,7 @@ class AdversarialPhase:
     def _steps(self, state: Any, data: Any, draws: Any, *rest: Any) -> Any:
         def body(state: AdversarialState, xs: Any) -> tuple[AdversarialState, Metrics]:
             draw, *keys = xs
-            units = gather(data, draw)
-            return self._method.discriminator_step(state, units, *keys)
+            batch = gather(data, draw)
+            return self._method.discriminator_step(state, batch, *keys)
 
         return repeat(self._run.unrolls, body, state, (draws, *rest))

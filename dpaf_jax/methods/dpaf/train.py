@@ -87,9 +87,9 @@ def window(
         conv2_draw: this device's share of conv2*'s own draw.
         unrolls: whether steps are compiled one by one.
     """
-    config, units = gan.config.dpaf, gather(data, draw)
+    config, batch = gan.config.dpaf, gather(data, draw)
     sums = gan.aggregator.queries(  # images meet the same features at all mu steps
-        state.params, units, draw['segment_ids'], config.asymmetry
+        state.params, batch, draw['segment_ids'], config.asymmetry
     )
 
     def step(state: GanState, x: Any) -> tuple[GanState, Metrics]:
@@ -109,7 +109,7 @@ def window(
     if 'conv2' in gan.plan:  # lines 9-12: conv2* by L'_BCE, every mu-th step
         last = jax.tree.map(lambda leaf: leaf[-1], steps['keys'])
         if gan.published:  # the latest batches once more, as printed
-            state = conv2_step(gan, state, units, last, draw['segment_ids'])
+            state = conv2_step(gan, state, batch, last, draw['segment_ids'])
         else:
             state = conv2_step(gan, state, gather(data, conv2_draw), last)
     return state, metrics

@@ -56,7 +56,7 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
 __all__ = ['plan', 'train']
@@ -180,16 +180,16 @@ class DpbaWgan:
 
     # --- critic -----------------------------------------------------------------
 
-    def trios(self, state: AdversarialState, units: Units, key: jax.Array) -> Trio:
+    def trios(self, state: AdversarialState, batch: ClipBatch, key: jax.Array) -> Trio:
         """This device's [U] records with fakes and interpolates from their own coins."""
-        units = units.without_padding()
-        labels = units.labels[:, 0]
-        for_z, for_mix, _ = _three_keys(key, units)
+        batch = batch.without_padding()
+        labels = batch.labels[:, 0]
+        for_z, for_mix, _ = _three_keys(key, batch)
         mix = own_coins(jax.random.uniform, for_mix)
         if self.published:  # 'a random number', for the whole batch
             mix = jnp.broadcast_to(jax.random.uniform(public_key(key)), mix.shape)
         return Trio(
-            real=to_float(units.images[:, 0]),
+            real=to_float(batch.images[:, 0]),
             fake=self.adversaries.paired_fakes(state.generator, labels, for_z),
             label=labels,
             mix=mix,
@@ -210,7 +210,7 @@ class DpbaWgan:
             critic, params, unit.trio
         ) + unit.penalty * gradient_penalty(critic, params, unit.trio)
 
-    def query(self, state: AdversarialState, units: Units, key: jax.Array) -> Any:
+    def query(self, state: AdversarialState, batch: ClipBatch, key: jax.Array) -> Any:
         """This device's pre-noise sum of clipped gradients.
 
         Sensitivity of the sum over devices: `l2_clip_norm`. A unit's gradient depends on
@@ -219,22 +219,22 @@ class DpbaWgan:
 
         Args:
             state: gives both networks, of the label whose turn it is.
-            units: singletons.
+            batch: singletons.
             key: [4] uint32 of the step's public coins, equal on all devices.
         """
         if self.settings.per_label:
-            return self._query_by_chunks(state, units, key)
-        return self._query(state, units, key)
+            return self._query_by_chunks(state, batch, key)
+        return self._query(state, batch, key)
 
     def _query_by_chunks(
-        self, state: AdversarialState, units: Units, key: jax.Array
+        self, state: AdversarialState, batch: ClipBatch, key: jax.Array
     ) -> Any:
         """`_query` where few slots are taken: all records could be of the label in turn.
 
         Records come first, and chunks of one public length are added up until the rest is
         empty. One program computes every chunk and knows not how many there are.
         """
-        drawn = ~units.is_padding_example[:, 0]
+        drawn = ~batch.is_padding_example[:, 0]
         order, present = jnp.argsort(~drawn), jnp.sum(drawn)
         expected = self.plan.mechanisms[0].expected_batch_size / self.num_devices
         length = math.ceil(expected + USUALLY * math.sqrt(expected))
@@ -242,7 +242,7 @@ class DpbaWgan:
         def chunk(i: jax.Array) -> Any:
             slots = i * length + jnp.arange(length)
             where = order[jnp.minimum(slots, len(order) - 1)]
-            part = jax.tree.map(lambda leaf: leaf[where], units)
+            part = jax.tree.map(lambda leaf: leaf[where], batch)
             blank = (slots >= present)[:, None]
             part = part._replace(is_padding_example=blank)
             return self._query(state, part, key)
@@ -256,13 +256,13 @@ class DpbaWgan:
         )
         return jax.lax.fori_loop(0, -(-present // length), add, nothing)
 
-    def _query(self, state: AdversarialState, units: Units, key: jax.Array) -> Any:
-        trios, (_, _, for_term) = self.trios(state, units, key), _three_keys(key, units)
+    def _query(self, state: AdversarialState, batch: ClipBatch, key: jax.Array) -> Any:
+        trios, (_, _, for_term) = self.trios(state, batch, key), _three_keys(key, batch)
         return clipped_gradient_sum(
             self.cost,
             state.discriminator,
             WeightedTrio(trios, *self.weights(for_term)),
-            units.is_padding_example[:, 0],
+            batch.is_padding_example[:, 0],
             l2_clip_norm=self.plan.mechanisms[0].l2_sensitivity,
             grid=self.grid,
         )
@@ -270,7 +270,7 @@ class DpbaWgan:
     def discriminator_step(
         self,
         state: AdversarialState,
-        units: Units,
+        batch: ClipBatch,
         noise_key: jax.Array,
         key: jax.Array,
         noise_std: jax.Array,
@@ -279,14 +279,14 @@ class DpbaWgan:
 
         Args:
             state: before.
-            units: this device's share of a draw.
+            batch: this device's share of a draw.
             noise_key: [8] uint32 of this step alone.
             key: [4] uint32 of public coins.
             noise_std: of this step's mechanism.
         """
 
         def step(own: AdversarialState, _: Any) -> tuple[AdversarialState, Metrics]:
-            noisy = self._noisy(own, units, noise_key, key, noise_std)
+            noisy = self._noisy(own, batch, noise_key, key, noise_std)
             size = self.plan.mechanisms[0].expected_batch_size
             gradient = jax.tree.map(lambda g: g / size, noisy)
             return self.adversaries.update_discriminator(own, gradient)
@@ -296,21 +296,21 @@ class DpbaWgan:
     def _noisy(
         self,
         state: AdversarialState,
-        units: Units,
+        batch: ClipBatch,
         noise_key: jax.Array,
         key: jax.Array,
         noise_std: jax.Array,
     ) -> Any:
         """The noisy sum of gradients, all that is seen of the records."""
         if self.published:
-            return self.published_query(state, units, noise_key, key, noise_std)
-        sums = self.query(state, units, key)
+            return self.published_query(state, batch, noise_key, key, noise_std)
+        sums = self.query(state, batch, key)
         return noisy_total(sums, noise_key, noise_std)
 
     def published_query(
         self,
         state: AdversarialState,
-        units: Units,
+        batch: ClipBatch,
         noise_key: jax.Array,
         key: jax.Array,
         noise_std: jax.Array,
@@ -323,8 +323,8 @@ class DpbaWgan:
         which is not in print: a mean of 0 would leave nothing to learn); to the clipped
         penalty it is added (line 10).
         """
-        trios, wgan = self.trios(state, units, key), self.settings
-        coin, width, normal = _three_keys(noise_key, units)
+        trios, wgan = self.trios(state, batch, key), self.settings
+        coin, width, normal = _three_keys(noise_key, batch)
         number = len(trios.label)
         first = own_coins(_toss, coin)
         spread = own_coins(jax.random.uniform, width)
@@ -332,7 +332,7 @@ class DpbaWgan:
         noise *= noise_std * (1 + (wgan.noise_ratio - 1) * spread)
         times = jnp.where(first, 1 + noise, 1.0)
         plus = jnp.where(first, 0.0, wgan.penalty_weight * noise)
-        present = ~units.is_padding_example[:, 0]
+        present = ~batch.is_padding_example[:, 0]
 
         def noisy_cost(params: Any) -> jax.Array:
             cost = jax.vmap(self.published_cost, (None, 0, 0))
@@ -367,9 +367,9 @@ def _told(answers: jax.Array) -> Mapping[str, jax.Array]:
     return {'loss_generator': -answers}
 
 
-def _three_keys(key_data: jax.Array, units: Units) -> list[jax.Array]:
+def _three_keys(key_data: jax.Array, batch: ClipBatch) -> list[jax.Array]:
     """Three keys [U] for each record, of its own."""
-    keys = record_keys(key_data, units.index[:, 0])
+    keys = record_keys(key_data, batch.index[:, 0])
     return list(jax.vmap(lambda key: jax.random.split(key, 3))(keys).T)
 
 

@@ -26,7 +26,7 @@ from dpaf_jax.privacy.keys import own_coins, record_keys
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpgen import ScoreSampler, score_sampler
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import make_optimizer, moving_average
 
 Params = Any
@@ -86,22 +86,22 @@ class ScoreMatching:
         optimizer = self._optimizer(self.mechanism.steps).init(params)
         return ScoreState(params, params, optimizer, jnp.int32(0))
 
-    def shots(self, units: Units, key_data: jax.Array) -> Shots:
+    def shots(self, batch: ClipBatch, key_data: jax.Array) -> Shots:
         """Disturbs each image of a draw `multiplicity` times.
 
         By coins that its index and the step decide: who else is there moves none of them.
 
         Args:
-            units: singletons [U, 1].
+            batch: singletons [U, 1].
             key_data: [4] uint32 of this step alone, equal on all devices.
         """
         dpgen = self.config.dpgen
-        units = units.without_padding()
-        clean = to_float(units.images[:, 0])
+        batch = batch.without_padding()
+        clean = to_float(batch.images[:, 0])
         number = dpgen.multiplicity
         levels = jnp.array(noise_levels(self.config), jnp.float32)
         keys = jax.vmap(lambda key: jax.random.split(key, 3))(
-            record_keys(key_data, units.index[:, 0])
+            record_keys(key_data, batch.index[:, 0])
         )
 
         def draw_level(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -113,9 +113,9 @@ class ScoreMatching:
         level = own_coins(draw_level, keys[:, 0], number)
         noise = own_coins(jax.random.normal, keys[:, 1], number, *clean.shape[1:])
         dropped = own_coins(draw_dropped, keys[:, 2], number)
-        labels = jnp.where(dropped, UNLABELLED, units.labels)
+        labels = jnp.where(dropped, UNLABELLED, batch.labels)
         return Shots(
-            clean, levels[level], noise, labels, units.is_padding_example[:, 0]
+            clean, levels[level], noise, labels, batch.is_padding_example[:, 0]
         )
 
     def loss(self, params: Params, shot: Shots) -> jax.Array:

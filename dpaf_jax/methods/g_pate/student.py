@@ -51,7 +51,7 @@ from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.parallel import Split
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import Feed, device_memory, gather
 from dpaf_jax.training.optimizers import make_optimizer, moving_average
 from dpaf_jax.training.phase import repeat
@@ -223,7 +223,7 @@ class GPate:
         return Fakes(z, labels, images, projections.reshape(flat))
 
     def query(
-        self, teachers: State, parts: Units, fakes: Fakes
+        self, teachers: State, parts: ClipBatch, fakes: Fakes
     ) -> tuple[State, jax.Array]:
         """The private computation: this device's teachers learn, and vote.
 
@@ -238,7 +238,7 @@ class GPate:
         parts = parts.without_padding()
         side, g_pate = self.teachers, self.config.g_pate
 
-        def one(state: State, mine: Units) -> tuple[State, jax.Array]:
+        def one(state: State, mine: ClipBatch) -> tuple[State, jax.Array]:
             for _ in range(g_pate.teacher_steps):
                 state = side.learn(state, mine, fakes.images, fakes.labels)
             args = fakes.images, fakes.labels, fakes.projections
@@ -288,7 +288,7 @@ class GPate:
         return state, metrics
 
     def step(
-        self, state: GPateState, parts: Units, noise_key: jax.Array, key: jax.Array
+        self, state: GPateState, parts: ClipBatch, noise_key: jax.Array, key: jax.Array
     ) -> tuple[GPateState, Metrics]:
         """One iteration of algorithm 1.
 

@@ -23,7 +23,7 @@ from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.privacy.voting import discretise
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import make_optimizer
 
 State = tuple[Any, optax.OptState]  # of one teacher, or of all with an axis in front
@@ -129,7 +129,7 @@ class Teachers:
         return optax.sigmoid_binary_cross_entropy(logits, jnp.zeros_like(logits))
 
     def learn(
-        self, state: State, mine: Units, fakes: jax.Array, labels: jax.Array
+        self, state: State, mine: ClipBatch, fakes: jax.Array, labels: jax.Array
     ) -> State:
         """One step of one teacher: its records against 1, the fakes against 0.
 

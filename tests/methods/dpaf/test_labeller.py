@@ -52,19 +52,19 @@ def case(number, free=False):
 @pytest.mark.parametrize('number', [1, 8])
 def test_one_record_moves_the_sum_by_at_most_c(number):
     query, states = case(number)
-    units = sensitivity.make_units(grouped=False)
-    sensitivity.check(query, number, states, units, 0.02, power=0.7)
+    batch = sensitivity.make_units(grouped=False)
+    sensitivity.check(query, number, states, batch, 0.02, power=0.7)
 
 
 def test_features_computed_once_give_the_sum_that_images_give():
     config = tiny.config(**ON, **CLIP)
     labeller = Labeller(config, tiny.plan(config))
     params = tiny.state(labeller, 0, 1.0).params
-    units = sensitivity.make_units(grouped=False)
-    kept = np.asarray(jax.jit(labeller.features)(units.images[:, 0]))[:, None]
+    batch = sensitivity.make_units(grouped=False)
+    kept = np.asarray(jax.jit(labeller.features)(batch.images[:, 0]))[:, None]
     query = tiny.over_devices(labeller.query, 1)
-    of_images = sensitivity.summed(query, 1, params, units)
-    of_features = sensitivity.summed(query, 1, params, units._replace(images=kept))
+    of_images = sensitivity.summed(query, 1, params, batch)
+    of_features = sensitivity.summed(query, 1, params, batch._replace(images=kept))
     assert np.linalg.norm(of_images) > 0.02
     assert np.allclose(of_features, of_images, atol=1e-4)
 
@@ -151,8 +151,8 @@ def test_an_unrolled_call_holds_the_features_of_one_step(
 
 def test_without_its_clip_it_would_move_further():
     query, states = case(1, free=True)
-    units = sensitivity.make_units(grouped=False)
-    assert sensitivity.moves(query, 1, states, units).max() > 0.2
+    batch = sensitivity.make_units(grouped=False)
+    assert sensitivity.moves(query, 1, states, batch).max() > 0.2
 
 
 @pytest.mark.parametrize('lost', ['rows', 'errors'])
@@ -163,8 +163,8 @@ def test_all_that_is_clipped_was_settled(lost, monkeypatch):
 
     monkeypatch.setattr('dpaf_jax.methods.dpaf.phase1.labeller.settled', settled)
     query, states = case(1)
-    units = sensitivity.make_units(grouped=False)
-    assert sensitivity.moves(query, 1, states, units).max() == 0
+    batch = sensitivity.make_units(grouped=False)
+    assert sensitivity.moves(query, 1, states, batch).max() == 0
 
 
 def test_features_that_are_too_long_are_shortened(monkeypatch):
@@ -175,8 +175,8 @@ def test_features_that_are_too_long_are_shortened(monkeypatch):
         'dpaf_jax.methods.dpaf.phase1.labeller.wavelet_features', too_long
     )
     query, states = case(1)
-    units = sensitivity.make_units(grouped=False)
-    sensitivity.check(query, 1, states, units, 0.02, power=0.7)
+    batch = sensitivity.make_units(grouped=False)
+    sensitivity.check(query, 1, states, batch, 0.02, power=0.7)
 
 
 def test_the_audit_finds_features_that_are_too_long(monkeypatch):
@@ -236,16 +236,16 @@ def test_it_learns():
     patterns = [rows[0] % 2, rows[1] // 2 % 2, rows.sum(axis=0) // 2 % 2]
     images = 255 * np.stack([patterns[i % 3] for i in range(40)])[:, None, ..., None]
     labels = np.arange(40, dtype=np.int32)[:, None] % 3
-    units = tiny.units(images.astype(np.uint8), labels, np.zeros((40, 1), bool))
+    batch = tiny.batch(images.astype(np.uint8), labels, np.zeros((40, 1), bool))
     step = parallel.pmapped(labeller.step, jax.local_devices()[:1])
     state = parallel.replicate(
         labeller.init(jax.random.key(0)), jax.local_devices()[:1]
     )
     for _ in range(30):
-        state, _ = step(state, sensitivity.deal(units, 1), np.zeros((1, 8), np.uint32))
+        state, _ = step(state, sensitivity.deal(batch, 1), np.zeros((1, 8), np.uint32))
     sampler = make_sampler(config)
     params = {LABELLER: parallel.unreplicate(state).params}
-    given = sampler.label(params, to_float(jnp.asarray(units.images[:, 0])))
+    given = sampler.label(params, to_float(jnp.asarray(batch.images[:, 0])))
     assert np.array_equal(given, labels[:, 0])
 
 

@@ -134,8 +134,8 @@ def by_hand(run, gan, state):
             keys.noise('conv2', step // dpaf.asymmetry)[None],
             keys.public('step', step)[None],
         )
-        units = call(gather, feed.data, draw('dpagg', step))
-        sums = call(gan.aggregator.query, state.params, units)
+        batch = call(gather, feed.data, draw('dpagg', step))
+        sums = call(gan.aggregator.query, state.params, batch)
         state = call(gan.privatised, state, sums, turn, now.real_noise)
         before = state
         state, _ = call(functools.partial(head_step, gan), state, turn, now)
@@ -143,9 +143,9 @@ def by_hand(run, gan, state):
         if (step + 1) % dpaf.n_critic == 0:
             state, _ = call(functools.partial(generator_step, gan), state, now)
         if (step + 1) % dpaf.asymmetry == 0:
-            units = call(gather, feed.data, draw('conv2', step // dpaf.asymmetry))
+            batch = call(gather, feed.data, draw('conv2', step // dpaf.asymmetry))
             update = functools.partial(conv2_step, gan)
-            state = call(update, state, units, now)
+            state = call(update, state, batch, now)
     return jax.tree.map(lambda leaf: leaf[0], state)
 
 

@@ -148,16 +148,16 @@ def test_chunks_add_up_to_the_sum_and_their_number_moves_no_integer():
     state = method.adversaries.own(states_of(method)[1])
     rng, number = np.random.default_rng(4), 90
     images = rng.integers(256, size=(number, 8, 8, 1), dtype=np.uint8)
-    units = tiny.units(images, np.zeros(number, np.int32))
+    batch = tiny.batch(images, np.zeros(number, np.int32))
     key = np.arange(4, dtype=np.uint32)
     fns = [
-        tiny.over_devices(lambda units, query=query: query(state, units, key), 1)
+        tiny.over_devices(lambda batch, query=query: query(state, batch, key), 1)
         for query in (method.query, method._query)
     ]
 
     def summed(there, fn):
-        units.is_padding_example[:, 0] = ~np.isin(np.arange(number), there)
-        return tiny.vector(parallel.unreplicate(fn(deal(units, 1))))
+        batch.is_padding_example[:, 0] = ~np.isin(np.arange(number), there)
+        return tiny.vector(parallel.unreplicate(fn(deal(batch, 1))))
 
     order = rng.permutation(number)
     some, more = order[:11], order[11:50]

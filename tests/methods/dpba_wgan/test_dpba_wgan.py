@@ -218,11 +218,11 @@ def test_networks_fit_the_papers_data_sets(side, channels, layers):
     method = method_of(
         data__image_size=side, data__channels=channels, networks__layers=layers
     )
-    units = some_units(method, 2)
+    batch = some_units(method, 2)
     state = jax.eval_shape(method.adversaries.init, jax.random.key(0))
 
     def made(key):
-        return method.trios(state_of_zeros, units, key)
+        return method.trios(state_of_zeros, batch, key)
 
     state_of_zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), state)
     on_a_device = jax.vmap(made, axis_name=parallel.AXIS)
@@ -250,8 +250,8 @@ def test_a_critic_that_does_not_clip_is_found_out():
 def test_a_penalty_at_a_neighbours_interpolate_is_found_out():
     trios = DpbaWgan.trios
 
-    def crossed(self, state, units, key):
-        made = trios(self, state, units, key)
+    def crossed(self, state, batch, key):
+        made = trios(self, state, batch, key)
         return made._replace(fake=jnp.roll(made.real, 1, axis=0))
 
     with mock.patch.object(DpbaWgan, 'trios', crossed):
@@ -313,21 +313,21 @@ def published(number=1, sigma=1.0, **fields):
     return method_of(number, sigma, privacy__guarantee='as_published', **fields)
 
 
-def published_gradient(method, state, units, seed=0, std=0.5):
+def published_gradient(method, state, batch, seed=0, std=0.5):
     number = method.num_devices
     fn = parallel.pmapped(method.published_query, jax.local_devices()[:number])
     noise, std = np.array([seed, 7], np.uint32), np.float32(std)
     devices, key = jax.local_devices()[:number], np.arange(4, dtype=np.uint32)
     state, *rest = parallel.replicate((state, noise, key, std), devices)
-    made = fn(state, deal(units, number), *rest)
+    made = fn(state, deal(batch, number), *rest)
     return tiny.vector(parallel.unreplicate(made))
 
 
 def test_the_published_noise_scales_distances_and_leaves_penalties_alone():
     method = published(dpba_wgan__cost_clip=1e6)
-    state, units = states_of(method)[0], some_units(method, 1)
-    plain = published_gradient(method, state, units, std=0.0)
-    seen = [published_gradient(method, state, units, seed) for seed in range(12)]
+    state, batch = states_of(method)[0], some_units(method, 1)
+    plain = published_gradient(method, state, batch, std=0.0)
+    seen = [published_gradient(method, state, batch, seed) for seed in range(12)]
     # With one example every gradient lies on one line: a n + b, whatever sigma is.
     moved = np.array(seen) - plain
     assert np.linalg.matrix_rank(moved, tol=1e-3 * np.linalg.norm(moved, 2)) == 1
@@ -339,13 +339,13 @@ def test_the_published_noise_scales_distances_and_leaves_penalties_alone():
 def test_nothing_bounds_a_published_gradient():
     method = published()
     (m,) = method.plan.mechanisms
-    units = some_units(method)
-    absent = np.zeros_like(units.is_padding_example)
+    batch = some_units(method)
+    absent = np.zeros_like(batch.is_padding_example)
     absent[0] = True
-    without = units._replace(is_padding_example=absent)
+    without = batch._replace(is_padding_example=absent)
     far = [
         np.linalg.norm(
-            published_gradient(method, state, units)
+            published_gradient(method, state, batch)
             - published_gradient(method, state, without)
         )
         for state in states_of(method)
@@ -355,10 +355,10 @@ def test_nothing_bounds_a_published_gradient():
 
 def test_the_published_gradient_is_the_same_on_several_devices():
     one, eight = published(1), published(8)
-    state, units = states_of(one)[0], some_units(one)
+    state, batch = states_of(one)[0], some_units(one)
     np.testing.assert_allclose(
-        published_gradient(one, state, units),
-        published_gradient(eight, state, units),
+        published_gradient(one, state, batch),
+        published_gradient(eight, state, batch),
         rtol=1e-3,
         atol=1e-4,
     )
@@ -366,15 +366,15 @@ def test_the_published_gradient_is_the_same_on_several_devices():
 
 def test_a_penalty_above_the_bound_is_cut():
     tight, loose = published(dpba_wgan__cost_clip=1e-9), published()
-    state, units = states_of(tight)[0], some_units(tight)
-    cut, free = (published_gradient(m, state, units, std=0.0) for m in (tight, loose))
+    state, batch = states_of(tight)[0], some_units(tight)
+    cut, free = (published_gradient(m, state, batch, std=0.0) for m in (tight, loose))
     assert not np.allclose(cut, free)
     without = dataclasses.replace(
         tight.config,
         dpba_wgan=dataclasses.replace(tight.settings, penalty_weight=1e-9),
     )
     alone = published_gradient(
-        dataclasses.replace(tight, config=without), state, units, std=0.0
+        dataclasses.replace(tight, config=without), state, batch, std=0.0
     )
     np.testing.assert_allclose(cut, alone, rtol=1e-4, atol=1e-5)
 

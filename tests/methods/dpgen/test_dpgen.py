@@ -42,11 +42,11 @@ def make(sigma=1.0, **fields):
     return make_score_matching(typed, tiny.plan(typed, sigma))
 
 
-def units(number=UNITS):
+def batch(number=UNITS):
     images = np.random.default_rng(3).integers(256, size=(number, 8, 8, 1))
     images[:3] = np.array([0, 255, 127])[:number, None, None, None]
     labels = np.arange(number, dtype=np.int32) % 3
-    return tiny.units(images.astype(np.uint8), labels)
+    return tiny.batch(images.astype(np.uint8), labels)
 
 
 def deal(tree, number):
@@ -65,10 +65,10 @@ def moves(matching, number):
         params = parallel.replicate(tiny.state(matching, 1, scale).params, devices)
 
         def summed(scene, params=params):
-            shots = make_shots(scene.units, np.arange(4, dtype=np.uint32))
+            shots = make_shots(scene.batch, np.arange(4, dtype=np.uint32))
             return tiny.vector(parallel.unreplicate(query(params, deal(shots, number))))
 
-        scene = Scene(None, units())
+        scene = Scene(None, batch())
         whole = summed(scene)
         for place in scene.places:
             for other in (scene.without(place), scene.removed(place)):
@@ -94,7 +94,7 @@ def test_a_clip_of_each_draw_on_its_own_would_be_seen():
     # Draws as images of their own: the planted fault of multiplicity outside the clip.
     matching = make(dpgen__l2_clip_norm=1e-3, dpgen__multiplicity=2)
     params = tiny.state(matching, 1, 0.3).params
-    shots = matching.shots(units(1), np.arange(4, dtype=np.uint32))
+    shots = matching.shots(batch(1), np.arange(4, dtype=np.uint32))
     apart = shots._replace(
         clean=np.repeat(shots.clean, 2, axis=0), is_padding_example=np.zeros(2, bool),
         **{n: np.swapaxes(getattr(shots, n), 0, 1) for n in ('sigma', 'noise', 'labels')},
@@ -107,7 +107,7 @@ def test_a_clip_of_each_draw_on_its_own_would_be_seen():
 def test_microbatches_and_devices_add_up_exactly():
     matching = make()
     params = tiny.state(matching, 2, 1.0).params
-    shots = jax.jit(matching.shots)(units(), np.arange(4, dtype=np.uint32))
+    shots = jax.jit(matching.shots)(batch(), np.arange(4, dtype=np.uint32))
     query = jax.jit(matching.query)
     whole = tiny.vector(query(params, shots))
     parts = [jax.tree.map(lambda x, i=i: x[i : i + 2], shots) for i in range(0, 8, 2)]
@@ -177,14 +177,14 @@ def test_the_trace_has_a_fresh_draw_and_key_for_each_step():
 def test_levels_noises_and_dropped_labels_are_as_said():
     matching = make(dpgen__label_dropout=0.25, dpgen__multiplicity=64)
     draw = jax.jit(matching.shots)
-    shots = draw(units(), np.arange(4, dtype=np.uint32))
+    shots = draw(batch(), np.arange(4, dtype=np.uint32))
     assert shots.sigma.shape == shots.labels.shape == (UNITS, 64)
     assert len(np.unique(shots.sigma)) == 3
     assert np.mean(shots.labels < 0) == pytest.approx(0.25, abs=0.1)
     assert np.std(shots.noise) == pytest.approx(1, abs=0.03)
     known = np.asarray(shots.labels)
     assert np.all((known == np.arange(UNITS)[:, None] % 3) | (known == -1))
-    other = draw(units(), np.arange(1, 5, dtype=np.uint32))
+    other = draw(batch(), np.arange(1, 5, dtype=np.uint32))
     assert np.mean(other.noise == shots.noise) < 0.01
 
 

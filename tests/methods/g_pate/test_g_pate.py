@@ -21,7 +21,7 @@ from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 from dpaf_jax.verify.accountant import gaussian_epsilon
 
@@ -80,7 +80,7 @@ def test_more_teachers_than_records_are_refused():
 @pytest.mark.parametrize('sigma', [0.1, 1e4])
 def test_a_vote_is_whole_on_the_grid(ratio, sigma):
     gan = gan_of(sigma, g_pate__threshold_noise=ratio)
-    assert gan.grid.units(jnp.float32(1)) * gan.grid.spacing == 1
+    assert gan.grid.batch(jnp.float32(1)) * gan.grid.spacing == 1
 
 
 # --- who teaches whom -----------------------------------------------------------------
@@ -156,7 +156,9 @@ def test_teachers_learn_to_tell_reals_from_fakes():
     gan = gan_of(g_pate__teacher_learning_rate=0.01)
     side, key = gan.teachers, jax.random.key(0)
     data = tiny.dataset(gan.config)
-    mine = Units(data.images[:5] // 4, data.labels[:5], np.zeros(5, bool), np.arange(5))
+    mine = ClipBatch(
+        data.images[:5] // 4, data.labels[:5], np.zeros(5, bool), np.arange(5)
+    )
     fakes, labels = jnp.ones((6, 8, 8, 1)), jnp.arange(6) % 3
     state = side.init(key)
     learn = jax.jit(side.learn)
@@ -171,7 +173,7 @@ def test_a_part_without_records_teaches_from_fakes_alone():
     gan = gan_of()
     side = gan.teachers
     images, three = np.zeros((3, 8, 8, 1), np.uint8), np.zeros(3, int)
-    nobody = Units(images, three, np.ones(3, bool), three)
+    nobody = ClipBatch(images, three, np.ones(3, bool), three)
     state = side.learn(side.init(jax.random.key(0)), nobody, jnp.ones((2, 8, 8, 1)), 0)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(state))
 
@@ -280,7 +282,7 @@ def test_the_audit_passes_it_and_catches_faults():
         """Every teacher sees the records of all."""
         number = len(parts.labels)
         shared = (x.reshape(1, -1, *x.shape[2:]).repeat(number, 0) for x in parts)
-        return query(self, teachers, Units(*shared), fakes)
+        return query(self, teachers, ClipBatch(*shared), fakes)
 
     with mock.patch.object(GPate, 'query', mixed):
         assert 'sensitivity' in audited()

@@ -18,7 +18,7 @@ from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.parallel import Split
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -62,8 +62,8 @@ def histories(gan, number, datasets, parts_of=Parts.of):
             draw = parts_of(data.index, 40, g.teachers).batch(step, g.batch_size)
             images, labels = data.images[draw.indices], data.labels[draw.indices]
             index = data.index[draw.indices].astype(np.int32)
-            units = Units(images, labels, draw.is_padding_example, index)
-            dealt = Units(*(parallel.deal(x, number, 0, 0) for x in units))
+            batch = ClipBatch(images, labels, draw.is_padding_example, index)
+            dealt = ClipBatch(*(parallel.deal(x, number, 0, 0) for x in batch))
             teachers[i], vote = query(teachers[i], dealt, fakes)
             votes.append(vote)
             host = parallel.unreplicate(Split(teachers[i])).tree

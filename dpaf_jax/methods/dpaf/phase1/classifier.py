@@ -28,7 +28,7 @@ from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import losses
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import make_optimizer
 
 Params = dict[str, Any]
@@ -102,7 +102,7 @@ class Classifier:
         logits = self.networks.classifier_head.apply(params['head'], aggregate[None])
         return losses.proportions_error(logits, shares[None])
 
-    def unit_loss(self, params: Params, unit: Units) -> jax.Array:
+    def unit_loss(self, params: Params, unit: ClipBatch) -> jax.Array:
         """L_MSE of one unit, its members aggregated: [M, ...] arrays to a scalar."""
         real = 1.0 - unit.is_padding_example.astype(jnp.float32)
         maps = self._normalised(params, unit.images)
@@ -114,20 +114,20 @@ class Classifier:
         shares = (real @ labels) / jnp.maximum(jnp.sum(real), 1.0)
         return self._loss_of_aggregate(params, aggregate, shares)
 
-    def query(self, params: Params, units: Units) -> Params:
+    def query(self, params: Params, batch: ClipBatch) -> Params:
         """This device's pre-noise sum, by every trained parameter.
 
         Sensitivity of the sum over devices: `mechanism.l2_sensitivity`, see the module.
         """
         trained, rest = self._split(params)
-        units = units.without_padding()
+        batch = batch.without_padding()
         if self.published:
-            return self._published_query(params, units)
+            return self._published_query(params, batch)
         return clipped_gradient_sum(
             lambda p, unit: self.unit_loss({**rest, **p}, unit),
             trained,
-            units,
-            jnp.all(units.is_padding_example, axis=1),
+            batch,
+            jnp.all(batch.is_padding_example, axis=1),
             l2_clip_norm=self._l2_clip_norm,
             grid=self.mechanism.grid,
             keep_fraction=self.config.dpaf.keep_fraction,
@@ -139,11 +139,11 @@ class Classifier:
         return m.l2_sensitivity / 2 if m.num_groups > 1 else m.l2_sensitivity
 
     def step(
-        self, state: ClassifierState, units: Units, key_data: jax.Array
+        self, state: ClassifierState, batch: ClipBatch, key_data: jax.Array
     ) -> tuple[ClassifierState, dict[str, jax.Array]]:
         """One DP-SGD update; the divisor is public."""
         m = self.mechanism
-        noisy = noisy_total(self.query(state.params, units), key_data, m.noise_std)
+        noisy = noisy_total(self.query(state.params, batch), key_data, m.noise_std)
         divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
         gradient = jax.tree.map(lambda g: g / divisor, noisy)
         trained, rest = self._split(state.params)
@@ -153,48 +153,50 @@ class Classifier:
         params = {**rest, **optax.apply_updates(trained, updates)}
         plain = state.plain_optimizer
         if self.published:
-            params, plain = self._published_update(state, params, units)
+            params, plain = self._published_update(state, params, batch)
         norm = optax.tree.norm(gradient)
         return ClassifierState(params, optimizer, plain), {'noisy_gradient_norm': norm}
 
-    def _published_batch(self, params: Params, units: Units) -> tuple[jax.Array, ...]:
+    def _published_batch(
+        self, params: Params, batch: ClipBatch
+    ) -> tuple[jax.Array, ...]:
         """The whole batch's aggregate and proportions, without noise."""
         size = self.mechanism.expected_batch_size
-        maps = self._normalised(params, units.images[:, 0])
-        real = 1.0 - units.is_padding_example[:, 0].astype(jnp.float32)
-        labels = label_planes(units.labels[:, 0], self.networks.num_classes)
+        maps = self._normalised(params, batch.images[:, 0])
+        real = 1.0 - batch.is_padding_example[:, 0].astype(jnp.float32)
+        labels = label_planes(batch.labels[:, 0], self.networks.num_classes)
         aggregate = jnp.einsum('b,bhwc->hwc', real, maps) / size
         return parallel.total(aggregate), parallel.total(real @ labels) / size
 
-    def _published_query(self, params: Params, units: Units) -> Params:
-        aggregate, shares = self._published_batch(params, units)
+    def _published_query(self, params: Params, batch: ClipBatch) -> Params:
+        aggregate, shares = self._published_batch(params, batch)
         cotangent = jax.grad(lambda a: self._loss_of_aggregate(params, a, shares))(
             aggregate
         )
 
-        def term(conv1: Params, unit: Units) -> jax.Array:
+        def term(conv1: Params, unit: ClipBatch) -> jax.Array:
             maps = self._normalised({**params, **conv1}, unit.images)
             return jnp.vdot(cotangent, maps[0])
 
         return clipped_gradient_sum(
             term,
             {'conv1': params['conv1']},
-            units,
-            units.is_padding_example[:, 0],
+            batch,
+            batch.is_padding_example[:, 0],
             l2_clip_norm=self._l2_clip_norm,
             grid=self.mechanism.grid,
             keep_fraction=self.config.dpaf.keep_fraction,
         )
 
     def _published_update(
-        self, state: ClassifierState, params: Params, units: Units
+        self, state: ClassifierState, params: Params, batch: ClipBatch
     ) -> tuple[Params, optax.OptState]:
         """Plain SGD on conv2, conv3 and FC: line 3 of Algorithm 1, unprotected."""
         _, rest = self._split(state.params)
 
         def loss(rest: Params) -> jax.Array:
             everything = {**state.params, **rest}
-            aggregate, shares = self._published_batch(everything, units)
+            aggregate, shares = self._published_batch(everything, batch)
             return self._loss_of_aggregate(everything, aggregate, shares)
 
         gradient = parallel.mean(jax.grad(loss)(rest))

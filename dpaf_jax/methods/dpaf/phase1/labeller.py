@@ -27,7 +27,7 @@ from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.summation import settled
 from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import make_optimizer
 
 Params = dict[str, jax.Array]
@@ -101,41 +101,41 @@ class Labeller:
         rows = wavelet_features(to_float(images)).astype(FEATURE)
         return rows[:, None, :, None]
 
-    def query(self, params: Params, units: Units) -> ExactSum | jax.Array:
+    def query(self, params: Params, batch: ClipBatch) -> ExactSum | jax.Array:
         """This device's pre-noise sum of clipped gradients of the cross-entropy.
 
         Sensitivity of the sum over devices: `mechanism.l2_sensitivity`, see the module.
 
         Args:
             params: public or noised.
-            units: singletons; for images, their `features` may stand.
+            batch: singletons; for images, their `features` may stand.
 
         Returns:
             [F, K].
         """
-        units = units.without_padding()
-        rows = units.images[:, 0]
+        batch = batch.without_padding()
+        rows = batch.images[:, 0]
         if rows.dtype != FEATURE:
             rows = self.features(rows)
         rows = rows.reshape(len(rows), -1).astype(jnp.float32)
         # Their norm is 1 but for rounding; clipped all the same, and for images that are not
         # finite.
         rows = jax.vmap(lambda row: clip_vector(row, 1.0))(settled(rows))
-        truth = jax.nn.one_hot(units.labels[:, 0], self.config.data.num_classes)
+        truth = jax.nn.one_hot(batch.labels[:, 0], self.config.data.num_classes)
         errors = jax.nn.softmax(rows @ params['weights']) - truth
         bound = self.mechanism.l2_sensitivity
         errors = jax.vmap(lambda error: clip_vector(error, bound))(settled(errors))
-        errors = jnp.where(units.is_padding_example, 0.0, errors)
+        errors = jnp.where(batch.is_padding_example, 0.0, errors)
         if self.mechanism.grid is None:
             return jnp.matmul(rows.T, errors, precision='highest')
         return self.mechanism.grid.outer_sum(rows, errors, bound)
 
     def step(
-        self, state: LabellerState, units: Units, key_data: jax.Array
+        self, state: LabellerState, batch: ClipBatch, key_data: jax.Array
     ) -> tuple[LabellerState, dict[str, Any]]:
         """One DP-SGD update; the divisor is public."""
         m = self.mechanism
-        noisy = noisy_total(self.query(state.params, units), key_data, m.noise_std)
+        noisy = noisy_total(self.query(state.params, batch), key_data, m.noise_std)
         gradient = {'weights': noisy / m.expected_batch_size}
         updates, optimizer = self._optimizer().update(
             gradient, state.optimizer, state.params

@@ -21,7 +21,7 @@ from dpaf_jax.methods.dpaf.taps import TapLayout, features
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.aggregation import aggregate, dpagg
 from dpaf_jax.privacy.grid import ExactSum
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 
 Params = dict[str, Any]
 
@@ -46,24 +46,24 @@ class Aggregator:
         """[B] int32: the aggregate that each label's rows go to."""
         return labels if self.schedule.class_pure else jnp.zeros_like(labels)
 
-    def query(self, params: Params, units: Units) -> jax.Array | ExactSum:
+    def query(self, params: Params, batch: ClipBatch) -> jax.Array | ExactSum:
         """This device's pre-noise aggregates [A, F] of its share of a draw.
 
         Sensitivity of the sum over devices: `taps.bound`, since a record's row is
         clipped to it and enters one aggregate.
         """
-        one_draw = jnp.zeros(len(units.labels), jnp.int32)
-        sums = self.queries(params, units, one_draw, 1)
+        one_draw = jnp.zeros(len(batch.labels), jnp.int32)
+        sums = self.queries(params, batch, one_draw, 1)
         return jax.tree.map(lambda leaf: leaf[0], sums)
 
     def queries(
-        self, params: Params, units: Units, draw: jax.Array, number: int
+        self, params: Params, batch: ClipBatch, draw: jax.Array, number: int
     ) -> jax.Array | ExactSum:
         """As `query`, of several draws at once, while the features stay the same.
 
         Args:
             params: of the features.
-            units: this device's share of all draws.
+            batch: this device's share of all draws.
             draw: [U] int32 in [0, number): the one that each unit is of. A record that
                 several have drawn is there several times.
             number: of draws.
@@ -72,12 +72,12 @@ class Aggregator:
             [number, A, F]: to each, other draws' records add nothing.
         """
         m, each = self.schedule.dpagg, self.schedule.num_aggregates
-        units = units.without_padding()
-        labels = units.labels[:, 0]
+        batch = batch.without_padding()
+        labels = batch.labels[:, 0]
         summed = aggregate(
-            self.rows(params, to_float(units.images[:, 0]), labels),
+            self.rows(params, to_float(batch.images[:, 0]), labels),
             draw * each + self.segment_ids(labels),
-            units.is_padding_example[:, 0],
+            batch.is_padding_example[:, 0],
             number * each,
             m.l2_sensitivity,
             m.grid,

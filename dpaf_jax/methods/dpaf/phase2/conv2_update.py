@@ -26,7 +26,7 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import losses
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 
 
 def _unit_loss(
@@ -56,7 +56,7 @@ def cotangents(gan: Gan, state: GanState) -> jax.Array:
 
 
 def _raw_cotangents(
-    gan: Gan, state: GanState, flat: Units, segment_ids: jax.Array
+    gan: Gan, state: GanState, flat: ClipBatch, segment_ids: jax.Array
 ) -> jax.Array:
     """As `cotangents`, at noise-free aggregates of each batch: as_published only.
 
@@ -80,7 +80,7 @@ def _raw_cotangents(
 
 
 def conv2_query(
-    gan: Gan, state: GanState, units: Units, segment_ids: jax.Array | None = None
+    gan: Gan, state: GanState, batch: ClipBatch, segment_ids: jax.Array | None = None
 ) -> Params:
     """This device's pre-noise sum of clipped gradients by conv2*.
 
@@ -89,13 +89,13 @@ def conv2_query(
 
     Args:
         state: released values.
-        units: [U, M, ...] this device's share; for as_published of the latest batches.
+        batch: [U, M, ...] this device's share; for as_published of the latest batches.
         segment_ids: as_published only: [U] int32, which of those batches.
     """
     m = gan.plan['conv2']
     grouped = m.num_groups > 1
-    units = units.without_padding()
-    flat = Units(*(x.reshape(-1, *x.shape[2:]) for x in units))
+    batch = batch.without_padding()
+    flat = ClipBatch(*(x.reshape(-1, *x.shape[2:]) for x in batch))
     maps1 = _maps1(gan, state.params, to_float(flat.images), flat.labels)
     real = 1.0 - flat.is_padding_example.astype(jnp.float32)
     common: dict[str, Any] = {
@@ -117,22 +117,22 @@ def conv2_query(
             maps = gan.networks.conv2.apply(conv2, unit['maps1'][None])
             return jnp.vdot(unit['v'], simplified_instance_norm(maps)[0])
 
-        batch = {'maps1': maps1, 'v': table[segment_ids]}
+        inputs = {'maps1': maps1, 'v': table[segment_ids]}
         is_padding = flat.is_padding_example
         return clipped_gradient_sum(
-            pull, state.params['conv2'], batch, is_padding, **common
+            pull, state.params['conv2'], inputs, is_padding, **common
         )
     size = m.expected_batch_size / m.num_groups if grouped else 1.0
-    shape = units.labels.shape
-    batch = {
+    shape = batch.labels.shape
+    inputs = {
         'maps1': maps1.reshape(*shape, *maps1.shape[1:]),
         'weight': real.reshape(shape) / size,
     }
     return clipped_gradient_sum(
         lambda p, unit: _unit_loss(gan, p, state.params['head'], unit),
         state.params['conv2'],
-        batch,
-        jnp.all(units.is_padding_example, axis=1),
+        inputs,
+        jnp.all(batch.is_padding_example, axis=1),
         **common,
     )
 
@@ -143,8 +143,8 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
     key = jax.random.fold_in(public_key(keys.public), 1)
     key_z, key_label = jax.random.split(key)
     batch_size = gan.config.dpaf.conv2.batch_size
-    units = {'singleton': batch_size, 'group': m.num_groups, 'cotangent': 1}
-    number = gan.config.dpaf.asymmetry if gan.published else units[gradient]
+    sizes = {'singleton': batch_size, 'group': m.num_groups, 'cotangent': 1}
+    number = gan.config.dpaf.asymmetry if gan.published else sizes[gradient]
     size = batch_size // number
     labels = gan.random_labels(key_label, number * size)
     images, labels, is_padding = gan.fakes(state.generator, key_z, labels)
@@ -174,16 +174,16 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
 def conv2_step(
     gan: Gan,
     state: GanState,
-    units: Units,
+    batch: ClipBatch,
     keys: StepKeys,
     segment_ids: jax.Array | None = None,
 ) -> GanState:
     """L'_BCE: one DP-SGD update of conv2*; earlier aggregates no longer fit it.
 
-    `units` and `segment_ids` as for `conv2_query`.
+    `batch` and `segment_ids` as for `conv2_query`.
     """
     m = gan.plan['conv2']
-    sums = conv2_query(gan, state, units, segment_ids)
+    sums = conv2_query(gan, state, batch, segment_ids)
     noisy = noisy_total(sums, keys.conv2_noise, m.noise_std)
     divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
     fake = _fake_gradient(gan, state, keys)

@@ -17,7 +17,7 @@ from dpaf_jax.methods.dpaf.phase2.generator_update import generator_step
 from dpaf_jax.methods.dpaf.phase2.phase import GanPhase
 from dpaf_jax.methods.dpaf.phase2.whitening import Factors, Whitening
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import Units
+from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import every_record, gather
 from dpaf_jax.training.phase import repeat
 from dpaf_jax.training.run import Run
@@ -119,8 +119,8 @@ class OneShotPhase(GanPhase):
     def _update_conv2(self, state: GanState, data: Any, draw: Any, keys: Any) -> Any:
         return conv2_step(self._gan, state, gather(data, draw), keys)
 
-    def _add_chunk(self, sums: Any, params: Any, units: Units) -> Any:
-        return sums + self._gan.aggregator.query(params, units)
+    def _add_chunk(self, sums: Any, params: Any, batch: ClipBatch) -> Any:
+        return sums + self._gan.aggregator.query(params, batch)
 
     def _release(self, state: Any, release: int) -> Any:
         """One pass over all records of this turn's classes, then noise, once."""
