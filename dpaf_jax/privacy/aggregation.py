@@ -1,6 +1,6 @@
 """DPAGG: the mechanism of DPAF's forward phase.
 
-Guarantee of `dpagg`: one record moves the pre-noise table by at most the row bound,
+Guarantee of `dpagg`: one record moves the exact sums by at most the row bound,
 because its row is clipped to that bound and enters one aggregate; the noise has
 standard deviation noise_multiplier x row bound; the divisor is public.
 Source: DPAF (conference version) section 3.2, equations 1 and 2.
@@ -17,7 +17,7 @@ from dpaf_jax.privacy.summation import settled
 
 def aggregate(
     rows: jax.Array,
-    table_index: jax.Array,
+    segment_ids: jax.Array,
     is_padding_example: jax.Array,
     num_aggregates: int,
     row_bound: float,
@@ -29,17 +29,17 @@ def aggregate(
 
     Args:
         rows: [B, F] float32, one row per private example.
-        table_index: [B] int32 in [0, num_aggregates): the record's class for
+        segment_ids: [B] int32 in [0, num_aggregates): the record's class for
             class-pure batches, 0 for mixed ones.
         is_padding_example: [B] bool.
-        num_aggregates: rows of the table.
+        num_aggregates: A, of the result.
         row_bound: l2 norm to which each row is clipped; infinity for no clipping.
         grid: on which private rows are added exactly. Without one the sum is plain and
             has a gradient: for fakes, and where no noise follows.
 
     Returns:
         [num_aggregates, F]: an `ExactSum`, or float32 without a grid. An index outside
-        the table contributes nothing.
+        these contributes nothing.
 
     Example:
         The second row is too long; the third is padding.
@@ -54,9 +54,9 @@ def aggregate(
     rows = settled(rows) if grid else rows
     bounded = jax.vmap(lambda row: clip_vector(row, row_bound))(rows)
     if grid:
-        nowhere = jnp.where(is_padding_example, num_aggregates, table_index)
+        nowhere = jnp.where(is_padding_example, num_aggregates, segment_ids)
         return grid.sum(bounded, nowhere, num_aggregates)
-    member = jax.nn.one_hot(table_index, num_aggregates, dtype=rows.dtype)
+    member = jax.nn.one_hot(segment_ids, num_aggregates, dtype=rows.dtype)
     member = jnp.where(is_padding_example[:, None], 0.0, member)
     return jnp.matmul(member.T, bounded, precision='highest')
 

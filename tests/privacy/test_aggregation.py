@@ -95,19 +95,19 @@ def test_rows_that_overflow_in_sin_are_clipped_not_trusted():
     np.testing.assert_allclose(norms(bounded)[3:], BOUND, rtol=1e-3)
 
 
-def sums(rows, table_index, is_padding, bound, num_aggregates=1):
+def sums(rows, segment_ids, is_padding, bound, num_aggregates=1):
     return jax.jit(aggregate, static_argnums=3)(
         rows.astype(np.float32),
-        np.asarray(table_index, np.int32),
+        np.asarray(segment_ids, np.int32),
         is_padding,
         num_aggregates,
         bound,
     )
 
 
-def reference_table(rows, table_index, is_padding, bound, num_aggregates):
+def reference_sums(rows, segment_ids, is_padding, bound, num_aggregates):
     table = np.zeros((num_aggregates, rows.shape[1]))
-    for row, where, absent in zip(rows, table_index, is_padding, strict=True):
+    for row, where, absent in zip(rows, segment_ids, is_padding, strict=True):
         if not absent and 0 <= where < num_aggregates:
             table[where] += row * min(1, bound / np.linalg.norm(row))
     return table
@@ -116,11 +116,11 @@ def reference_table(rows, table_index, is_padding, bound, num_aggregates):
 @pytest.mark.parametrize('bound', [1.0, 3.0, np.inf])
 def test_the_table_sums_clipped_rows_by_aggregate(bound):
     rows = COINS.normal(size=(BATCH, 7))
-    table_index = np.arange(BATCH) % 4 - 1  # -1 and 3 are outside a table of 3
+    segment_ids = np.arange(BATCH) % 4 - 1  # -1 and 3 are outside those 3
     is_padding = COINS.random(BATCH) < 0.3
-    table_index[2] = 3
-    expected = reference_table(rows, table_index, is_padding, bound, 3)
-    made = sums(rows, table_index, is_padding, bound, 3)
+    segment_ids[2] = 3
+    expected = reference_sums(rows, segment_ids, is_padding, bound, 3)
+    made = sums(rows, segment_ids, is_padding, bound, 3)
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
 
 

@@ -106,9 +106,9 @@ def conv2_query(
     if gan.published or gan.config.dpaf.conv2.gradient == 'cotangent':
         if gan.published:
             assert segment_ids is not None
-            table = _raw_cotangents(gan, state, flat, segment_ids)
+            v = _raw_cotangents(gan, state, flat, segment_ids)
         else:
-            table, segment_ids = (
+            v, segment_ids = (
                 cotangents(gan, state),
                 gan.aggregator.segment_ids(flat.labels),
             )
@@ -117,7 +117,7 @@ def conv2_query(
             maps = gan.networks.conv2.apply(conv2, unit['maps1'][None])
             return jnp.vdot(unit['v'], simplified_instance_norm(maps)[0])
 
-        inputs = {'maps1': maps1, 'v': table[segment_ids]}
+        inputs = {'maps1': maps1, 'v': v[segment_ids]}
         is_padding = flat.is_padding_example
         return clipped_gradient_sum(
             pull, state.params['conv2'], inputs, is_padding, **common

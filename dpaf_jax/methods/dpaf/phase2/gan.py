@@ -120,7 +120,7 @@ class Gan:
         net, schedule = self.networks, self.schedule
         z, labels = jnp.zeros((1, net.z_dim)), jnp.zeros(1, jnp.int32)
         generator = net.generator.init(jax.random.split(key, 7)[3], z, labels)
-        table = jnp.zeros((schedule.num_aggregates, self.taps.size))
+        nothing = jnp.zeros((schedule.num_aggregates, self.taps.size))
         return GanState(
             params=params,
             generator=generator,
@@ -129,8 +129,8 @@ class Gan:
             conv2_optimizer=self.optimizer('conv2').init(params['conv2']),
             head_optimizer=self.optimizer('head').init(params['head']),
             generator_optimizer=self.optimizer('generator').init(generator),
-            latest=table,
-            pooled=table,
+            latest=nothing,
+            pooled=nothing,
             num_pooled=jnp.zeros(schedule.num_aggregates),
             generator_steps=jnp.int32(0),
         )

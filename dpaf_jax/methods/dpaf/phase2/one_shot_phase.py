@@ -1,4 +1,4 @@
-"""DPAF's phase 2 where DPAGG sees every image: a table, and a generator matched to it."""
+"""DPAF's phase 2 where DPAGG sees every image: one noised aggregate a class, matched."""
 
 import functools
 import logging
@@ -83,7 +83,7 @@ class OneShotPhase(GanPhase):
         gan, asked = self._gan, self._run.config.dpaf.generator
         if not step and asked.whitenings and not gan.schedule.whitenings:
             logging.info(
-                "Not whitened: the table's noise, %.3f, is longer than whiten_below = %g",
+                "Not whitened: the aggregates' noise, %.3f, is longer than whiten_below = %g",
                 gan.schedule.noise_length,
                 asked.whiten_below,
             )

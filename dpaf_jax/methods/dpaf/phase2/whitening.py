@@ -4,7 +4,7 @@ Rows of one class spread over a few directions far more than over the others. Th
 a plain distance of class means; along the rest a mean may be off by many times what single
 images differ there, which is how fakes are told from real images at a glance. Here a gap d
 counts as d^T (S + r I)^-1 d (Mahalanobis), where S is the covariance of rows within a class:
-that of the fakes, so nothing more is asked of private data. The ridge r keeps the table's
+that of the fakes, so nothing more is asked of private data. The ridge r keeps the aggregates'
 noise from being learnt along directions where there is hardly anything else.
 
 S is estimated block by block of a row: its inverse takes the cube of a block's columns.
@@ -31,7 +31,7 @@ Factors = tuple[jax.Array, ...]
 CHUNKS, CHUNK = 20, 500  # fakes that S is estimated from, and how many at a time
 LONGEST = 4096  # columns of a block
 LEAST_RIDGE = 0.03  # of the mean variance of a column ...
-NOISE_RIDGE = 10.0  # ... and of the variance of the table's noise
+NOISE_RIDGE = 10.0  # ... and of the variance of the aggregates' noise
 TINY = 1e-12  # where there is neither
 
 
@@ -160,7 +160,7 @@ class Whitening:
 
     @property
     def _noise_variance(self) -> float:
-        """Of an entry of the released table, averaged over its rows."""
+        """Of an entry of the noised aggregates, averaged over its rows."""
         noise = self._gan.schedule.dpagg.noise_std / self._gan.schedule.expected_counts
         return float((noise**2).mean())
 
