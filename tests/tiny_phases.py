@@ -27,13 +27,13 @@ SIGMA = 0.1
 EACH_STEP = {'dpaf__asymmetry': 1, 'dpaf__n_critic': 1}  # a window is one step
 MODES = {
     'canonical': {},
-    'turns, groups, three losses': {
+    'groups': {**EACH_STEP, 'dpaf__conv2__gradient': 'group'},
+    'turns, three losses': {
         **EACH_STEP,
         'dpaf__epochs': 0.1,
         'dpaf__batches': 'class_pure',
         'dpaf__classes_per_step': 1,
         'dpaf__batch_size': 3,
-        'dpaf__conv2__gradient': 'group',
         'dpaf__taps': 'count,conv2',
         'dpaf__generator__loss_aggregate': 0.5,
         'dpaf__generator__loss_match': 2.0,

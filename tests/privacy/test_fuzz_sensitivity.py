@@ -144,6 +144,12 @@ CONFIGS = {
         {'dpaf__classifier__private': 'conv1', 'dpaf__keep_fraction': 1.0},
     ),
     'conv2 singletons': ('conv2', 2, 1.0, {'dpaf__keep_fraction': 0.3}),
+    'conv2 singletons, an answer for each class': (
+        'conv2',
+        1,
+        2.0,
+        {'dpaf__batches': 'class_pure'},
+    ),
     'conv2 groups': ('conv2', 1, 4.0, {'dpaf__conv2__gradient': 'group'}),
     'conv2 cotangent': (
         'conv2',

@@ -219,7 +219,12 @@ def conv2_case(number, *, free=False, **fields):
 @pytest.mark.parametrize('number', DEVICES)
 @pytest.mark.parametrize(
     ('gradient', 'batches'),
-    [('singleton', 'mixed'), ('cotangent', 'mixed'), ('cotangent', 'class_pure')],
+    [
+        ('singleton', 'mixed'),
+        ('singleton', 'class_pure'),
+        ('cotangent', 'mixed'),
+        ('cotangent', 'class_pure'),
+    ],
 )
 def test_one_record_moves_conv2s_sum_by_at_most_c(gradient, batches, number):
     query, states, sensitivity = conv2_case(

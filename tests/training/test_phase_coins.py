@@ -40,7 +40,7 @@ def schedule(monkeypatch, **fields):
 
 @pytest.mark.parametrize(
     'mode',
-    ['canonical', 'turns, groups, three losses', 'all classes at once, cotangent'],
+    ['canonical', 'turns, three losses', 'all classes at once, cotangent'],
 )
 def test_every_draw_of_the_plan_is_made_once(mode, monkeypatch):
     run, gan, asked = schedule(monkeypatch, **MODES[mode])
@@ -53,7 +53,7 @@ def test_every_draw_of_the_plan_is_made_once(mode, monkeypatch):
 
 def test_each_class_has_its_planned_turns_and_no_other(monkeypatch):
     run, _, asked = schedule(
-        monkeypatch, **MODES['turns, groups, three losses'] | {'dpaf__epochs': 1.0}
+        monkeypatch, **MODES['turns, three losses'] | {'dpaf__epochs': 1.0}
     )
     turns = np.zeros(3, int)
     for name, _, eligible in asked:

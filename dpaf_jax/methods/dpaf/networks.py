@@ -12,7 +12,11 @@ from dpaf_jax.networks.generator import make_generator
 
 @dataclasses.dataclass(frozen=True)
 class Networks:
-    """All modules of one run; they share nothing but the config."""
+    """All modules of one run; they share nothing but the config.
+
+    Attributes:
+        head: the discriminator's; an answer for each of DPAGG's aggregates.
+    """
 
     layout: Architecture
     conv1: ConvPart
@@ -30,12 +34,14 @@ def make_networks(config: Config) -> Networks:
     net, data = config.networks, config.data
     split = (layout.parts[0], layout.parts[0] + layout.parts[1])
     width3 = layout.widths[split[1] :]
+    # Class-pure batches: a discriminator for each class, with shared features.
+    answers = data.num_classes if config.dpaf.batches == 'class_pure' else 1
     return Networks(
         layout=layout,
         conv1=ConvPart(layout.widths[: split[0]], net.kernel_size, net.label_injection),
         conv2=ConvPart(layout.widths[split[0] : split[1]], net.kernel_size),
         classifier_head=Head(width3, net.kernel_size, net.fc_width, data.num_classes),
-        head=Head(width3, net.kernel_size, net.fc_width, 1),
+        head=Head(width3, net.kernel_size, net.fc_width, answers),
         generator=make_generator(config),
         num_classes=data.num_classes,
         z_dim=net.z_dim,

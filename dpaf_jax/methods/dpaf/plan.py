@@ -186,6 +186,12 @@ def _check(config: Config, num_examples: int) -> None:
         'classifier', dpaf.classifier.unit == 'group', dpaf.classifier.num_groups
     )
     _check_groups('conv2', dpaf.conv2.gradient == 'group', dpaf.conv2.num_groups)
+    if dpaf.conv2.gradient == 'group' and dpaf.batches == 'class_pure':
+        raise UserError(
+            'config.dpaf.conv2.gradient',
+            "is 'group', which holds all classes, but the head judges class by class",
+            "Set it to 'singleton', 'cotangent' or 'none', or batches to 'mixed'",
+        )
     _check_losses(config)
     _check_schedule(config, num_examples)
     if config.privacy.guarantee == 'as_published' and (

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from dpaf_jax.methods.dpaf.phase2.discriminator import logits
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Params, StepKeys
 from dpaf_jax.methods.dpaf.taps import sin_maps
 from dpaf_jax.networks.discriminator import label_planes
@@ -32,11 +33,19 @@ from dpaf_jax.training.batch import ClipBatch
 def _unit_loss(
     gan: Gan, conv2: Params, head: Params, unit: dict[str, jax.Array]
 ) -> jax.Array:
-    """L'_BCE of one real unit's aggregate; unit: maps1 [M, ...], weight [M]."""
+    """L'_BCE of one real unit's aggregate, by the answer for its first member's class.
+
+    Args:
+        gan: the parts.
+        conv2: parameters by which it is differentiated.
+        head: parameters.
+        unit: maps1 [M, ...], weight [M], segment_ids [M]. Groups hold all classes, so they
+            are of mixed batches, whose head has one answer.
+    """
     maps = simplified_instance_norm(gan.networks.conv2.apply(conv2, unit['maps1']))
     made = jnp.einsum('m,mhwc->hwc', unit['weight'], maps)
-    logits = gan.networks.head.apply(head, made[None])
-    return losses.binary_cross_entropy(logits, True)
+    answers = logits(gan, head, made[None], unit['segment_ids'][:1])
+    return losses.binary_cross_entropy(answers, True)
 
 
 def _maps1(gan: Gan, params: Params, images: jax.Array, labels: jax.Array) -> jax.Array:
@@ -49,8 +58,8 @@ def cotangents(gan: Gan, state: GanState) -> jax.Array:
     released = gan.taps.part(state.latest, 'conv2')
 
     def loss(maps: jax.Array) -> jax.Array:
-        logits = gan.networks.head.apply(state.params['head'], maps)
-        return len(maps) * losses.binary_cross_entropy(logits, True)
+        answers = logits(gan, state.params['head'], maps, jnp.arange(len(maps)))
+        return len(maps) * losses.binary_cross_entropy(answers, True)
 
     return jax.grad(loss)(released)
 
@@ -73,8 +82,9 @@ def _raw_cotangents(
     raw = parallel.total(sums) / gan.schedule.dpagg.expected_batch_size
 
     def loss(maps: jax.Array) -> jax.Array:
-        logits = gan.networks.head.apply(state.params['head'], maps)
-        return len(maps) * losses.binary_cross_entropy(logits, True)
+        mixed = jnp.zeros(len(maps), jnp.int32)
+        answers = logits(gan, state.params['head'], maps, mixed)
+        return len(maps) * losses.binary_cross_entropy(answers, True)
 
     return jax.grad(loss)(raw)
 
@@ -127,6 +137,7 @@ def conv2_query(
     inputs = {
         'maps1': maps1.reshape(*shape, *maps1.shape[1:]),
         'weight': real.reshape(shape) / size,
+        'segment_ids': gan.aggregator.segment_ids(batch.labels),
     }
     return clipped_gradient_sum(
         lambda p, unit: _unit_loss(gan, p, state.params['head'], unit),
@@ -143,10 +154,13 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
     key = jax.random.fold_in(public_key(keys.public), 1)
     key_z, key_label = jax.random.split(key)
     batch_size = gan.config.dpaf.conv2.batch_size
-    sizes = {'singleton': batch_size, 'group': m.num_groups, 'cotangent': 1}
-    number = gan.config.dpaf.asymmetry if gan.published else sizes[gradient]
-    size = batch_size // number
+    aggregates = gan.schedule.num_aggregates
+    units = {'singleton': batch_size, 'group': m.num_groups, 'cotangent': aggregates}
+    number = gan.config.dpaf.asymmetry if gan.published else units[gradient]
+    size = max(1, batch_size // number)
     labels = gan.random_labels(key_label, number * size)
+    if gradient == 'cotangent' and gan.schedule.class_pure:  # a unit for each class
+        labels = jnp.arange(number * size) // size
     images, labels, is_padding = gan.fakes(state.generator, key_z, labels)
     maps1 = _maps1(gan, state.params, images, labels)
     segment_ids, _ = parallel.my_share(
@@ -154,18 +168,20 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
     )
     member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(segment_ids, number))
 
-    def answers(made: jax.Array) -> jax.Array:
-        logits = gan.networks.head.apply(state.params['head'], made)[:, 0]
-        return optax.sigmoid_binary_cross_entropy(logits, jnp.zeros_like(logits))
+    def error(made: jax.Array, segment_ids: jax.Array) -> jax.Array:
+        answers = logits(gan, state.params['head'], made, segment_ids)
+        return optax.sigmoid_binary_cross_entropy(answers, jnp.zeros_like(answers))
 
     def loss(conv2: Params) -> jax.Array:
         # One batch, not `vmap` of `_unit_loss`: that would make a gradient of each unit.
         maps = simplified_instance_norm(gan.networks.conv2.apply(conv2, maps1))
         if size == 1:  # a unit is on one device
-            each = jnp.where(is_padding, 0.0, answers(maps))
+            own = gan.aggregator.segment_ids(labels)
+            each = jnp.where(is_padding, 0.0, error(maps, own))
             return parallel.total(jnp.sum(each)) / number
         made = parallel.total(jnp.einsum('bu,bhwm->uhwm', member, maps)) / size
-        return jnp.mean(answers(made))
+        own = jnp.arange(number) if gan.schedule.class_pure else jnp.zeros(number, int)
+        return jnp.mean(error(made, own))
 
     # The transpose of a sum over devices is a sum over devices: hence the mean.
     return parallel.mean(jax.grad(loss)(state.params['conv2']))

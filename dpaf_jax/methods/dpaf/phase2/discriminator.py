@@ -10,11 +10,31 @@ import optax
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Metrics, Params, StepKeys
 
 
-def logits(gan: Gan, head: Params, aggregates: jax.Array) -> jax.Array:
-    """[A, 1] answers of the head to aggregates [A, F]: above 0 for real."""
+def logits(
+    gan: Gan, head: Params, maps: jax.Array, segment_ids: jax.Array
+) -> jax.Array:
+    """The head's answers: above 0 for real.
+
+    Args:
+        gan: the parts.
+        head: parameters.
+        maps: [B, p, p, m] of aggregates or of single images.
+        segment_ids: [B] int32, the aggregate that each is, or would go to: its answer is
+            the one that counts. With class-pure batches that is a discriminator for each
+            class, with shared features.
+
+    Returns:
+        [B].
+    """
+    answers = gan.networks.head.apply(head, maps)
+    own = jax.nn.one_hot(segment_ids, gan.schedule.num_aggregates)
+    return jnp.sum(answers * own, axis=1)
+
+
+def aggregate_logits(gan: Gan, head: Params, aggregates: jax.Array) -> jax.Array:
+    """[A] answers of the head to all aggregates [A, F]."""
     maps = gan.taps.part(aggregates, 'conv2')
-    answers: jax.Array = gan.networks.head.apply(head, maps)
-    return answers
+    return logits(gan, head, maps, jnp.arange(len(maps)))
 
 
 def head_step(
@@ -33,10 +53,10 @@ def head_step(
 
     def loss(head: Params) -> jax.Array:
         real = optax.sigmoid_binary_cross_entropy(
-            logits(gan, head, state.latest)[:, 0], jnp.ones_like(weight)
+            aggregate_logits(gan, head, state.latest), jnp.ones_like(weight)
         )
         made = optax.sigmoid_binary_cross_entropy(
-            logits(gan, head, fake)[:, 0], jnp.zeros_like(weight)
+            aggregate_logits(gan, head, fake), jnp.zeros_like(weight)
         )
         return jnp.vdot(weight, real + made)
 

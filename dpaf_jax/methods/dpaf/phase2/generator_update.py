@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from dpaf_jax.methods.dpaf.phase2.discriminator import logits
+from dpaf_jax.methods.dpaf.phase2.discriminator import aggregate_logits, logits
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Metrics, Params, StepKeys
 from dpaf_jax.methods.dpaf.phase2.whitening import Factors, whitened
 from dpaf_jax.methods.dpaf.taps import sin_maps
@@ -54,7 +54,7 @@ def generator_step(
             parts['loss_single'] = _single_loss(gan, state, generator, key)
         if weights.loss_aggregate:
             fake = gan.fake_aggregates(state, generator, keys, use=3 + inner)
-            answers = logits(gan, state.params['head'], fake)
+            answers = aggregate_logits(gan, state.params['head'], fake)
             parts['loss_aggregate'] = losses.binary_cross_entropy(answers, True)
         if weights.loss_match:
             parts |= _match_losses(gan, state, generator, key, metric)
@@ -88,7 +88,8 @@ def _single_loss(
     labels = gan.random_labels(key_label, number)
     images, labels, is_padding = gan.fakes(generator, key_z, labels)
     maps = sin_maps(gan.networks, state.params, images, labels)[1]
-    answers = gan.networks.head.apply(state.params['head'], maps)[:, 0]
+    segment_ids = gan.aggregator.segment_ids(labels)
+    answers = logits(gan, state.params['head'], maps, segment_ids)
     each = optax.sigmoid_binary_cross_entropy(answers, jnp.ones_like(answers))
     return parallel.total(jnp.sum(jnp.where(is_padding, 0.0, each))) / number
 
