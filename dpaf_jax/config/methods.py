@@ -69,6 +69,17 @@ class HeadConfig:
 
     optimizer: str = one_of('adam', OPTIMIZERS, 'Of the head.')
     learning_rate: float = above(2e-4, 0.0, 'Of the head.')
+    steps: int = at_least(1, 1, 'For each release of DPAGG, with fresh fakes.')
+    memory: int = at_least(
+        1, 1,
+        'Releases of each aggregate that a step reads, beside as many of fakes: the latest '
+        'since conv2* last changed.',
+    )  # fmt: skip
+    penalty: float = at_least(
+        0.0, 0.0,
+        "Weight of the squared gradient of its answers by aggregates, in units of a row's "
+        'bound (R1): a head that is too sure teaches the generator nothing.',
+    )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from dpaf_jax.methods.dpaf.phase1.classifier_phase import ClassifierPhase, Label
 from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
 from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
 from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_step
-from dpaf_jax.methods.dpaf.phase2.discriminator import head_step
+from dpaf_jax.methods.dpaf.phase2.discriminator import head_steps
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Metrics, Params
 from dpaf_jax.methods.dpaf.phase2.generator_update import generator_steps
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
@@ -98,7 +98,7 @@ def window(
         # Line 8: DPAGG, the features' noised sum.
         state = gan.privatised(state, x['sums'], x['active'], keys.real_noise)
         if gan.schedule.trains_head:  # lines 13, 14: conv3* and FC* by L_BCE
-            state, metrics = head_step(gan, state, x['active'], keys)
+            state, metrics = head_steps(gan, state, keys)
         # Lines 15-17: the generator, every n_critic-th step.
         state, made = sometimes(
             x['updates_generator'], lambda s: generator_steps(gan, s, keys), state

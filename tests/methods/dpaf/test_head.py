@@ -1,15 +1,24 @@
-"""The head has an answer for each aggregate: with class-pure batches, for each class."""
+"""The head: an answer for each aggregate (class-pure: for each class), and what it reads."""
 
 import jax
 import numpy as np
 import pytest
 import tiny
 from sensitivity import summed
+from tiny_phases import equal
 
 from dpaf_jax.methods.dpaf.phase2.conv2_update import _unit_loss, conv2_query
-from dpaf_jax.methods.dpaf.phase2.discriminator import aggregate_logits, logits
-from dpaf_jax.methods.dpaf.phase2.gan import Gan
+from dpaf_jax.methods.dpaf.phase2.discriminator import (
+    _loss,
+    aggregate_logits,
+    head_step,
+    head_steps,
+    logits,
+)
+from dpaf_jax.methods.dpaf.phase2.gan import Gan, StepKeys
+from dpaf_jax.methods.dpaf.phase2.generator_update import generator_steps
 from dpaf_jax.methods.dpaf.plan import plan as make_plan
+from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -93,3 +102,90 @@ def test_groups_of_all_classes_do_not_fit_class_pure_batches():
     config = tiny.config(dpaf__batches='class_pure', dpaf__conv2__gradient='group')
     with pytest.raises(UserError, match='class by class'):
         make_plan(config, tiny.plan(tiny.config()).num_examples)
+
+
+# --- what a step of the head reads ----------------------------------------------------
+
+
+def keys():
+    noise = np.arange(8, dtype=np.uint32)
+    return StepKeys(noise, noise + 8, noise + 16, np.arange(4, dtype=np.uint32))
+
+
+def call(fn, *args):
+    """Inside a mapped function of one device, without compiling it again and again."""
+    made = jax.vmap(fn, axis_name=parallel.AXIS, in_axes=None, axis_size=1)(*args)
+    return jax.tree.map(lambda leaf: np.asarray(leaf[0]), made)
+
+
+def released(gan, state, value, active):
+    """The state behind a release of which every entry is `value`."""
+
+    def step(state):
+        sums = jax.numpy.zeros_like(state.latest)
+        return gan.privatised(state, sums, active, keys().real_noise)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(gan.aggregator), 'privatise', lambda *_: value)
+        return call(step, state)
+
+
+def test_the_head_remembers_the_last_releases_of_each_aggregate():
+    gan, state = make_gan(dpaf__batches='class_pure', dpaf__head__memory=2)
+    state = state._replace(num_pooled=np.zeros(3), real=0 * state.real)
+    turns = [[True, False, True], [True, True, False], [True, False, False]]
+    for value, active in enumerate(np.array(turns), 1):
+        state = released(gan, state, float(value), active)
+    assert state.real[:, 0, 0].tolist() == [3, 2]
+    assert state.real[0, :, 0].tolist() == [3, 2, 1]
+    assert state.latest[:, 0].tolist() == [3, 2, 1]
+
+
+def test_places_without_a_release_of_these_features_do_not_count():
+    # Adam's first step would show the sign of the gradient alone.
+    fields = {'dpaf__head__memory': 2, 'dpaf__head__optimizer': 'sgd'}
+    gan, state = make_gan(dpaf__batches='class_pure', **fields)
+    state = state._replace(num_pooled=np.array([2.0, 1.0, 0.0]))
+
+    def head(real):
+        after = state._replace(real=real)
+        return call(lambda s: head_step(gan, s, keys())[0], after).params['head']
+
+    def changed(place, aggregate):
+        real = state.real.copy()
+        real[place, aggregate] += 1.0
+        return not equal(head(real), head(state.real))
+
+    counts = [[changed(place, a) for a in range(3)] for place in range(2)]
+    assert counts == [[True, True, False], [True, False, False]]
+
+
+def test_the_penalty_is_half_the_squared_slope_of_each_answer():
+    fields = {'dpaf__batches': 'class_pure', 'dpaf__head__penalty': 0.5}
+    gan, state = make_gan(**fields)
+    plain, _ = make_gan(dpaf__batches='class_pure')
+    head, rows = state.params['head'], state.latest[None] + 1.0
+    for is_real in (False, True):
+        added = _loss(gan, head, rows, is_real) - _loss(plain, head, rows, is_real)
+        for a in range(3):
+            slope = jax.grad(lambda x, a=a: aggregate_logits(gan, head, x)[0, a])(rows)
+            expected = 0.25 * gan.taps.bound**2 * np.sum(np.square(slope))
+            np.testing.assert_allclose(added[0, a], expected, 1e-3, 1e-6)
+
+
+def test_every_step_of_head_and_generator_has_coins_of_its_own(monkeypatch):
+    gan, state = make_gan(
+        dpaf__head__steps=3,
+        dpaf__generator_steps=2,
+        dpaf__generator__loss_aggregate=1.0,
+    )
+    uses, made = [], Gan.fake_aggregates
+
+    def note(self, state, generator, keys, use=0):
+        uses.append(int(use))
+        return made(self, state, generator, keys, use)
+
+    monkeypatch.setattr(Gan, 'fake_aggregates', note)
+    call(lambda s: head_steps(gan, s, keys())[0], state)
+    call(lambda s: generator_steps(gan, s, keys())[0], state)
+    assert len(uses) == 5 == len(set(uses))

@@ -1,13 +1,21 @@
 """L_BCE: conv3* and FC* learn from noised and fake aggregates (lines 8, 13 and 14).
 
-Real images have no part in this step but through DPAGG, so it costs nothing.
+Real images have no part in these steps but through DPAGG's outputs, of which as many may
+be read as often as one likes: they cost nothing.
 """
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Metrics, Params, StepKeys
+from dpaf_jax.methods.dpaf.phase2.gan import (
+    Gan,
+    GanState,
+    Metrics,
+    Params,
+    StepKeys,
+    Use,
+)
 
 
 def logits(
@@ -32,33 +40,43 @@ def logits(
 
 
 def aggregate_logits(gan: Gan, head: Params, aggregates: jax.Array) -> jax.Array:
-    """[A] answers of the head to all aggregates [A, F]."""
-    maps = gan.taps.part(aggregates, 'conv2')
-    return logits(gan, head, maps, jnp.arange(len(maps)))
+    """[..., A] answers of the head to aggregates [..., A, F]."""
+    *shape, size = aggregates.shape
+    maps = gan.taps.part(aggregates.reshape(-1, size), 'conv2')
+    segment_ids = jnp.arange(len(maps)) % shape[-1]
+    return logits(gan, head, maps, segment_ids).reshape(shape)
+
+
+def head_steps(
+    gan: Gan, state: GanState, keys: StepKeys
+) -> tuple[GanState, Metrics]:
+    """The config's number of steps behind one release; the last one's metrics."""
+    state, metrics = head_step(gan, state, keys)
+    for inner in range(1, gan.config.dpaf.head.steps):
+        use = 2 + gan.config.dpaf.generator_steps + inner  # behind the generator's
+        state, metrics = head_step(gan, state, keys, use)
+    return state, metrics
 
 
 def head_step(
-    gan: Gan, state: GanState, active: jax.Array, keys: StepKeys
+    gan: Gan, state: GanState, keys: StepKeys, use: Use = 0
 ) -> tuple[GanState, Metrics]:
-    """One step of the head on the latest aggregates, beside fake ones.
+    """One step of the head on the aggregates that it remembers, beside fake ones.
 
     Args:
         gan: the parts.
-        state: with `latest`, DPAGG's outputs.
-        active: [A] bool or 0 and 1: the aggregates that count in this step.
-        keys: of the step.
+        state: with DPAGG's outputs.
+        keys: of the DPAGG step.
+        use: of the keys: each step of the head has coins of its own.
     """
-    fake = gan.fake_aggregates(state, state.generator, keys)
-    weight = active / jnp.sum(active)
+    fake = gan.fake_aggregates(state, state.generator, keys, use)
+    state = state._replace(fake=gan.remembered(state, state.fake, fake))
+    known = jnp.arange(len(state.real))[:, None] < state.num_pooled
+    weight = known / jnp.maximum(1, jnp.sum(known))
 
     def loss(head: Params) -> jax.Array:
-        real = optax.sigmoid_binary_cross_entropy(
-            aggregate_logits(gan, head, state.latest), jnp.ones_like(weight)
-        )
-        made = optax.sigmoid_binary_cross_entropy(
-            aggregate_logits(gan, head, fake), jnp.zeros_like(weight)
-        )
-        return jnp.vdot(weight, real + made)
+        each = [_loss(gan, head, state.real, True), _loss(gan, head, state.fake, False)]
+        return jnp.sum(weight * sum(each))
 
     value, gradient = jax.value_and_grad(loss)(state.params['head'])
     updates, optimizer = gan.optimizer('head').update(
@@ -69,3 +87,23 @@ def head_step(
         params={**state.params, 'head': head}, head_optimizer=optimizer
     )
     return state, {'loss_head': value}
+
+
+def _loss(gan: Gan, head: Params, aggregates: jax.Array, is_real: bool) -> jax.Array:
+    """[R, A] BCE of the answers to aggregates [R, A, F], with the config's penalty.
+
+    The penalty is half the squared gradient of an answer by its aggregate, in units of a
+    row's bound: R1 and R2 of Mescheder et al. 2018.
+    """
+
+    def error(answers: jax.Array) -> jax.Array:
+        truth = jnp.full_like(answers, float(is_real))
+        return optax.sigmoid_binary_cross_entropy(answers, truth)
+
+    weight = gan.config.dpaf.head.penalty
+    if not weight:
+        return error(aggregate_logits(gan, head, aggregates))
+    answers, pull = jax.vjp(lambda a: aggregate_logits(gan, head, a), aggregates)
+    (slope,) = pull(jnp.ones_like(answers))
+    steep = jnp.sum(jnp.square(gan.taps.bound * slope), axis=-1)
+    return error(answers) + weight * steep / 2

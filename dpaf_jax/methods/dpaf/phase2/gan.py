@@ -49,6 +49,8 @@ class GanState(NamedTuple):
         ema_params: their moving average.
         reference: the average when the match loss's metric was last made.
         latest: [A, F] last output of DPAGG for each aggregate.
+        real, fake: [R, A, F] the head's memory: DPAGG's last R outputs for each aggregate
+            and fake aggregates of then, in turn.
         pooled: [A, F] sum of DPAGG's outputs since conv2* last changed.
         num_pooled: [A] how many those are.
         generator_steps: int32 scalar.
@@ -62,6 +64,8 @@ class GanState(NamedTuple):
     head_optimizer: optax.OptState
     generator_optimizer: optax.OptState
     latest: jax.Array
+    real: jax.Array
+    fake: jax.Array
     pooled: jax.Array
     num_pooled: jax.Array
     generator_steps: jax.Array
@@ -121,6 +125,7 @@ class Gan:
         z, labels = jnp.zeros((1, net.z_dim)), jnp.zeros(1, jnp.int32)
         generator = net.generator.init(jax.random.split(key, 7)[3], z, labels)
         nothing = jnp.zeros((schedule.num_aggregates, self.taps.size))
+        memory = jnp.zeros((schedule.head_memory, *nothing.shape))
         return GanState(
             params=params,
             generator=generator,
@@ -130,6 +135,8 @@ class Gan:
             head_optimizer=self.optimizer('head').init(params['head']),
             generator_optimizer=self.optimizer('generator').init(generator),
             latest=nothing,
+            real=memory,
+            fake=memory,
             pooled=nothing,
             num_pooled=jnp.zeros(schedule.num_aggregates),
             generator_steps=jnp.int32(0),
@@ -181,11 +188,24 @@ class Gan:
         """
         noised = self.aggregator.privatise(sums, key_data)
         mine = active[:, None]
-        return state._replace(
-            latest=jnp.where(mine, noised, state.latest),
+        latest = jnp.where(mine, noised, state.latest)
+        state = state._replace(
+            latest=latest,
             pooled=state.pooled + jnp.where(mine, noised, 0.0),
             num_pooled=state.num_pooled + active,
         )
+        return state._replace(real=self.remembered(state, state.real, latest))
+
+    def remembered(
+        self, state: GanState, memory: jax.Array, latest: jax.Array
+    ) -> jax.Array:
+        """The memory [R, A, F] with each aggregate's latest [A, F] in its place."""
+        size = len(memory)
+        if not size:
+            return memory
+        place = (state.num_pooled.astype(jnp.int32) - 1) % size
+        here = jnp.arange(size)[:, None] == place
+        return jnp.where(here[:, :, None], latest, memory)
 
     def targets(self, state: GanState) -> tuple[jax.Array, jax.Array]:
         """[A, F] mean row of each aggregate, and [A] whether it is known yet."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_step
-from dpaf_jax.methods.dpaf.phase2.discriminator import head_step
+from dpaf_jax.methods.dpaf.phase2.discriminator import head_steps
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, StepKeys
 from dpaf_jax.methods.dpaf.phase2.generator_update import generator_step
 from dpaf_jax.methods.dpaf.phase2.phase import GanPhase
@@ -109,8 +109,7 @@ class OneShotPhase(GanPhase):
         def body(state: GanState, keys: StepKeys) -> Any:
             metrics: dict[str, jax.Array] = {}
             if self._gan.schedule.trains_head:
-                known = (state.num_pooled > 0).astype(jnp.float32)
-                state, metrics = head_step(self._gan, state, known, keys)
+                state, metrics = head_steps(self._gan, state, keys)
             state, made = generator_step(self._gan, state, keys, metric=metric)
             return state, metrics | made
 

@@ -59,6 +59,11 @@ class Schedule:
         return self.config.dpaf.generator.adversarial or 'conv2' in self.plan
 
     @property
+    def head_memory(self) -> int:
+        """R, how many aggregates of each kind the head reads at a step."""
+        return self.config.dpaf.head.memory if self.trains_head else 0
+
+    @property
     def expected_counts(self) -> np.ndarray:
         """[A, 1] float32 public expected number of records in each aggregate."""
         m, n = self.dpagg, self.plan.num_examples
@@ -67,11 +72,16 @@ class Schedule:
 
     @property
     def num_fakes(self) -> np.ndarray:
-        """[A] fakes for each aggregate: in small batches as many as reals are expected."""
+        """[A] fakes for each aggregate.
+
+        In small batches as many as reals are expected, if the generator's batch has so many.
+        """
+        most = self.config.dpaf.generator.batch_size
         if self.config.dpaf.batch_size:
-            return np.maximum(1, self.expected_counts[:, 0].round()).astype(int)
-        number = self.config.dpaf.generator.batch_size // self.num_aggregates
-        return np.full(self.num_aggregates, max(1, number))
+            expected = self.expected_counts[:, 0]
+            share = min(1.0, most / float(expected.sum()))
+            return np.maximum(1, (share * expected).round()).astype(int)
+        return np.full(self.num_aggregates, max(1, most // self.num_aggregates))
 
     @property
     def noise_length(self) -> float:
