@@ -1,6 +1,6 @@
 """Many devices: what they say to each other, and what dealing a batch to them costs.
 
-    python -m benchmarks.communication --config=configs/digits.py:canonical
+    python -m benchmarks.communication --config=configs/digits.py:printed
 
 For each phase of the config's method: bytes of the sums over devices per step, read from the
 compiled programs, and CPU seconds of one step on --devices virtual devices over those on one,

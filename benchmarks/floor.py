@@ -1,6 +1,6 @@
 """A window against the sum of its parts, and each part against what the machine could do.
 
-    python -m benchmarks.floor --config=configs/mnist.py:canonical
+    python -m benchmarks.floor --config=configs/mnist.py:printed
 
 Each phase of the config's method runs whole windows on random images; then the same windows'
 parts alone: every compiled program with the arguments it had, and `host`, the window with all

@@ -1,6 +1,6 @@
 """What a run costs as one thing grows: counted from the programs, and from one formula each.
 
-    python -m benchmarks.scale --config=configs/mnist.py:canonical
+    python -m benchmarks.scale --config=configs/mnist.py:printed
 
 For the config, and for the config with one thing changed at a time (N x 10, side x 2, batch
 x 2, width x 2, mu x 2, 8 devices), and for each phase: operations per step as the program is

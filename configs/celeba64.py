@@ -15,7 +15,7 @@ CLASSES = {'gender': 2, 'hair': 3}  # female, male; black, blond, brown
 
 
 def get_config(argument: str = 'gender') -> ConfigDict:
-    """Returns the CelebA config: 'gender' or 'hair', 'canonical', or both with a comma."""
+    """Returns the CelebA config: 'gender' or 'hair', a variant, or both with a comma."""
     words = argument.split(',')
     attribute = next((word for word in words if word in CLASSES), 'gender')
     variant = next((word for word in words if word not in CLASSES), 'one_shot')
@@ -32,6 +32,8 @@ def get_config(argument: str = 'gender') -> ConfigDict:
         config.dpaf.taps = 'count,fourier,conv1,conv2'
         config.dpaf.generator_steps = 4000
         config.dpaf.generator.batch_size = 64
+    elif variant == 'canonical':
+        config.dpaf.epochs = 2.0
     else:
         config.dpaf.batch_size = 64
         config.dpaf.generator.batch_size = 64

@@ -13,12 +13,15 @@ from configs import default, variants
 
 
 def get_config(variant: str = 'one_shot') -> ConfigDict:
-    """Returns the digits config; `:canonical` for small mixed batches as printed."""
+    """Returns the digits config; `:canonical` and `:printed`: small batches, see variants."""
     config = variants.choose(default.get_config(), variant)
     config.data.num_examples = 1469  # 1797 less the test fraction of 0.2
     if variant == 'one_shot':
         config.networks.layers = 'C1-C1-x'
         config.dpaf.taps = 'count,fourier,wavelet'  # clearer strokes than with conv2
         config.dpaf.generator_steps = 1200
+    if variant == 'canonical':
+        config.dpaf.batch_size = 60
+        config.dpaf.epochs = 80.0
     config.samples.num = 10000
     return config

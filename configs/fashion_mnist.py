@@ -15,7 +15,7 @@ from configs import default, variants
 
 
 def get_config(variant: str = 'one_shot') -> ConfigDict:
-    """Returns the Fashion-MNIST config; `:canonical` for small mixed batches as printed."""
+    """Returns the config; `:canonical` and `:printed`: small batches, see variants."""
     config = variants.choose(default.get_config(), variant)
     config.data.source = 'tfds:fashion_mnist'
     config.data.image_size = 28

@@ -13,7 +13,7 @@ from configs import default, variants
 
 
 def get_config(variant: str = 'one_shot') -> ConfigDict:
-    """Returns the FFHQ config; `:canonical` for small mixed batches as printed."""
+    """Returns the FFHQ config; `:canonical` and `:printed`: small batches, see variants."""
     config = variants.choose(default.get_config(), variant)
     config.data.source = 'ffhq:ffhq'
     config.data.attribute = 'gender'
@@ -28,6 +28,8 @@ def get_config(variant: str = 'one_shot') -> ConfigDict:
         config.dpaf.taps = 'count,fourier,conv1,conv2'
         config.dpaf.generator_steps = 4000
         config.dpaf.generator.batch_size = 64
+    elif variant == 'canonical':
+        config.dpaf.epochs = 4.0
     else:
         config.dpaf.batch_size = 64
         config.dpaf.generator.batch_size = 64

@@ -14,7 +14,7 @@ from configs import default, variants
 
 
 def get_config(variant: str = 'one_shot') -> ConfigDict:
-    """Returns the MNIST config; `:canonical` for small mixed batches as printed."""
+    """Returns the MNIST config; `:canonical` and `:printed`: small batches, see variants."""
     config = variants.choose(default.get_config(), variant)
     config.data.source = 'tfds:mnist'
     config.data.image_size = 28

@@ -24,7 +24,7 @@ from dpaf_jax.runtime.files import read_json
 SMALL = {
     ('dpaf', 'certified'): ('{}.py', ['dpaf.generator_steps=1500']),
     ('dpaf', 'as_published'): (
-        '{}.py:canonical',
+        '{}.py:printed',
         ['dpaf.epochs=0.5', 'dpaf.classifier.epochs=0.5'],
     ),
     ('dpgen', 'certified'): ('dpgen.py:{}', ['samples.num=4000']),

@@ -126,7 +126,7 @@ def measure(steps: int) -> dict[str, Any]:
     from dpaf_jax.privacy.keys import RunKeys
     from experiments.leave_one_out import leave_one_out
 
-    fields = digits.get_config('canonical')
+    fields = digits.get_config('printed')
     fields.dpaf.classifier.batch_size = fields.dpaf.batch_size
     fields.privacy.budgets = '2,rest,2'  # the theorem cannot state 0.1 for so few
     made = {}

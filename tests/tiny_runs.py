@@ -151,9 +151,7 @@ def one_shot(source: str, **changes: Any) -> ConfigDict:
 def canonical(source: str, **changes: Any) -> ConfigDict:
     """8 x 8 images in two classes; both phases on small mixed batches."""
     layers = {'networks__layers': 'C1-C1-x'}
-    return shrink(
-        load_config('digits', 'canonical'), source, **_eight(layers | changes)
-    )
+    return shrink(load_config('digits', 'printed'), source, **_eight(layers | changes))
 
 
 def resumable(kind: str, source: str) -> ConfigDict:

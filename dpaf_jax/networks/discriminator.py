@@ -63,23 +63,28 @@ class Head(nn.Module):
 
     Attributes:
         widths: feature maps of conv3*'s layers; may be empty.
-        outputs: 1 for the discriminator, the number of classes for the classifier.
+        outputs: answers of the discriminator; of the classifier as many as classes.
+        begins_at_zero: whether all answers are 0 until something has been learnt. A generator
+            would follow a random answer, far from where any image is.
     """
 
     widths: tuple[int, ...]
     kernel_size: int
     fc_width: int
     outputs: int
+    begins_at_zero: bool = False
 
     @nn.compact
     def __call__(self, maps: jax.Array) -> jax.Array:
         """[A, p, p, m] aggregates to [A, outputs] logits."""
+        init = nn.initializers.zeros if self.begins_at_zero else nn.Dense.kernel_init
         maps = ConvPart(self.widths, self.kernel_size)(maps)
         flat = maps.reshape(len(maps), -1)
         hidden = nn.leaky_relu(
             nn.Dense(self.fc_width, dot_general=multiply)(flat), SLOPE
         )
-        return nn.Dense(self.outputs, dot_general=multiply)(hidden)
+        last = nn.Dense(self.outputs, dot_general=multiply, kernel_init=init)
+        return last(hidden)
 
 
 class Discriminator(nn.Module):

@@ -119,10 +119,10 @@ def test_the_command_line(refused, args, message):
     ],
 )  # fmt: skip
 def test_settings_are_refused_by_the_plan(refused, field, value, message):
-    argument = 'canonical' if field.endswith('batch_size') else 'one_shot'
+    argument = 'printed' if field.endswith('batch_size') else 'one_shot'
     needs_match = ('dpaf.generator.whitenings', 'dpaf.generator.loss_smooth')
     if field in ('privacy.budgets', *needs_match):
-        argument = 'canonical'
+        argument = 'printed'
     text = refused(f'{MNIST}:{argument}', f'--config.{field}={value}', '--stage=plan')
     assert text.startswith(f'config.{field}: ') and message in text
 

@@ -41,7 +41,7 @@ def make_networks(config: Config) -> Networks:
         conv1=ConvPart(layout.widths[: split[0]], net.kernel_size, net.label_injection),
         conv2=ConvPart(layout.widths[split[0] : split[1]], net.kernel_size),
         classifier_head=Head(width3, net.kernel_size, net.fc_width, data.num_classes),
-        head=Head(width3, net.kernel_size, net.fc_width, answers),
+        head=Head(width3, net.kernel_size, net.fc_width, answers, True),
         generator=make_generator(config),
         num_classes=data.num_classes,
         z_dim=net.z_dim,

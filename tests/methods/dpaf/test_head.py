@@ -50,6 +50,13 @@ def test_the_head_has_an_answer_for_each_aggregate(batches, number):
     assert aggregate_logits(gan, state.params['head'], aggregates).shape == (number,)
 
 
+def test_answers_begin_at_zero():
+    gan, _ = make_gan(dpaf__batches='class_pure')
+    start = gan.init(jax.random.key(0), None)
+    made = aggregate_logits(gan, start.params['head'], np.ones((3, gan.taps.size)))
+    assert not np.any(made)
+
+
 def test_a_class_is_judged_by_its_own_answer_alone():
     gan, state = make_gan(dpaf__batches='class_pure')
     segment_ids = np.array([0, 2, 2])
@@ -89,7 +96,9 @@ def test_conv2s_query_passes_each_records_class_on():
     # Only class 1's answer reads the features at all.
     answers(state.params['head'])['kernel'][:, [0, 2]] = 0.0
     query = tiny.over_devices(lambda s, b: conv2_query(gan, s, b), 1)
-    pixels = np.random.default_rng(1).integers(256, size=(1, 1, 8, 8, 1), dtype=np.uint8)
+    pixels = np.random.default_rng(1).integers(
+        256, size=(1, 1, 8, 8, 1), dtype=np.uint8
+    )
 
     def moved(label):
         labels, is_padding = np.full((1, 1), label, np.int32), np.zeros((1, 1), bool)

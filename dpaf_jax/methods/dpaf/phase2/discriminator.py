@@ -47,9 +47,7 @@ def aggregate_logits(gan: Gan, head: Params, aggregates: jax.Array) -> jax.Array
     return logits(gan, head, maps, segment_ids).reshape(shape)
 
 
-def head_steps(
-    gan: Gan, state: GanState, keys: StepKeys
-) -> tuple[GanState, Metrics]:
+def head_steps(gan: Gan, state: GanState, keys: StepKeys) -> tuple[GanState, Metrics]:
     """The config's number of steps behind one release; the last one's metrics."""
     state, metrics = head_step(gan, state, keys)
     for inner in range(1, gan.config.dpaf.head.steps):

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_step
