@@ -75,11 +75,13 @@ class Head(nn.Module):
     begins_at_zero: bool = False
 
     @nn.compact
-    def __call__(self, maps: jax.Array) -> jax.Array:
-        """[A, p, p, m] aggregates to [A, outputs] logits."""
+    def __call__(self, maps: jax.Array, beside: Any = None) -> jax.Array:
+        """[A, p, p, m] aggregates, and [A, n] more features, to [A, outputs] logits."""
         init = nn.initializers.zeros if self.begins_at_zero else nn.Dense.kernel_init
         maps = ConvPart(self.widths, self.kernel_size)(maps)
         flat = maps.reshape(len(maps), -1)
+        if beside is not None:
+            flat = jnp.concatenate([flat, beside], axis=1)
         hidden = nn.leaky_relu(
             nn.Dense(self.fc_width, dot_general=multiply)(flat), SLOPE
         )

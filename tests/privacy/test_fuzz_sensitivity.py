@@ -148,7 +148,7 @@ CONFIGS = {
         'conv2',
         1,
         2.0,
-        {'dpaf__batches': 'class_pure'},
+        {'dpaf__batches': 'class_pure', 'dpaf__taps': 'count,fourier,conv2'},
     ),
     'conv2 groups': ('conv2', 1, 4.0, {'dpaf__conv2__gradient': 'group'}),
     'conv2 cotangent': (

@@ -95,6 +95,22 @@ class TapLayout:
             start += block.size
         raise KeyError(name)
 
+    def beside(self, rows: jax.Array, name: str) -> jax.Array:
+        """[A, n] all other taps of rows [A, F] but the count, in units of this one's bound."""
+        (own,) = (b for b in self.blocks if b.name == name)
+        others = [
+            self.part(rows, b.name).reshape(len(rows), -1) * self.scale(b)
+            for b in self.blocks
+            if b.name not in (name, 'count')
+        ]
+        nothing = rows[:, :0]
+        return jnp.concatenate([nothing, *others], axis=1) / self.scale(own)
+
+    def replaced(self, rows: jax.Array, name: str, part: jax.Array) -> jax.Array:
+        """Rows [A, F] with another one's tap [A, *shape] in its place."""
+        parts = {block.name: self.part(rows, block.name) for block in self.blocks}
+        return self.join({**parts, name: part})
+
 
 def make_tap_layout(config: Config) -> TapLayout:
     """The columns of DPAGG for the config's taps; UserError if they do not fit."""

@@ -36,12 +36,6 @@ def answers(head):
     return head['params'][last]
 
 
-def maps(gan, number):
-    side, layout = gan.networks.layout.side(2), gan.networks.layout
-    shape = number, side, side, layout.maps(2)
-    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-
-
 @pytest.mark.parametrize(('batches', 'number'), [('mixed', 1), ('class_pure', 3)])
 def test_the_head_has_an_answer_for_each_aggregate(batches, number):
     gan, state = make_gan(dpaf__batches=batches)
@@ -60,7 +54,7 @@ def test_answers_begin_at_zero():
 def test_a_class_is_judged_by_its_own_answer_alone():
     gan, state = make_gan(dpaf__batches='class_pure')
     segment_ids = np.array([0, 2, 2])
-    given = maps(gan, 3)
+    given = np.random.default_rng(0).normal(size=(3, gan.taps.size)).astype(np.float32)
 
     def judged(head):
         return logits(gan, head, given, segment_ids)
@@ -79,6 +73,7 @@ def test_a_real_unit_of_a_class_is_judged_by_that_classs_answer():
             'maps1': gan.networks.conv1.apply(
                 state.params['conv1'], image, np.eye(3, dtype=np.float32)[[label]]
             ),
+            'rows': np.zeros((1, gan.taps.size), np.float32),
             'weight': np.ones(1, np.float32),
             'segment_ids': np.array([label]),
         }
@@ -111,6 +106,21 @@ def test_groups_of_all_classes_do_not_fit_class_pure_batches():
     config = tiny.config(dpaf__batches='class_pure', dpaf__conv2__gradient='group')
     with pytest.raises(UserError, match='class by class'):
         make_plan(config, tiny.plan(tiny.config()).num_examples)
+
+
+def test_the_head_reads_every_tap_but_the_count():
+    gan, state = make_gan(dpaf__batches='class_pure', dpaf__taps='count,pixels,conv2')
+    rows = np.ones((3, gan.taps.size), np.float32)
+
+    def changed(name):
+        part = gan.taps.part(rows, name) + 1.0
+        other = gan.taps.replaced(rows, name, part)
+        before, after = (
+            aggregate_logits(gan, state.params['head'], x) for x in (rows, other)
+        )
+        return not np.array_equal(before, after)
+
+    assert [changed(b.name) for b in gan.taps.blocks] == [False, True, True]
 
 
 # --- what a step of the head reads ----------------------------------------------------

@@ -18,7 +18,6 @@ import optax
 
 from dpaf_jax.methods.dpaf.phase2.discriminator import logits
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Params, StepKeys
-from dpaf_jax.methods.dpaf.taps import sin_maps
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
@@ -39,12 +38,11 @@ def _unit_loss(
         gan: the parts.
         conv2: parameters by which it is differentiated.
         head: parameters.
-        unit: maps1 [M, ...], weight [M], segment_ids [M]. Groups hold all classes, so they
-            are of mixed batches, whose head has one answer.
+        unit: maps1 [M, ...], rows [M, F], weight [M], segment_ids [M]. Groups hold all
+            classes, so they are of mixed batches, whose head has one answer.
     """
-    maps = simplified_instance_norm(gan.networks.conv2.apply(conv2, unit['maps1']))
-    made = jnp.einsum('m,mhwc->hwc', unit['weight'], maps)
-    answers = logits(gan, head, made[None], unit['segment_ids'][:1])
+    rows = _with_conv2(gan, conv2, unit['maps1'], unit['rows'])
+    answers = logits(gan, head, (unit['weight'] @ rows)[None], unit['segment_ids'][:1])
     return losses.binary_cross_entropy(answers, True)
 
 
@@ -53,15 +51,27 @@ def _maps1(gan: Gan, params: Params, images: jax.Array, labels: jax.Array) -> ja
     return gan.networks.conv1.apply(params['conv1'], images, planes)
 
 
+def _with_conv2(
+    gan: Gan, conv2: Params, maps1: jax.Array, rows: jax.Array
+) -> jax.Array:
+    """Rows [B, F] as these parameters of conv2* make them of the maps behind conv1."""
+    maps = simplified_instance_norm(gan.networks.conv2.apply(conv2, maps1))
+    return gan.taps.replaced(rows, 'conv2', maps)
+
+
 def cotangents(gan: Gan, state: GanState) -> jax.Array:
-    """[A, p, p, m]: dL'/da at each released aggregate a."""
-    released = gan.taps.part(state.latest, 'conv2')
+    """[A, F]: dL'/da at each released aggregate a."""
+    return _cotangents_at(gan, state, state.latest, jnp.arange(len(state.latest)))
 
-    def loss(maps: jax.Array) -> jax.Array:
-        answers = logits(gan, state.params['head'], maps, jnp.arange(len(maps)))
-        return len(maps) * losses.binary_cross_entropy(answers, True)
 
-    return jax.grad(loss)(released)
+def _cotangents_at(
+    gan: Gan, state: GanState, rows: jax.Array, segment_ids: jax.Array
+) -> jax.Array:
+    def loss(rows: jax.Array) -> jax.Array:
+        answers = logits(gan, state.params['head'], rows, segment_ids)
+        return len(rows) * losses.binary_cross_entropy(answers, True)
+
+    return jax.grad(loss)(rows)
 
 
 def _raw_cotangents(
@@ -75,18 +85,11 @@ def _raw_cotangents(
         flat: [U, ...] this device's share of the latest mu batches.
         segment_ids: [U] int32, which of the batches.
     """
-    maps = sin_maps(gan.networks, state.params, to_float(flat.images), flat.labels)[1]
+    rows = gan.aggregator.rows(state.params, to_float(flat.images), flat.labels)
     batches = gan.config.dpaf.asymmetry
     member = jax.nn.one_hot(segment_ids, batches) * ~flat.is_padding_example[:, None]
-    sums = jnp.einsum('ub,uhwc->bhwc', member, maps)
-    raw = parallel.total(sums) / gan.schedule.dpagg.expected_batch_size
-
-    def loss(maps: jax.Array) -> jax.Array:
-        mixed = jnp.zeros(len(maps), jnp.int32)
-        answers = logits(gan, state.params['head'], maps, mixed)
-        return len(maps) * losses.binary_cross_entropy(answers, True)
-
-    return jax.grad(loss)(raw)
+    raw = parallel.total(member.T @ rows) / gan.schedule.dpagg.expected_batch_size
+    return _cotangents_at(gan, state, raw, jnp.zeros(batches, jnp.int32))
 
 
 def conv2_query(
@@ -107,6 +110,7 @@ def conv2_query(
     batch = batch.without_padding()
     flat = ClipBatch(*(x.reshape(-1, *x.shape[2:]) for x in batch))
     maps1 = _maps1(gan, state.params, to_float(flat.images), flat.labels)
+    rows = gan.aggregator.rows(state.params, to_float(flat.images), flat.labels)
     real = 1.0 - flat.is_padding_example.astype(jnp.float32)
     common: dict[str, Any] = {
         'l2_clip_norm': m.l2_sensitivity / 2 if grouped else m.l2_sensitivity,
@@ -124,10 +128,10 @@ def conv2_query(
             )
 
         def pull(conv2: Params, unit: dict[str, jax.Array]) -> jax.Array:
-            maps = gan.networks.conv2.apply(conv2, unit['maps1'][None])
-            return jnp.vdot(unit['v'], simplified_instance_norm(maps)[0])
+            one = unit['maps1'][None], unit['rows'][None]
+            return jnp.vdot(unit['v'], _with_conv2(gan, conv2, *one)[0])
 
-        inputs = {'maps1': maps1, 'v': v[segment_ids]}
+        inputs = {'maps1': maps1, 'rows': rows, 'v': v[segment_ids]}
         is_padding = flat.is_padding_example
         return clipped_gradient_sum(
             pull, state.params['conv2'], inputs, is_padding, **common
@@ -136,6 +140,7 @@ def conv2_query(
     shape = batch.labels.shape
     inputs = {
         'maps1': maps1.reshape(*shape, *maps1.shape[1:]),
+        'rows': rows.reshape(*shape, -1),
         'weight': real.reshape(shape) / size,
         'segment_ids': gan.aggregator.segment_ids(batch.labels),
     }
@@ -163,6 +168,7 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
         labels = jnp.arange(number * size) // size
     images, labels, is_padding = gan.fakes(state.generator, key_z, labels)
     maps1 = _maps1(gan, state.params, images, labels)
+    rows = gan.aggregator.rows(state.params, images, labels)
     segment_ids, _ = parallel.my_share(
         jnp.arange(number * size) // size, gan.num_devices
     )
@@ -174,12 +180,12 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
 
     def loss(conv2: Params) -> jax.Array:
         # One batch, not `vmap` of `_unit_loss`: that would make a gradient of each unit.
-        maps = simplified_instance_norm(gan.networks.conv2.apply(conv2, maps1))
+        made = _with_conv2(gan, conv2, maps1, rows)
         if size == 1:  # a unit is on one device
             own = gan.aggregator.segment_ids(labels)
-            each = jnp.where(is_padding, 0.0, error(maps, own))
+            each = jnp.where(is_padding, 0.0, error(made, own))
             return parallel.total(jnp.sum(each)) / number
-        made = parallel.total(jnp.einsum('bu,bhwm->uhwm', member, maps)) / size
+        made = parallel.total(member.T @ made) / size
         own = jnp.arange(number) if gan.schedule.class_pure else jnp.zeros(number, int)
         return jnp.mean(error(made, own))
 

@@ -19,14 +19,15 @@ from dpaf_jax.methods.dpaf.phase2.gan import (
 
 
 def logits(
-    gan: Gan, head: Params, maps: jax.Array, segment_ids: jax.Array
+    gan: Gan, head: Params, rows: jax.Array, segment_ids: jax.Array
 ) -> jax.Array:
     """The head's answers: above 0 for real.
 
     Args:
         gan: the parts.
         head: parameters.
-        maps: [B, p, p, m] of aggregates or of single images.
+        rows: [B, F], aggregates or of single images. conv3* reads the maps behind conv2*,
+            FC* its answer and every other tap but the count.
         segment_ids: [B] int32, the aggregate that each is, or would go to: its answer is
             the one that counts. With class-pure batches that is a discriminator for each
             class, with shared features.
@@ -34,7 +35,8 @@ def logits(
     Returns:
         [B].
     """
-    answers = gan.networks.head.apply(head, maps)
+    maps = gan.taps.part(rows, 'conv2')
+    answers = gan.networks.head.apply(head, maps, gan.taps.beside(rows, 'conv2'))
     own = jax.nn.one_hot(segment_ids, gan.schedule.num_aggregates)
     return jnp.sum(answers * own, axis=1)
 
@@ -42,9 +44,9 @@ def logits(
 def aggregate_logits(gan: Gan, head: Params, aggregates: jax.Array) -> jax.Array:
     """[..., A] answers of the head to aggregates [..., A, F]."""
     *shape, size = aggregates.shape
-    maps = gan.taps.part(aggregates.reshape(-1, size), 'conv2')
-    segment_ids = jnp.arange(len(maps)) % shape[-1]
-    return logits(gan, head, maps, segment_ids).reshape(shape)
+    rows = aggregates.reshape(-1, size)
+    segment_ids = jnp.arange(len(rows)) % shape[-1]
+    return logits(gan, head, rows, segment_ids).reshape(shape)
 
 
 def head_steps(gan: Gan, state: GanState, keys: StepKeys) -> tuple[GanState, Metrics]:

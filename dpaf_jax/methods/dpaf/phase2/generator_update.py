@@ -14,7 +14,6 @@ import optax
 from dpaf_jax.methods.dpaf.phase2.discriminator import aggregate_logits, logits
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Metrics, Params, StepKeys
 from dpaf_jax.methods.dpaf.phase2.whitening import Factors, whitened
-from dpaf_jax.methods.dpaf.taps import sin_maps
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import losses
@@ -87,9 +86,9 @@ def _single_loss(
     key_z, key_label = jax.random.split(key)
     labels = gan.random_labels(key_label, number)
     images, labels, is_padding = gan.fakes(generator, key_z, labels)
-    maps = sin_maps(gan.networks, state.params, images, labels)[1]
+    rows = gan.aggregator.rows(state.params, images, labels)
     segment_ids = gan.aggregator.segment_ids(labels)
-    answers = logits(gan, state.params['head'], maps, segment_ids)
+    answers = logits(gan, state.params['head'], rows, segment_ids)
     each = optax.sigmoid_binary_cross_entropy(answers, jnp.ones_like(answers))
     return parallel.total(jnp.sum(jnp.where(is_padding, 0.0, each))) / number
 
