@@ -44,6 +44,7 @@ def small_batches(config: ConfigDict) -> ConfigDict:
     dpaf.epochs = 20.0
     dpaf.asymmetry = 2  # nothing but the length of a compiled window
     dpaf.n_critic = 1
+    dpaf.taps = 'fourier,conv2'
     dpaf.classifier.private = 'none'
     dpaf.conv2.gradient = 'none'
     dpaf.head.learning_rate = 1e-3
