@@ -11,6 +11,8 @@ from dpaf_jax.attack import gradient_inversion as inversion
 from dpaf_jax.attack.gradient_inversion_pictures import heat_maps
 from dpaf_jax.attack.target import Target
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 CLASSES = 3
 
 

@@ -11,6 +11,8 @@ from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation import classifiers, tables, utility
 from dpaf_jax.release import card
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 
 def toy(num: int, side: int = 12, channels: int = 1, seed: int = 0):
     """Three classes, each bright in its own corner, on noise."""

@@ -10,8 +10,6 @@ from dpaf_jax.networks.score import UNLABELLED, make_score_network, noise_levels
 from dpaf_jax.release.samplers.dpgen import annealed_langevin, heun, score_sampler
 from dpaf_jax.runtime.errors import UserError
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 MEAN, STD = 0.7, 0.3
 LEVELS = tuple(np.geomspace(4.0, 0.05, 24))
 

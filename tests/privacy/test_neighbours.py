@@ -36,8 +36,6 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.training import input_pipeline
 from dpaf_jax.training.input_pipeline import Feed, every_record, gather
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 N = tiny.NUM_EXAMPLES
 KEY = np.arange(4, dtype=np.uint32)
 CLIP = 0.02

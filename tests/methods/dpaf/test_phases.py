@@ -29,12 +29,15 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.training import input_pipeline as feed
 from dpaf_jax.training.input_pipeline import Feed, gather
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 # --- one device, eight devices --------------------------------------------------------
 
 
-@pytest.mark.parametrize('mode', MODES)
+FAST = 'turns, groups, three losses', 'one shot, labelled'
+
+
+@pytest.mark.parametrize(
+    'mode', [m if m in FAST else pytest.param(m, marks=pytest.mark.slow) for m in MODES]
+)
 def test_one_and_eight_devices_train_the_same_gan(mode):
     start, one, _ = trained(mode, 1)
     _, eight, _ = trained(mode, 8)

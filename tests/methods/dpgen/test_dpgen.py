@@ -28,8 +28,6 @@ from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.signals import Interrupted, StopRequest
 from dpaf_jax.verify.verification import verify
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 UNITS = 8
 
 
@@ -296,12 +294,13 @@ def run_config(source, **fields):
 
 def run_stages(config_dict, workdir, *stages, stop=None):
     pipeline = Pipeline(config_dict, workdir, stop=stop, entropy=tiny_runs.ENTROPY)
-    with tiny_runs.accounting_grid():
-        for stage in stages or pipeline.stages():
-            pipeline.run(stage)
+    for stage in stages or pipeline.stages():
+        pipeline.run(stage)
 
 
-@pytest.mark.parametrize('guarantee', ['certified', 'as_published'])
+@pytest.mark.parametrize(
+    'guarantee', ['certified', pytest.param('as_published', marks=pytest.mark.slow)]
+)
 def test_a_run_from_start_to_report(tmp_path, guarantee):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     made = run_config(source, privacy__guarantee=guarantee)
@@ -325,9 +324,8 @@ def test_a_run_from_start_to_report(tmp_path, guarantee):
     assert all(check.passed is not False for check in checks), checks
 
 
-@pytest.mark.parametrize(
-    'guarantee', ['certified', pytest.param('as_published', marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('guarantee', ['certified', 'as_published'])
 def test_a_stop_and_a_resume_change_no_bit(tmp_path, guarantee):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     made = run_config(source, privacy__guarantee=guarantee)
@@ -350,8 +348,7 @@ def test_the_config_loads_and_plans(argument):
     assert loaded.method == 'dpgen'
     assert set(loaded.dpgen) == set(tiny_runs.load_config('default').dpgen)
     made = tiny.from_config_dict(loaded)
-    with tiny_runs.accounting_grid():
-        plan = dpgen.plan(made, made.data.num_examples)
+    plan = dpgen.plan(made, made.data.num_examples)
     assert 9.9 < plan.epsilon <= 10.0
 
 

@@ -25,9 +25,6 @@ from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 from dpaf_jax.verify.accountant import gaussian_epsilon
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
-
 # --- the plan -------------------------------------------------------------------------
 
 
