@@ -244,7 +244,7 @@ def vector(sums: Any) -> np.ndarray:
     """A query's sums as one float64 vector; an `ExactSum` loses nothing by it."""
     spacing = 1.0
     if isinstance(sums, ExactSum):
-        sums, spacing = sums.batch(), sums.spacing
+        sums, spacing = sums.units(), sums.spacing
     leaves = [np.ravel(leaf).astype(np.float64) for leaf in jax.tree.leaves(sums)]
     return spacing * np.concatenate(leaves)
 

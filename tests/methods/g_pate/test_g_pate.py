@@ -77,7 +77,7 @@ def test_more_teachers_than_records_are_refused():
 @pytest.mark.parametrize('sigma', [0.1, 1e4])
 def test_a_vote_is_whole_on_the_grid(ratio, sigma):
     gan = gan_of(sigma, g_pate__threshold_noise=ratio)
-    assert gan.grid.batch(jnp.float32(1)) * gan.grid.spacing == 1
+    assert gan.grid.units(jnp.float32(1)) * gan.grid.spacing == 1
 
 
 # --- who teaches whom -----------------------------------------------------------------
