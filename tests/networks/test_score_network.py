@@ -23,6 +23,7 @@ def start(number=10_000):
     return LEVELS[0] * jax.random.normal(jax.random.key(1), (number,))
 
 
+@pytest.mark.slow
 def test_langevin_reaches_a_known_gaussian():
     made = annealed_langevin(denoise, start(), jax.random.key(2), LEVELS, 200, 0.02)
     assert np.mean(made) == pytest.approx(MEAN, abs=0.02)

@@ -340,6 +340,15 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize('fields', RUNS.values(), ids=RUNS)
+SLOWLY = 'groups', 'classes in turn', 'dpba_wgan', 'g_pate'  # half a minute each
+
+
+@pytest.mark.parametrize(
+    'fields',
+    [
+        pytest.param(f, id=name, marks=[pytest.mark.slow] * (name in SLOWLY))
+        for name, f in RUNS.items()
+    ],
+)
 def test_no_shape_depends_on_how_many_records_are_drawn_or_there(fields):
     assert shapes(fields, N) == shapes(fields, 9)

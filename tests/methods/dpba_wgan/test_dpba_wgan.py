@@ -289,6 +289,7 @@ def test_a_step_adds_the_noise_of_its_own_scale_once(number):
 # --- training -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_unrolled_calls_equal_single_steps_and_a_scan():
     config = settings(dpba_wgan__discriminator_steps=2)
     start, end, metrics = trained(DpbaWgan, config)

@@ -117,6 +117,7 @@ def test_microbatches_and_devices_add_up_exactly():
     np.testing.assert_array_equal(tiny.vector(turned), tiny.vector(added))
 
 
+@pytest.mark.slow
 def test_a_microbatch_of_one_image_adds_up_whatever_their_number(tmp_path, monkeypatch):
     """In miniature: with so few bits above `low`, 16 parts are as 65 538 are else."""
     fields = {
@@ -191,7 +192,8 @@ def test_levels_noises_and_dropped_labels_are_as_said():
 
 def test_epsilon_is_that_of_the_sampled_gaussian_and_all_of_it_is_spent():
     typed = config(privacy__epsilon=2.0, dpgen__steps=50)
-    made = dpgen.plan(typed, 1000)
+    with tiny_runs.accounting_grid(1e-4):
+        made = dpgen.plan(typed, 1000)
     (m,) = made.mechanisms
     assert (m.sampling_prob, m.steps, m.expected_batch_size) == (0.008, 50, 8.0)
     accountant = pld.PLDAccountant(
