@@ -376,6 +376,7 @@ def _figure(
     points: list[Point], title: str, x_label: str, y_label: str, **more: Any
 ) -> str:
     chart = line_chart(points, title=title, x_label=x_label, y_label=y_label, **more)
+    chart = chart or f'<p>{escape(title)}: nothing was recorded.</p>'
     return f'<figure><figcaption>{escape(title)}</figcaption>{chart}</figure>'
 
 
