@@ -5,6 +5,7 @@ import math
 import re
 from html.parser import HTMLParser
 
+import jinja2
 import numpy as np
 import pytest
 
@@ -248,6 +249,12 @@ def test_everything_that_comes_from_outside_is_escaped(tmp_path):
     assert 'script' not in page.tags
     assert '<script' not in html
     assert page.text.count(evil) >= 13
+
+
+def test_a_page_that_could_not_say_everything_is_not_made(tmp_path):
+    privacy = {name: v for name, v in PRIVACY.items() if name != 'neighbors'}
+    with pytest.raises(jinja2.UndefinedError, match='neighbors'):
+        written(tmp_path, privacy=privacy)
 
 
 @pytest.mark.parametrize('num_examples,warns', [(100_001, True), (99_999, False)])
