@@ -29,6 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if 'gpu' not in config.getoption('markexpr').replace('not gpu', ''):
         os.environ.setdefault('JAX_PLATFORMS', 'cpu')
     keep_freed_memory()
+    # Most tests, and the processes that they start, compile much and compute next to nothing.
+    os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
     # What is compiled once is read back by later runs and by the other workers.
     os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(CACHE))
     os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.2')
@@ -48,11 +50,28 @@ def data_dir() -> Path:
 
 
 @pytest.fixture(scope='module')
-def quick_compilation() -> Iterator[None]:
-    """For modules that compile much and compute next to nothing."""
-    import tiny  # JAX, which must find what `pytest_configure` sets
+def optimised() -> Iterator[None]:
+    """For modules that compute much, or whose floats must be those that users get."""
+    import jax
 
-    with tiny.quick_compilation():
+    jax.config.update('jax_disable_most_optimizations', False)
+    yield
+    jax.config.update('jax_disable_most_optimizations', True)
+
+
+# Rooms in which every digit of epsilon counts; in the others a coarse grid saves minutes.
+FINE = 'privacy', 'release', 'verify', 'docs'
+
+
+@pytest.fixture(scope='module', autouse=True)
+def quick_accounting(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Epsilon is found quickly, and a little too high."""
+    if request.path.parent.name in FINE:
+        yield
+        return
+    import tiny_runs
+
+    with tiny_runs.accounting_grid():
         yield
 
 

@@ -280,7 +280,7 @@ def finished(kind: str) -> Finished:
     )
     pipeline = Pipeline(config, folder / 'run')
     private = folder / 'run' / 'private'
-    with accounting_grid():
+    with accounting_grid():  # whoever asks
         for stage in ('prepare', 'plan', 'train'):
             pipeline.run(stage)
         entropy = (private / 'entropy').read_bytes()

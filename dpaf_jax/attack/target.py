@@ -19,7 +19,7 @@ from dpaf_jax.release.export import read_npz
 from dpaf_jax.release.samplers.dpaf import unbent
 from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import json_text, write_atomically
+from dpaf_jax.runtime.files import json_text, write_bytes
 from dpaf_jax.training.workdir import Workdir
 
 WARNING = (
@@ -77,8 +77,8 @@ class Target:
     def _write(self, name: str, content: bytes) -> pathlib.Path:
         self.folder.mkdir(parents=True, exist_ok=True)
         os.chmod(self.folder, 0o700)
-        write_atomically(self.folder / f'{MARK}.txt', f'{WARNING}\n'.encode())
-        write_atomically(self.folder / name, content)
+        write_bytes(self.folder / f'{MARK}.txt', f'{WARNING}\n'.encode())
+        write_bytes(self.folder / name, content)
         return self.folder / name
 
 

@@ -40,7 +40,7 @@ from dpaf_jax.training import losses
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import share_of_fakes
 from dpaf_jax.training.input_pipeline import every_record
-from dpaf_jax.training.optimizers import make_optimizer, moving_average
+from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
 from dpaf_jax.training.phase import repeat
 from dpaf_jax.training.run import Run
 
@@ -189,10 +189,9 @@ class Merf:
         loss, gradient = jax.value_and_grad(self._loss)(state.generator, state, key)
         # The transpose of a sum over devices is a sum over devices: hence the mean.
         gradient = parallel.mean(gradient)
-        updates, optimizer = self._optimizer.update(
-            gradient, state.optimizer, state.generator
+        generator, optimizer = descend(
+            self._optimizer, gradient, state.generator, state.optimizer
         )
-        generator = optax.apply_updates(state.generator, updates)
         steps, decay = state.steps + 1, self.config.dp_merf.ema_decay
         state = state._replace(
             generator=generator,

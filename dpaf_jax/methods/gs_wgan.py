@@ -52,6 +52,7 @@ from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
 from dpaf_jax.training.input_pipeline import Feed, gather
+from dpaf_jax.training.optimizers import descend
 from dpaf_jax.training.run import Run
 
 GRADIENT = 'gradient'
@@ -220,10 +221,8 @@ class GsWgan:
 
         gradient = parallel.total(jax.grad(cost)(critic.params))
         gradient = jax.tree.map(lambda g: g / self.settings.batch_size, gradient)
-        updates, optimizer = self.adversaries.optimizer('discriminator').update(
-            gradient, critic.optimizer, critic.params
-        )
-        return Critics(optax.apply_updates(critic.params, updates), optimizer)
+        optimizer = self.adversaries.optimizer('discriminator')
+        return Critics(*descend(optimizer, gradient, critic.params, critic.optimizer))
 
     def query(
         self, critic: Any, fakes: jax.Array, labels: jax.Array

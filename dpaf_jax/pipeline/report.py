@@ -19,7 +19,7 @@ import jax
 from PIL import Image
 
 from dpaf_jax.pipeline.report_page import ATTACKS_NOT_COVERED, NOT_COVERED, html_page
-from dpaf_jax.runtime.files import write_atomically
+from dpaf_jax.runtime.files import write_bytes
 from dpaf_jax.training.history import History
 
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'dp-accounting')
@@ -75,8 +75,8 @@ def write_report(
     )
     text = json.dumps(report, indent=2, allow_nan=False) + '\n'
     page = html_page(report, sample_grid)
-    write_atomically(pathlib.Path(workdir) / 'report.html', page.encode())
-    write_atomically(pathlib.Path(workdir) / 'report.json', text.encode())
+    write_bytes(pathlib.Path(workdir) / 'report.html', page.encode())
+    write_bytes(pathlib.Path(workdir) / 'report.json', text.encode())
     return report
 
 

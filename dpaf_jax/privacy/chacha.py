@@ -13,9 +13,7 @@ KEY_WORDS = 8
 BLOCK_WORDS = 16
 ROUNDS = 20
 CONSTANTS = np.frombuffer(b'expand 32-byte k', '<u4')
-COLUMNS = (0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15)
-DIAGONALS = (0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14)
-Words = tuple[jax.Array, ...]
+Rows = tuple[jax.Array, ...]  # four of a block's matrix, [4, n] uint32 each
 
 
 def blocks(
@@ -29,10 +27,13 @@ def blocks(
         nonce: three words; what is made of one key for two purposes differs in them.
     """
     words = [*map(jnp.uint32, CONSTANTS), *key_data, counters, *map(jnp.uint32, nonce)]
-    start = tuple(jnp.broadcast_to(word, counters.shape) for word in words)
+    start = jnp.stack([jnp.broadcast_to(word, counters.shape) for word in words])
+    start = start.reshape(
+        4, 4, -1
+    )  # the matrix of RFC 8439, section 2.3, for each counter
     # A loop, so that it compiles quickly.
-    mixed = jax.lax.fori_loop(0, ROUNDS // 2, lambda _, x: _double_round(x), start)
-    return jnp.stack([a + b for a, b in zip(mixed, start, strict=True)])
+    rows = jax.lax.fori_loop(0, ROUNDS // 2, _double_round, tuple(start))
+    return (jnp.stack(rows) + start).reshape(BLOCK_WORDS, -1)
 
 
 def derived(key_data: jax.Array, number: int | jax.Array) -> jax.Array:
@@ -41,16 +42,15 @@ def derived(key_data: jax.Array, number: int | jax.Array) -> jax.Array:
     return blocks(key_data, counter, nonce=(1, 0, 0))[:KEY_WORDS, 0]
 
 
-def _double_round(words: Words) -> Words:
-    mixed = list(words)
-    for four in (*COLUMNS, *DIAGONALS):
-        quarter = _quarter_round(*(mixed[i] for i in four))
-        for i, word in zip(four, quarter, strict=True):
-            mixed[i] = word
-    return tuple(mixed)
+def _double_round(_: jax.Array, rows: Rows) -> Rows:
+    """All four columns at once, then all four diagonals, turned into columns and back."""
+    a, b, c, d = _quarter_round(*rows)
+    b, c, d = jnp.roll(b, -1, 0), jnp.roll(c, -2, 0), jnp.roll(d, -3, 0)
+    a, b, c, d = _quarter_round(a, b, c, d)
+    return a, jnp.roll(b, 1, 0), jnp.roll(c, 2, 0), jnp.roll(d, 3, 0)
 
 
-def _quarter_round(a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Array) -> Words:
+def _quarter_round(a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Array) -> Rows:
     a = a + b
     d = _rotated(d ^ a, 16)
     c = c + d

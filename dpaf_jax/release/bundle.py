@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import pathlib
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -30,6 +29,7 @@ from dpaf_jax.release.samplers.latent import PRIOR
 from dpaf_jax.release.samplers.protocol import Labels
 from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import write_text, written_whole
 
 T = TypeVar('T')
 BATCH = 500  # images generated in one call
@@ -154,23 +154,20 @@ def write_release(
     release = Release(from_public_dict(fields), plan.to_json(), params)
     if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(params)):
         raise FloatingPointError('the generator has diverged: a smaller learning rate')
-    staging = directory.with_name(directory.name + '.unfinished')
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
     flat = flax.traverse_util.flatten_dict(params, sep='/')
     host = {name: np.ascontiguousarray(value) for name, value in flat.items()}
-    # Not save_file: it makes the file unreadable for everybody else.
-    (staging / GENERATOR).write_bytes(safetensors.numpy.save(host))
-    (staging / CONFIG).write_text(canonical_json(fields), encoding='utf-8')
-    (staging / PRIVACY).write_text(canonical_json(release.privacy), encoding='utf-8')
     num_classes = config.data.num_classes
     labels = balanced_labels(8 * num_classes, (1,) * num_classes)
     images = np.concatenate(list(release.generate(labels)))
-    pictures.save_png(
-        pictures.sample_grid(images, labels, num_classes), staging / PICTURE
-    )
-    (staging / CARD).write_text(model_card(config, release.privacy), encoding='utf-8')
-    staging.rename(directory)
+    grid = pictures.sample_grid(images, labels, num_classes)
+    with written_whole(directory) as staging:
+        staging.mkdir()
+        # Not save_file: it makes the file unreadable for everybody else.
+        (staging / GENERATOR).write_bytes(safetensors.numpy.save(host))
+        write_text(staging / CONFIG, canonical_json(fields))
+        write_text(staging / PRIVACY, canonical_json(release.privacy))
+        pictures.save_png(grid, staging / PICTURE)
+        write_text(staging / CARD, model_card(config, release.privacy))
     return release
 
 

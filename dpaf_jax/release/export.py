@@ -1,8 +1,8 @@
 """Synthetic data sets as files that others read; whole, or not there at all."""
 
 import csv
+import itertools
 import pathlib
-import shutil
 import zipfile
 
 import numpy as np
@@ -11,15 +11,13 @@ from PIL import Image
 from dpaf_jax.config import DataConfig
 from dpaf_jax.release.bundle import Release
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import written_whole
 
 
 def write_npz(path: pathlib.Path, images: np.ndarray, labels: np.ndarray) -> None:
-    """Writes `images` and `labels`, under a temporary name first."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + '.unfinished')
-    with open(temporary, 'wb') as file:
+    """Writes `images` and `labels`."""
+    with written_whole(path) as temporary, temporary.open('wb') as file:
         np.savez(file, images=images, labels=labels)
-    temporary.rename(path)
 
 
 def read_npz(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
@@ -47,14 +45,14 @@ def write_csv(
     low = np.array([column.low for column in data.table])
     high = np.array([column.high for column in data.table])
     values = low + (high - low) * rows.reshape(len(rows), -1)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + '.unfinished')
-    with temporary.open('w', newline='', encoding='utf-8') as file:
+    with (
+        written_whole(path) as temporary,
+        temporary.open('w', newline='', encoding='utf-8') as file,
+    ):
         writer = csv.writer(file)
         writer.writerow([*(column.name for column in data.table), data.label])
         for row, label in zip(values.tolist(), labels.tolist(), strict=True):
             writer.writerow([*(f'{value:.7g}' for value in row), label])
-    temporary.rename(path)
 
 
 def write_folder(
@@ -63,17 +61,13 @@ def write_folder(
     """Writes train/<label>/<index>.png, image by image; labels sort as numbers do."""
     if path.exists():
         raise UserError(str(path), 'exists', 'Give a folder that is not there yet')
-    staging = path.with_name(path.name + '.unfinished')
-    shutil.rmtree(staging, ignore_errors=True)
     digits = len(str(release.config.data.num_classes - 1))
     names = [str(k).zfill(digits) for k in range(release.config.data.num_classes)]
-    for name in names:
-        (staging / 'train' / name).mkdir(parents=True)
-    index = 0
-    for batch in release.generate(labels, seed):
-        for image in batch:
+    with written_whole(path) as staging:
+        for name in names:
+            (staging / 'train' / name).mkdir(parents=True)
+        images = itertools.chain.from_iterable(release.generate(labels, seed))
+        for index, (image, label) in enumerate(zip(images, labels, strict=True)):
             pixels = image[..., 0] if image.shape[-1] == 1 else image
-            folder = staging / 'train' / names[labels[index]]
+            folder = staging / 'train' / names[label]
             Image.fromarray(pixels).save(folder / f'{index:07d}.png')
-            index += 1
-    staging.rename(path)

@@ -11,7 +11,7 @@ import pathlib
 import numpy as np
 from PIL import Image
 
-from dpaf_jax.runtime.files import write_atomically
+from dpaf_jax.runtime.files import write_bytes
 
 GAP = 2  # pixels between tiles, see-through
 TILE = 56  # pixels: small images are enlarged to about this size
@@ -94,7 +94,7 @@ def tiles(
 
 def save_png(image: Image.Image, path: str | os.PathLike[str]) -> None:
     """Writes a PNG under a temporary name, then renames it: whole or not at all."""
-    write_atomically(pathlib.Path(path), png_bytes(image))
+    write_bytes(pathlib.Path(path), png_bytes(image))
 
 
 def png_data_uri(image: Image.Image) -> str:

@@ -1,30 +1,48 @@
 """Small files, whole or not at all."""
 
+import contextlib
 import json
 import os
 import pathlib
+import shutil
+from collections.abc import Iterator
 from typing import Any
 
 from dpaf_jax.runtime.errors import UserError
 
 
-def write_atomically(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file that is never seen half done; makes its folder if need be.
+@contextlib.contextmanager
+def written_whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A temporary name beside `path`, of a file or a folder, that becomes `path` at the end.
 
     Args:
-        path: replaced if it exists.
-        content: the whole file.
+        path: a file is replaced if it exists; a folder must not be there, or be empty. Its
+            parent is made if need be.
 
     Raises:
-        OSError: it cannot be written; what was there before is untouched.
+        OSError: it cannot be written; what was there before is untouched. After any
+            exception nothing is left of the temporary name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
+    temporary = path.with_name(f'{path.name}.unfinished')
+    _remove(temporary)  # what a killed process has left
     try:
-        temporary.write_bytes(content)
+        yield temporary
         os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
+
+
+def _remove(path: pathlib.Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    if path.is_file():
+        path.unlink()
+
+
+def write_bytes(path: pathlib.Path, content: bytes) -> None:
+    """Writes a file: whole, or not at all."""
+    with written_whole(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:
@@ -38,11 +56,8 @@ def json_text(content: Any) -> str:
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
-    """Writes a text under a temporary name, then renames it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + '.unfinished')
-    temporary.write_text(text, encoding='utf-8')
-    temporary.rename(path)
+    """Writes a text in UTF-8: whole, or not at all."""
+    write_bytes(path, text.encode())
 
 
 def read_json(path: pathlib.Path) -> Any:

@@ -34,6 +34,14 @@ def make_optimizer(
     return optax.chain(_DIRECTIONS[name](), *bounds, scale)
 
 
+def descend(
+    optimizer: optax.GradientTransformation, gradient: Any, params: Any, state: Any
+) -> tuple[Any, optax.OptState]:
+    """One step: the parameters after it, and the optimiser's state."""
+    updates, state = optimizer.update(gradient, state, params)
+    return optax.apply_updates(params, updates), state
+
+
 def moving_average(
     ema_params: Any, params: Any, steps: jax.Array | int, decay: float
 ) -> Any:

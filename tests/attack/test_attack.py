@@ -20,6 +20,8 @@ from dpaf_jax.attack.target import Target, open_target
 from dpaf_jax.config import Column
 from dpaf_jax.runtime.errors import UserError
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 PRIVACY = {'guarantee': 'certified', 'epsilon': 1.0, 'delta': 1e-5}
 NUMBER, SIDE = 200, 8
 

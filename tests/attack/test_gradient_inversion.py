@@ -11,6 +11,8 @@ from dpaf_jax.attack import gradient_inversion as inversion
 from dpaf_jax.attack.gradient_inversion_pictures import heat_maps
 from dpaf_jax.attack.target import Target
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 CLASSES = 3
 
 
@@ -110,7 +112,7 @@ def test_everything_is_written_under_not_private(tmp_path):
 def test_a_map_is_blue_where_the_gradient_is_fitted():
     values = np.array([[1e-3, 1e3], [1e-3, 1e3]])
     page = np.asarray(heat_maps({'none': values}, 1.0)).astype(int)
-    left, right = page[100, 40], page[100, 290]
+    left, right = page[180, 200], page[180, 800]
     assert left[2] > left[0] and right[0] > right[2]
 
 

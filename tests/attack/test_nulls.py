@@ -16,7 +16,7 @@ from dpaf_jax.attack.target import Target
 from experiments import attack_nulls
 from experiments.attack_nulls import NULLS, SIDES, Right
 
-RUNS = {64: 150, 128: 150, 1000: 60}
+RUNS = {64: 120, 128: 60, 1000: 30}
 
 
 @pytest.fixture(autouse=True)

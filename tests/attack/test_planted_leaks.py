@@ -19,6 +19,8 @@ from dpaf_jax.config import from_config_dict
 from dpaf_jax.data import prepare
 from dpaf_jax.training.workdir import Workdir
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 MEMBERS, TUNED, SYNTHETIC = 600, 100, 500
 Z_DIM, HIDDEN = 16, 256
 BOTH = 'membership', 'memorisation'

@@ -35,7 +35,6 @@ PURE = {'dpaf__batches': 'class_pure', 'dpaf__batch_size': 2}
 @pytest.fixture(autouse=True, scope='module')
 def quickly():
     with (
-        tiny.quick_compilation(),
         mock.patch.object(white_box, 'SAMPLES', 200_000),
         mock.patch.object(dpaf, 'STATES', 4),
         mock.patch.object(dpaf, 'GROUP_STATES', 4),

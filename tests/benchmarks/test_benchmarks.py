@@ -11,6 +11,8 @@ import pytest
 from benchmarks import probe
 from dpaf_jax.runtime import parallel
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 SIDE = 64
 
 

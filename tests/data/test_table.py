@@ -31,8 +31,6 @@ from dpaf_jax.sample import run as sample
 from dpaf_jax.verify import accountant
 from dpaf_jax.verify.verification import verify
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 COLUMNS = 'age:0:100,bmi:10:60,dose:-1:1'
 
 

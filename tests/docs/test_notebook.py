@@ -101,6 +101,7 @@ def test_the_anatomy_holds_on_digits(monkeypatch, capsys):
     assert all(0.99 * float(e) < float(s) <= float(e) for e, s in spent)
 
 
+@pytest.mark.slow
 def test_runs_from_plan_to_samples(notebook, tmp_path, monkeypatch):
     nbclient = pytest.importorskip('nbclient', reason='pip install ".[notebook]"')
     pytest.importorskip('ipykernel', reason='pip install ".[notebook]"')

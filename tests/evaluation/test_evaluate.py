@@ -11,6 +11,8 @@ from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation import classifiers, tables, utility
 from dpaf_jax.release import card
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 
 def toy(num: int, side: int = 12, channels: int = 1, seed: int = 0):
     """Three classes, each bright in its own corner, on noise."""
@@ -146,6 +148,7 @@ def test_wide_resnets_have_the_parameters_of_their_paper(depth, width, number):
     assert sum(leaf.size for leaf in jax.tree.leaves(made['params'])) == number
 
 
+@pytest.mark.slow
 def test_a_wide_resnet_learns_and_is_judged_by_what_it_has_seen():
     model = classifiers.WideResNet(3, depth=10, width=1)
     (images, labels), config = toy(320), settings(epochs=2)

@@ -15,8 +15,6 @@ from experiments import leak_games
 from experiments.leave_one_out import leave_one_out
 from experiments.published_leak import attack, describe
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 ALPHA = 1e-3
 # Of the certified plan for N = 240, q = 1, 8 steps at epsilon1 = 0.1; a test of the
 # accountant would take longer than the attack.

@@ -79,6 +79,7 @@ CURVES = {
     'g_pate': 'queries passed',
 }  # one of those of the report
 METHODS = sorted(SMALL)
+FAST = 'dp_gan', 'g_pate'  # of those whose resumption is tested
 
 
 def config_of(method, source, **changes):
@@ -96,8 +97,7 @@ def finished(method, folder, **changes):
     flags = tiny_runs.flags_of(config, base)
     path = tiny_runs.ROOT / 'configs' / 'digits.py'
     workdir = folder / 'run'
-    with tiny_runs.accounting_grid():
-        done = tiny_runs.call_main(f'--config={path}', f'--workdir={workdir}', *flags)
+    done = tiny_runs.call_main(f'--config={path}', f'--workdir={workdir}', *flags)
     assert (done.code, done.err) == (0, '')
     return workdir, config
 
@@ -129,29 +129,30 @@ def test_one_command_trains_releases_evaluates_and_reports(method, folder):
 @pytest.mark.parametrize('method', METHODS)
 def test_verify_accepts_the_release_and_no_other_noise(method, folder):
     workdir, _ = finished(method, folder(method))
-    with tiny_runs.accounting_grid():
-        assert verify(workdir / 'release').passed
-        path = workdir / 'release' / 'privacy.json'
-        text = path.read_text()
-        fields = json.loads(text)
-        fields['mechanisms'][0]['noise_multiplier'] *= 0.9
-        try:
-            path.write_text(json.dumps(fields))
-            assert not verify(workdir / 'release').passed
-        finally:
-            path.write_text(text)
+    assert verify(workdir / 'release').passed
+    path = workdir / 'release' / 'privacy.json'
+    text = path.read_text()
+    fields = json.loads(text)
+    fields['mechanisms'][0]['noise_multiplier'] *= 0.9
+    try:
+        path.write_text(json.dumps(fields))
+        assert not verify(workdir / 'release').passed
+    finally:
+        path.write_text(text)
 
 
-@pytest.mark.parametrize('method', METHODS)
+@pytest.mark.parametrize(
+    'method',
+    [m if m in FAST else pytest.param(m, marks=pytest.mark.slow) for m in METHODS],
+)
 def test_a_stopped_run_goes_on_with_the_same_bits(method, tmp_path):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     config = config_of(method, source)
 
     def train(workdir, **more):
         pipeline = Pipeline(config, workdir, entropy=tiny_runs.ENTROPY, **more)
-        with tiny_runs.accounting_grid():
-            for stage in ('prepare', 'plan', 'train', 'release'):
-                pipeline.run(stage)
+        for stage in ('prepare', 'plan', 'train', 'release'):
+            pipeline.run(stage)
         return (workdir / 'release' / 'generator.safetensors').read_bytes()
 
     whole = train(tmp_path / 'whole')
@@ -200,10 +201,9 @@ def test_the_other_modes_end_to_end(method, mode, tmp_path):
     }[mode]
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     pipeline = Pipeline(config_of(method, source, **changes), tmp_path / 'run')
-    with tiny_runs.accounting_grid():
-        for stage in pipeline.stages():
-            result = pipeline.run(stage)
-        assert verify(tmp_path / 'run' / 'release').passed
+    for stage in pipeline.stages():
+        result = pipeline.run(stage)
+    assert verify(tmp_path / 'run' / 'release').passed
     # What is printed and what is certified coincide, but for the Wasserstein GANs.
     certified = result['privacy']['guarantee'] == CERTIFIED
     assert certified == (mode == 'as_published' and not method.endswith('wgan'))
@@ -246,13 +246,13 @@ def test_the_trainings_of_an_audit_are_silent(caplog, capsys):
     assert not capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_trainings_of_an_audit_leave_no_programs():
     config = tiny.config(method='dp_merf')
 
     def programs(runs):
-        with tiny_runs.accounting_grid():
-            check = black_box.check(config, session.AUDITS['dp_merf'], runs, seed=11)
-            run_checks([check])
+        check = black_box.check(config, session.AUDITS['dp_merf'], runs, seed=11)
+        run_checks([check])
         gc.collect()
         return len(jax.local_devices()[0].client.live_executables())
 
@@ -263,7 +263,6 @@ def test_the_trainings_of_an_audit_leave_no_programs():
 @pytest.mark.parametrize('method', METHODS)
 def test_the_audit_of_whole_trainings_runs(method):
     config = tiny.config(method=method)
-    with tiny_runs.accounting_grid():
-        check = black_box.check(config, session.AUDITS[method], runs=2, seed=11)
-        (finding,) = run_checks([check])
+    check = black_box.check(config, session.AUDITS[method], runs=2, seed=11)
+    (finding,) = run_checks([check])
     assert finding.passed and finding.mechanism == 'release'

@@ -31,8 +31,6 @@ from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 SMALL = {'method': 'dp_gan', 'dp_gan__l2_clip_norm': 0.02}
 DEVICES = [1, 8]
 

@@ -27,8 +27,6 @@ from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training import input_pipeline
 from dpaf_jax.training.run import Run
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 DEVICES = [1, 8]
 
 

@@ -8,6 +8,8 @@ import pytest
 from dpaf_jax.networks import contrast
 from dpaf_jax.networks.wavelets import wavelet_features
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 
 def pictures(side, channels, number=3):
     rng = np.random.default_rng(0)

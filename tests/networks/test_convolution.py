@@ -8,6 +8,8 @@ import pytest
 
 from dpaf_jax.networks.layers import MANY_MAPS, convolve, convolve_by_shape, multiply
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 
 def arrays(side, kernel, number=3, units=4):
     rng = np.random.default_rng(side)

@@ -16,6 +16,8 @@ from dpaf_jax.networks.generator import _Styled, make_generator
 from dpaf_jax.networks.images import to_float, to_uint8
 from dpaf_jax.runtime.errors import UserError
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 KEY = jax.random.key(0, impl='rbg')  # compiles fast
 
 

@@ -10,8 +10,6 @@ from dpaf_jax.networks.score import UNLABELLED, make_score_network, noise_levels
 from dpaf_jax.release.samplers.dpgen import annealed_langevin, heun, score_sampler
 from dpaf_jax.runtime.errors import UserError
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 MEAN, STD = 0.7, 0.3
 LEVELS = tuple(np.geomspace(4.0, 0.05, 24))
 
@@ -25,6 +23,7 @@ def start(number=10_000):
     return LEVELS[0] * jax.random.normal(jax.random.key(1), (number,))
 
 
+@pytest.mark.slow
 def test_langevin_reaches_a_known_gaussian():
     made = annealed_langevin(denoise, start(), jax.random.key(2), LEVELS, 200, 0.02)
     assert np.mean(made) == pytest.approx(MEAN, abs=0.02)

@@ -8,7 +8,6 @@ from unittest import mock
 import numpy as np
 import pytest
 import tiny
-import tiny_runs
 from PIL import Image
 
 from dpaf_jax.methods import dpaf
@@ -16,8 +15,6 @@ from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.workdir import write_json
 from dpaf_jax.verify.verification import verify
-
-pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 NUMBER = 600
 
@@ -41,10 +38,7 @@ def config_of(folder, number, **fields):
 
 def run_of(pipeline, *stages):
     """What training is given after these stages."""
-    with (
-        tiny_runs.accounting_grid(),
-        mock.patch.object(dpaf, 'train', side_effect=InterruptedError) as train,
-    ):
+    with mock.patch.object(dpaf, 'train', side_effect=InterruptedError) as train:
         for stage in stages:
             pipeline.run(stage)
         with pytest.raises(InterruptedError):
@@ -72,10 +66,9 @@ def test_n_may_be_that_of_all_pictures_or_more(folder, tmp_path, number):
 def test_an_n_below_the_training_pictures_is_refused(folder, tmp_path):
     config = config_of(folder, 100, **tiny.ONE_SHOT)
     pipeline = Pipeline(config, tmp_path / 'run')
-    with tiny_runs.accounting_grid():
-        pipeline.run('plan')
-        with pytest.raises(UserError, match='is 100, but there are more') as refused:
-            pipeline.run('prepare')
+    pipeline.run('plan')
+    with pytest.raises(UserError, match='is 100, but there are more') as refused:
+        pipeline.run('prepare')
     assert not re.search(r'\d{3}', str(refused.value).replace('is 100', ''))
 
 
@@ -116,10 +109,9 @@ FAST = ('one_shot', 'g_pate')
 def test_from_pictures_to_a_verified_release(folder, tmp_path, kind):
     """With every method, and more than half of the records empty."""
     pipeline = Pipeline(config_of(folder, 1000, **WHOLE[kind]), tmp_path / 'run')
-    with tiny_runs.accounting_grid():
-        for stage in ('plan', 'prepare', 'train', 'release'):
-            pipeline.run(stage)
-        assert verify(pipeline.workdir.release).passed
+    for stage in ('plan', 'prepare', 'train', 'release'):
+        pipeline.run(stage)
+    assert verify(pipeline.workdir.release).passed
     manifest = json.loads((tmp_path / 'run/private/data/manifest.json').read_text())
     present = str(manifest['num_present'])
     for name in ('release/privacy.json', 'release/config.json', 'release/README.md'):

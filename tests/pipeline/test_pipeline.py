@@ -100,8 +100,7 @@ class TestPlan:
         monkeypatch.setattr(pipelines, 'load', touched)
         monkeypatch.setattr(pipelines.parallel, 'pick_devices', touched)
         config = tiny_runs.one_shot('npz:/no/such/file', data__num_examples=24)
-        with tiny_runs.accounting_grid():
-            plan = Pipeline(config, tmp_path).run('plan')
+        plan = Pipeline(config, tmp_path).run('plan')
         assert plan.num_examples == 24 == read(tmp_path / 'plan.json')['num_examples']
 
     def test_with_a_public_n_it_comes_first(self, tmp_path):
@@ -112,17 +111,15 @@ class TestPlan:
 
     def test_a_second_call_reads_what_the_first_one_wrote(self, tmp_path, monkeypatch):
         config = tiny_runs.one_shot('npz:x', data__num_examples=24)
-        with tiny_runs.accounting_grid():
-            first = Pipeline(config, tmp_path).run('plan')
+        first = Pipeline(config, tmp_path).run('plan')
         monkeypatch.setattr(accounting, 'calibrate', None)
         assert Pipeline(config, tmp_path).run('plan') == first
 
     def test_before_training_another_config_plans_anew(self, tmp_path):
         config = tiny_runs.one_shot('npz:x', data__num_examples=24)
-        with tiny_runs.accounting_grid():
-            first = Pipeline(config, tmp_path).run('plan')
-            config.privacy.epsilon = 1.0
-            second = Pipeline(config, tmp_path).run('plan')
+        first = Pipeline(config, tmp_path).run('plan')
+        config.privacy.epsilon = 1.0
+        second = Pipeline(config, tmp_path).run('plan')
         assert second.epsilon < 1 < first.epsilon
         assert read(tmp_path / 'plan.json')['epsilon'] == second.epsilon
 
@@ -218,8 +215,7 @@ class TestWhatWasChecked:
         self, copied
     ):
         pipeline = copied()
-        with tiny_runs.accounting_grid():
-            done = tiny_releases.call(pipeline.workdir.release)
+        done = tiny_releases.call(pipeline.workdir.release)
         assert done.code == 0, done.out
         assert str(pipeline.workdir.verification) in done.out
         found = pipeline.run('report')['checked']['verify']
@@ -230,8 +226,7 @@ class TestWhatWasChecked:
         card = pipeline.workdir.release / 'README.md'
         card.write_text(card.read_text() + 'Best of 90 runs.\n')
         assert not pipeline.run('report')['checked']['verify']['current']
-        with tiny_runs.accounting_grid():
-            assert tiny_releases.call(pipeline.workdir.release).code == 1
+        assert tiny_releases.call(pipeline.workdir.release).code == 1
         found = pipeline.run('report')['checked']['verify']
         assert found['current'] and not found['passed']
 
@@ -284,8 +279,7 @@ class TestTestFigures:
         assert after['release'].pop('test_set_is_public')
         assert not before['release'].pop('test_set_is_public')
         assert after == before
-        with tiny_runs.accounting_grid():
-            found = verify(pipeline.workdir.release)
+        found = verify(pipeline.workdir.release)
         assert found.passed, [str(check) for check in found.checks]
 
 
@@ -327,8 +321,7 @@ def result(tmp_path_factory):
     """A whole run with a fixed entropy: its folder's parent, config and result."""
     folder = tmp_path_factory.mktemp('fixed')
     config = tiny_runs.one_shot(tiny_runs.write_npz(folder / 'images.npz'))
-    with tiny_runs.accounting_grid():
-        made = dpaf_jax.synthesize(config, folder / 'a', entropy=tiny_runs.ENTROPY)
+    made = dpaf_jax.synthesize(config, folder / 'a', entropy=tiny_runs.ENTROPY)
     return folder, config, made
 
 
@@ -357,10 +350,9 @@ class TestFixedEntropy:
         folder, config, _ = result
         pipeline = Pipeline(config, folder / 'b', entropy=tiny_runs.ENTROPY)
         other = Pipeline(config, folder / 'c', entropy=bytes(32))
-        with tiny_runs.accounting_grid():
-            for stage in ('prepare', 'plan', 'release'):
-                pipeline.run(stage)
-                other.run(stage)
+        for stage in ('prepare', 'plan', 'release'):
+            pipeline.run(stage)
+            other.run(stage)
         name = 'release/generator.safetensors'
         first = (folder / 'a' / name).read_bytes()
         assert (folder / 'b' / name).read_bytes() == first

@@ -1,14 +1,15 @@
-"""Contracts of the run's report and its charts."""
+"""Contracts of the run's report."""
 
 import json
 import math
 import re
 from html.parser import HTMLParser
 
+import jinja2
 import numpy as np
 import pytest
 
-from dpaf_jax.pipeline import charts, report
+from dpaf_jax.pipeline import report
 from dpaf_jax.release import pictures
 
 MECHANISM = {
@@ -135,6 +136,7 @@ def test_page_is_whole_and_of_one_piece(tmp_path):
     assert all(link.startswith('data:') for link in page.links)
     assert not re.search(r'url\(|@import|https?:', html)
     assert 'prefers-color-scheme: dark' in html
+    assert 'var(--series)' in html and len(html) < 1e5
 
 
 def test_headline_says_epsilon_its_meaning_and_its_unit(tmp_path):
@@ -249,6 +251,12 @@ def test_everything_that_comes_from_outside_is_escaped(tmp_path):
     assert page.text.count(evil) >= 13
 
 
+def test_a_page_that_could_not_say_everything_is_not_made(tmp_path):
+    privacy = {name: v for name, v in PRIVACY.items() if name != 'neighbors'}
+    with pytest.raises(jinja2.UndefinedError, match='neighbors'):
+        written(tmp_path, privacy=privacy)
+
+
 @pytest.mark.parametrize('num_examples,warns', [(100_001, True), (99_999, False)])
 def test_delta_of_at_least_one_over_n_warns(tmp_path, num_examples, warns):
     privacy = {**PRIVACY, 'num_examples': num_examples}
@@ -277,6 +285,18 @@ def test_values_that_are_missing_do_not_break_curves_or_tables(tmp_path):
     assert page.tags.count('svg') == 2
 
 
+def test_a_curve_without_a_point_is_a_sentence(tmp_path):
+    history = [{'phase': 'gan', 'step': 1, '<loss>': math.nan}]
+    _, page, _ = written(tmp_path, history=history)
+    assert 'gan: <loss>: nothing was recorded.' in page.text
+    assert 'svg' not in page.tags
+
+
+def test_the_planned_epsilon_is_a_line_that_the_spent_one_is_seen_against(tmp_path):
+    _, page, html = written(tmp_path)
+    assert 'planned: 2' in page.text and html.count('stroke-dasharray') == 1
+
+
 def test_mechanisms_are_listed_for_people(tmp_path):
     _, page, _ = written(tmp_path)
     for text in ('dpagg', 'sum of <features>', '0.004', '1.375', '900', '68'):
@@ -295,62 +315,3 @@ def test_environment_names_versions_and_hardware():
     assert found['backend'] == 'cpu' and found['devices'] >= 1
     assert found['dpaf_jax'] and found['device_kind'] and found['cpu_count']
     json.dumps(found)
-
-
-# --- charts -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    'low,high,expected',
-    [
-        (0, 10, [0, 2, 4, 6, 8, 10]),
-        (0.1, 0.93, [0, 0.2, 0.4, 0.6, 0.8, 1]),
-        (-3, 4, [-4, -2, 0, 2, 4]),
-        (0, 25_000, [0, 5000, 10_000, 15_000, 20_000, 25_000]),
-    ],
-)
-def test_ticks_are_round_and_cover_the_data(low, high, expected):
-    assert charts.ticks(low, high, 5) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize('value', [0.0, 5.0, -1e-7, 1e12])
-def test_a_constant_has_ticks_too(value):
-    found = charts.ticks(value, value, 5)
-    assert found[0] < found[-1]
-    assert found[0] <= value <= found[-1]
-
-
-@pytest.mark.parametrize(
-    'all_ticks,labels',
-    [
-        ([0, 0.2, 0.4], ['0.0', '0.2', '0.4']),
-        ([0.0, 10_000.0], ['0', '10\u202f000']),
-        ([-0.05, 0.0], ['-0.05', '0.00']),
-        ([0.0, 2e-5], ['0', '2e-05']),
-    ],
-)
-def test_tick_labels_tell_neighbours_apart(all_ticks, labels):
-    assert [charts.tick_label(t, all_ticks) for t in all_ticks] == labels
-
-
-def test_thin_averages_neighbours():
-    points = [(float(i), float(i % 2)) for i in range(10)]
-    assert charts.thin(points, 5) == [(i * 2 + 0.5, 0.5) for i in range(5)]
-    assert charts.thin(points, 10) == points
-
-
-def test_the_curve_goes_through_the_scaled_points():
-    svg = charts.line_chart(
-        [(0.0, 0.0), (10.0, 10.0)], title='t', x_label='x', y_label='y'
-    )
-    (line,) = re.findall(r'<polyline points="([^"]+)"', svg)
-    left, right = charts.LEFT, charts.WIDTH - charts.RIGHT
-    low, high = charts.HEIGHT - charts.BOTTOM, charts.TOP
-    assert line == f'{left:.1f},{low:.1f} {right:.1f},{high:.1f}'
-
-
-def test_a_chart_without_points_is_a_sentence():
-    chart = charts.line_chart(
-        [(0.0, math.nan)], title='<loss>', x_label='x', y_label='y'
-    )
-    assert chart == '<p>&lt;loss&gt;: nothing was recorded.</p>'

@@ -244,7 +244,9 @@ def remedy(error):
     [
         ({'sampling_prob': 1.0, 'steps': 1}, 1e5),
         ({'sampling_prob': 1.0, 'steps': 1}, 20.0),  # Renyi DP does not refuse it
-        ({'sampling_prob': 0.002, 'steps': 50_000}, 1e4),
+        pytest.param(
+            {'sampling_prob': 0.002, 'steps': 50_000}, 1e4, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_less_than_the_least_noise_is_refused_and_the_remedy_helps(fields, epsilon):

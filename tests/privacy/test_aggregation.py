@@ -14,6 +14,8 @@ from dpaf_jax.privacy.aggregation import aggregate, dpagg
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.runtime import parallel
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 COINS = np.random.default_rng(11)
 BATCH, SIDE, MAPS = 16, 4, 5
 BOUND = np.sqrt(MAPS) * SIDE

@@ -7,6 +7,8 @@ import pytest
 
 from dpaf_jax.privacy import chacha
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 KEY = np.frombuffer(bytes(range(32)), '<u4')
 blocks = jax.jit(chacha.blocks, static_argnums=2)
 

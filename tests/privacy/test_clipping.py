@@ -22,6 +22,8 @@ from dpaf_jax.privacy.clipping import (
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.summation import settled
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 EVERY_FLOAT = st.floats(width=32, allow_nan=True, allow_infinity=True)
 SIZE = 7
 clip = jax.jit(clip_vector)

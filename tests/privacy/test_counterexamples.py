@@ -9,6 +9,8 @@ import pytest
 
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 ONE = (jnp.float32(1), jnp.float32(1))
 ZERO = (jnp.float32(1), jnp.float32(0))
 

@@ -23,6 +23,8 @@ from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 POSITIVE = st.floats(1e-10, 1e10)
 GRID = Grid(2.0**-10)
 units = jax.jit(GRID.units)

@@ -22,8 +22,6 @@ from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_query
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.runtime import parallel
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 UNITS, MEMBERS = 8, 3
 CLIP = 1e-3  # so small that most gradients are clipped
 KINDS = ('normal',) * 20 + ('constant', 'zero', 'one huge', 'one nan')

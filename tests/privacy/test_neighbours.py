@@ -36,8 +36,6 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.training import input_pipeline
 from dpaf_jax.training.input_pipeline import Feed, every_record, gather
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 N = tiny.NUM_EXAMPLES
 KEY = np.arange(4, dtype=np.uint32)
 CLIP = 0.02
@@ -342,6 +340,15 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize('fields', RUNS.values(), ids=RUNS)
+SLOWLY = 'groups', 'classes in turn', 'dpba_wgan', 'g_pate'  # half a minute each
+
+
+@pytest.mark.parametrize(
+    'fields',
+    [
+        pytest.param(f, id=name, marks=[pytest.mark.slow] * (name in SLOWLY))
+        for name, f in RUNS.items()
+    ],
+)
 def test_no_shape_depends_on_how_many_records_are_drawn_or_there(fields):
     assert shapes(fields, N) == shapes(fields, 9)

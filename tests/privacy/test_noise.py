@@ -19,6 +19,8 @@ from dpaf_jax.privacy.grid import ExactSum, Grid
 from dpaf_jax.privacy.noise import add_gaussian, noisy_total
 from dpaf_jax.runtime import parallel
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 DOUBT = 1e-4  # chance that the right noise is refused; the keys are fixed, so it is not
 TREE = {'a': np.zeros((100, 70), np.float32), 'b': np.full(3000, 5.0, np.float32)}
 SIGMA = 0.7

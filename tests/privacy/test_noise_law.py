@@ -11,6 +11,8 @@ from scipy import special, stats
 from dpaf_jax.privacy import noise
 from dpaf_jax.privacy.accounting import MIN_NOISE_MULTIPLIER
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 STD = 2**13  # in units of the grid; real plans have 2^14.6 to 2^18
 SCALE = np.float32(STD / np.sqrt(noise.DRAWS) * (1 + noise.EXCESS))  # of one draw
 REACH = 12.9  # standard deviations

@@ -27,8 +27,6 @@ from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_query
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.runtime import parallel
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 DEVICES = [1, 8]
 
 

@@ -8,6 +8,8 @@ import pytest
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.summation import FOLD, sum_of
 
+pytestmark = pytest.mark.usefixtures('optimised')
+
 NUMBERS = [1, 2, 7, 8, 9, 15, 63, 64, 65, 193, 1000]
 
 

@@ -14,8 +14,6 @@ from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.runtime import parallel
 from dpaf_jax.verify.accountant import gaussian_epsilon
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 DEVICES = [1, 8]
 TEACHERS, QUERIES, BINS = 16, (3, 2), 5
 

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from dpaf_jax.release import pictures
+from dpaf_jax.runtime import files
 
 
 def grey(*values: int, side: int = 4) -> np.ndarray:
@@ -91,13 +92,13 @@ def test_png_round_trip_through_file_and_uri(tmp_path):
 
 def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
     path = tmp_path / 'file'
-    pictures.write_atomically(path, b'old')
+    files.write_bytes(path, b'old')
 
     def full_disk(source, target):
         raise OSError('no space left')
 
-    monkeypatch.setattr(pictures.os, 'replace', full_disk)
+    monkeypatch.setattr(files.os, 'replace', full_disk)
     with pytest.raises(OSError, match='no space'):
-        pictures.write_atomically(path, b'new')
+        files.write_bytes(path, b'new')
     assert path.read_bytes() == b'old'
     assert list(tmp_path.iterdir()) == [path]

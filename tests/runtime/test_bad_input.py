@@ -33,8 +33,7 @@ def refused(tmp_path) -> Callable[..., str]:
 
     def run(*args: str, workdir: pathlib.Path = tmp_path / 'run') -> str:
         before = tiny_runs.contents(workdir)
-        with tiny_runs.accounting_grid():
-            outcome = tiny_runs.call_main(*args, f'--workdir={workdir}')
+        outcome = tiny_runs.call_main(*args, f'--workdir={workdir}')
         assert (outcome.code, outcome.err.count('\n')) == (2, 1), outcome
         assert outcome.err.startswith('error: ') and 'Traceback' not in outcome.err
         after = tiny_runs.contents(workdir)
@@ -289,8 +288,7 @@ def test_evaluation_before_samples(refused, tmp_path):
 
 def test_training_before_the_data_are_prepared(refused, tmp_path):
     workdir = f'--workdir={tmp_path}/run'
-    with tiny_runs.accounting_grid():
-        assert tiny_runs.call_main(DIGITS, '--stage=plan', workdir).code == 0
+    assert tiny_runs.call_main(DIGITS, '--stage=plan', workdir).code == 0
     text = refused(DIGITS, '--stage=train')
     assert text.endswith('Run --stage=prepare first.')
 

@@ -16,8 +16,6 @@ from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
 from dpaf_jax.privacy.sampling import poisson_draw
 from dpaf_jax.runtime import parallel
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 # --- draws and turns ------------------------------------------------------------------
 
 

@@ -99,7 +99,7 @@ def run(request, tmp_path_factory):
     variant = request.param
     base = tiny_runs.load_config('digits', variant)
     keys = {}
-    with tiny_runs.accounting_grid(), noted(keys):
+    with noted(keys):
         outcome = tiny_runs.call_main(
             f'--config=configs/digits.py:{variant}',
             f'--workdir={folder / "run"}',

@@ -21,7 +21,7 @@ from dpaf_jax.privacy.keys import own_coins, public_key
 from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.fakes import prior_labels, share_of_fakes
-from dpaf_jax.training.optimizers import make_optimizer, moving_average
+from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
 
 Metrics = dict[str, jax.Array]
 State = TypeVar('State', bound=Any)
@@ -113,13 +113,13 @@ class Adversaries:
         self, state: AdversarialState, gradient: Any
     ) -> tuple[AdversarialState, Metrics]:
         """Adam's step by a gradient that is noisy already."""
-        updates, optimizer = self.optimizer('discriminator').update(
-            gradient, state.discriminator_optimizer, state.discriminator
+        params, optimizer = descend(
+            self.optimizer('discriminator'),
+            gradient,
+            state.discriminator,
+            state.discriminator_optimizer,
         )
-        state = state._replace(
-            discriminator=optax.apply_updates(state.discriminator, updates),
-            discriminator_optimizer=optimizer,
-        )
+        state = state._replace(discriminator=params, discriminator_optimizer=optimizer)
         return state, {'noisy_gradient_norm': optax.tree.norm(gradient)}
 
     def update_generator(
@@ -168,10 +168,12 @@ class Adversaries:
             state: an `AdversarialState`, or another with its fields of the generator.
             gradient: by the generator's parameters.
         """
-        updates, optimizer = self.optimizer('generator').update(
-            gradient, state.generator_optimizer, state.generator
+        generator, optimizer = descend(
+            self.optimizer('generator'),
+            gradient,
+            state.generator,
+            state.generator_optimizer,
         )
-        generator = optax.apply_updates(state.generator, updates)
         steps, decay = state.generator_steps + 1, self.settings.ema_decay
         made: State = state._replace(
             generator=generator,

@@ -27,7 +27,7 @@ from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpgen import ScoreSampler, score_sampler
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.optimizers import make_optimizer, moving_average
+from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
 
 Params = Any
 
@@ -152,10 +152,9 @@ class ScoreMatching:
 
     def descend(self, state: ScoreState, gradient: Any, steps: int) -> ScoreState:
         """The optimiser's step, of `steps` in all, and the moving average's."""
-        updates, optimizer = self._optimizer(steps).update(
-            gradient, state.optimizer, state.params
+        params, optimizer = descend(
+            self._optimizer(steps), gradient, state.params, state.optimizer
         )
-        params = optax.apply_updates(state.params, updates)
         done, decay = state.steps + 1, self.config.dpgen.ema_decay
         average = moving_average(state.ema_params, params, done, decay)
         return ScoreState(params, average, optimizer, done)

@@ -53,7 +53,7 @@ from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.parallel import Split
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import Feed, device_memory, gather
-from dpaf_jax.training.optimizers import make_optimizer, moving_average
+from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
 from dpaf_jax.training.phase import repeat
 from dpaf_jax.training.run import Run
 
@@ -271,10 +271,9 @@ class GPate:
             return jnp.mean(jnp.sum(jnp.square(images - goal), axis=(1, 2, 3)))
 
         gradient = jax.grad(loss)(state.generator)
-        updates, optimizer = self.optimizer.update(
-            gradient, state.optimizer, state.generator
+        generator, optimizer = descend(
+            self.optimizer, gradient, state.generator, state.optimizer
         )
-        generator = optax.apply_updates(state.generator, updates)
         steps = state.steps + 1
         decay = self.config.g_pate.ema_decay
         average = moving_average(state.ema_params, generator, steps, decay)

@@ -24,7 +24,7 @@ from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.privacy.voting import discretise
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.optimizers import make_optimizer
+from dpaf_jax.training.optimizers import descend, make_optimizer
 
 State = tuple[Any, optax.OptState]  # of one teacher, or of all with an axis in front
 
@@ -149,9 +149,7 @@ class Teachers:
             return on_reals + jnp.mean(self.loss_on_fakes(params, fakes, labels))
 
         params, optimizer = state
-        gradient = jax.grad(loss)(params)
-        updates, optimizer = self.optimizer.update(gradient, optimizer, params)
-        return optax.apply_updates(params, updates), optimizer
+        return descend(self.optimizer, jax.grad(loss)(params), params, optimizer)
 
     def vote(
         self,

@@ -13,8 +13,6 @@ from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
 from dpaf_jax.methods.dpaf.phase1.classifier_phase import ClassifierPhase
 from dpaf_jax.training.run import Run
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 CLASSIFIERS = {
     'all': {},
     'groups, random head': {

@@ -34,8 +34,6 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.run import Run
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 ON = {**tiny.ONE_SHOT, 'dpaf__classifier__private': LABELLER, 'dpaf__taps': 'wavelet'}
 CLIP = {'dpaf__classifier__l2_clip_norm': 0.02}
 
@@ -205,8 +203,7 @@ def test_coins_are_fresh():
 
 def test_the_plan_spends_the_whole_budget_on_both():
     config = tiny.config(**ON, privacy__budgets='75%,rest,25%')
-    with tiny_runs.accounting_grid():
-        plan = methods.get('dpaf').plan(config, 40)
+    plan = methods.get('dpaf').plan(config, 40)
     assert [m.name for m in plan.mechanisms] == [LABELLER, 'dpagg']
     assert 0.99 * config.privacy.epsilon < plan.epsilon <= config.privacy.epsilon
 
@@ -260,9 +257,8 @@ def finished(tmp_path_factory):
         dpaf__generator__warp=0.1,
     )
     pipeline = Pipeline(config, folder / 'run')
-    with tiny_runs.accounting_grid():
-        for stage in pipeline.stages():
-            pipeline.run(stage)
+    for stage in pipeline.stages():
+        pipeline.run(stage)
     return folder / 'run'
 
 
@@ -346,6 +342,7 @@ def test_its_tap_looks_with_what_phase_1_has_learnt():
     assert LABELLER not in learnt_by('count,wavelet')[1]
 
 
+@pytest.mark.slow
 def test_the_audit_finds_nothing_wrong_with_its_tap(monkeypatch):
     fields = ON | {'dpaf__taps': 'count,wavelet,labeller'}
     assert not planted.mechanism_failures('dpagg', **fields)

@@ -29,12 +29,15 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.training import input_pipeline as feed
 from dpaf_jax.training.input_pipeline import Feed, gather
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 # --- one device, eight devices --------------------------------------------------------
 
 
-@pytest.mark.parametrize('mode', MODES)
+FAST = 'turns, groups, three losses', 'one shot, labelled'
+
+
+@pytest.mark.parametrize(
+    'mode', [m if m in FAST else pytest.param(m, marks=pytest.mark.slow) for m in MODES]
+)
 def test_one_and_eight_devices_train_the_same_gan(mode):
     start, one, _ = trained(mode, 1)
     _, eight, _ = trained(mode, 8)
@@ -46,7 +49,9 @@ def test_one_and_eight_devices_train_the_same_gan(mode):
     assert max(jax.tree.leaves(change)) > 1e-3
 
 
-@pytest.mark.parametrize('mode', ['canonical', 'one shot, whitened'])
+@pytest.mark.parametrize(
+    'mode', ['canonical', pytest.param('one shot, whitened', marks=pytest.mark.slow)]
+)
 def test_every_batch_of_fakes_is_dealt_to_the_devices(mode):
     one, eight = (batches_of_fakes(mode, devices) for devices in (1, 8))
     assert one and eight == [-(-size // 8) for size in one]
@@ -74,7 +79,9 @@ def test_any_number_of_devices_trains_the_same_gan(mode, devices):
     assert_close(trained(mode, 1)[1], trained(mode, devices)[1])
 
 
-@pytest.mark.parametrize('mode', ['canonical', 'one shot'])
+@pytest.mark.parametrize(
+    'mode', ['canonical', pytest.param('one shot', marks=pytest.mark.slow)]
+)
 def test_scanned_and_unrolled_windows_train_the_same_gan(mode):
     assert_close(trained(mode)[1], trained(mode, unrolls=False)[1])
 

@@ -13,8 +13,6 @@ from dpaf_jax.methods.dpaf.phase2.generator_update import _match_losses
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import losses
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 EACH = 5  # fakes of a class
 ON = {
     **tiny.ONE_SHOT,

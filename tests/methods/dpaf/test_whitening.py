@@ -13,8 +13,6 @@ from dpaf_jax.methods.dpaf.phase2.whitening import CHUNK, Whitening, blocks, whi
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 CHUNKS, PART = 2, 3
 NUMBER = CHUNKS * CHUNK
 FIELDS = {**tiny.ONE_SHOT, 'dpaf__generator__whitenings': 1}

@@ -30,8 +30,6 @@ from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.signals import Interrupted, StopRequest
 from dpaf_jax.verify.verification import verify
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 CLASSES = 3
 SMALL = {
     'method': 'dpba_wgan',
@@ -55,8 +53,7 @@ def method_of(number=1, **fields):
 
 
 def test_the_steps_of_one_class_are_charged_at_k_times_the_rate():
-    with tiny_runs.accounting_grid():
-        plan = dpba_wgan.plan(settings(dpba_wgan__generator_steps=15), 40)
+    plan = dpba_wgan.plan(settings(dpba_wgan__generator_steps=15), 40)
     scale = critic.scale_of_step(method_of(dpba_wgan__generator_steps=15).settings, 3)
     assert len(scale) == 15 // 3 * 2 == sum(m.steps for m in plan.mechanisms)
     assert {m.sampling_prob for m in plan.mechanisms} == {3 * 8 / 40}
@@ -70,10 +67,9 @@ def test_the_steps_of_one_class_are_charged_at_k_times_the_rate():
         )
         for i, m in enumerate(plan.mechanisms)
     ]
-    with tiny_runs.accounting_grid():
-        spent = accounting.epsilon_pld(
-            dp_accounting.ComposedDpEvent(events), plan.delta - plan.overflow_delta
-        )
+    spent = accounting.epsilon_pld(
+        dp_accounting.ComposedDpEvent(events), plan.delta - plan.overflow_delta
+    )
     assert plan.guarantee == CERTIFIED and 0.99 * 10 < spent <= plan.epsilon <= 10
 
 
@@ -251,8 +247,7 @@ def workdir(tmp_path_factory):
     config, base = run_config(source), tiny_runs.load_config('digits')
     path = tiny_runs.ROOT / 'configs' / 'digits.py'
     flags = [f'--workdir={folder / "run"}', *tiny_runs.flags_of(config, base)]
-    with tiny_runs.accounting_grid():
-        done = tiny_runs.call_main(f'--config={path}', *flags)
+    done = tiny_runs.call_main(f'--config={path}', *flags)
     assert (done.code, done.err) == (0, '')
     return folder / 'run'
 
@@ -262,8 +257,7 @@ def test_one_command_trains_releases_evaluates_and_reports(workdir):
     assert report['privacy']['guarantee'] == CERTIFIED
     assert report['config']['dpba_wgan']['per_label'] is True
     assert report['history'][-1]['step'] == 8
-    with tiny_runs.accounting_grid():
-        assert verify(workdir / 'release').passed
+    assert verify(workdir / 'release').passed
 
 
 def test_a_release_has_a_generator_for_each_label(workdir):
@@ -283,9 +277,8 @@ def test_a_stopped_run_goes_on_with_the_same_bits(tmp_path):
 
     def train(workdir, **more):
         pipeline = Pipeline(config, workdir, entropy=tiny_runs.ENTROPY, **more)
-        with tiny_runs.accounting_grid():
-            for stage in ('prepare', 'plan', 'train', 'release'):
-                pipeline.run(stage)
+        for stage in ('prepare', 'plan', 'train', 'release'):
+            pipeline.run(stage)
         return (workdir / 'release' / 'generator.safetensors').read_bytes()
 
     whole, stop = train(tmp_path / 'whole'), StopRequest()

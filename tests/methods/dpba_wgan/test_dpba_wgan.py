@@ -38,8 +38,6 @@ from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 SMALL = {'method': 'dpba_wgan', 'dpba_wgan__l2_clip_norm': 0.02}
 DEVICES = [1, 8]
 
@@ -58,8 +56,7 @@ def method_of(number=1, sigma=1.0, **fields):
 
 def test_each_scale_is_charged_for_the_steps_that_drew_it():
     config = settings(dpba_wgan__generator_steps=5)
-    with tiny_runs.accounting_grid():
-        plan = dpba_wgan.plan(config, 40)
+    plan = dpba_wgan.plan(config, 40)
     drawn = critic.scale_of_step(config.dpba_wgan)
     assert [m.steps for m in plan.mechanisms] == np.bincount(drawn).tolist()
     assert len(drawn) == 20 and len(plan.mechanisms) == 3
@@ -75,8 +72,7 @@ def test_each_scale_is_charged_for_the_steps_that_drew_it():
     ]
     beta = sum(accounting.overflow_delta(m, 40) for m in plan.mechanisms)
     composed = dp_accounting.ComposedDpEvent(events)
-    with tiny_runs.accounting_grid():
-        spent = accounting.epsilon_pld(composed, plan.delta - beta)
+    spent = accounting.epsilon_pld(composed, plan.delta - beta)
     assert plan.guarantee == CERTIFIED and plan.overflow_delta == beta
     assert 0.99 * 10 < spent <= plan.epsilon <= 10
     # Charged as the least of its noise it would be far above.
@@ -100,9 +96,8 @@ GOLDEN = [2, 2, 0, 0, 0, 0, 2, 0, 0, 1, 1, 2]
 
 def test_one_scale_is_dp_sgd_as_for_dp_gan():
     theirs = settings(method='dp_gan', dp_gan__l2_clip_norm=0.02)
-    with tiny_runs.accounting_grid():
-        (ours,) = dpba_wgan.plan(settings(dpba_wgan__noise_levels=1), 40).mechanisms
-        (other,) = dp_gan.plan(theirs, 40).mechanisms
+    (ours,) = dpba_wgan.plan(settings(dpba_wgan__noise_levels=1), 40).mechanisms
+    (other,) = dp_gan.plan(theirs, 40).mechanisms
     same = ('sampling_prob', 'steps', 'l2_sensitivity', 'noise_multiplier', 'capacity')
     assert [getattr(ours, n) for n in same] == [getattr(other, n) for n in same]
 
@@ -294,6 +289,7 @@ def test_a_step_adds_the_noise_of_its_own_scale_once(number):
 # --- training -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_unrolled_calls_equal_single_steps_and_a_scan():
     config = settings(dpba_wgan__discriminator_steps=2)
     start, end, metrics = trained(DpbaWgan, config)

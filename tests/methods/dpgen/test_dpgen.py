@@ -28,8 +28,6 @@ from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.signals import Interrupted, StopRequest
 from dpaf_jax.verify.verification import verify
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 UNITS = 8
 
 
@@ -119,6 +117,7 @@ def test_microbatches_and_devices_add_up_exactly():
     np.testing.assert_array_equal(tiny.vector(turned), tiny.vector(added))
 
 
+@pytest.mark.slow
 def test_a_microbatch_of_one_image_adds_up_whatever_their_number(tmp_path, monkeypatch):
     """In miniature: with so few bits above `low`, 16 parts are as 65 538 are else."""
     fields = {
@@ -193,7 +192,8 @@ def test_levels_noises_and_dropped_labels_are_as_said():
 
 def test_epsilon_is_that_of_the_sampled_gaussian_and_all_of_it_is_spent():
     typed = config(privacy__epsilon=2.0, dpgen__steps=50)
-    made = dpgen.plan(typed, 1000)
+    with tiny_runs.accounting_grid(1e-4):
+        made = dpgen.plan(typed, 1000)
     (m,) = made.mechanisms
     assert (m.sampling_prob, m.steps, m.expected_batch_size) == (0.008, 50, 8.0)
     accountant = pld.PLDAccountant(
@@ -296,12 +296,13 @@ def run_config(source, **fields):
 
 def run_stages(config_dict, workdir, *stages, stop=None):
     pipeline = Pipeline(config_dict, workdir, stop=stop, entropy=tiny_runs.ENTROPY)
-    with tiny_runs.accounting_grid():
-        for stage in stages or pipeline.stages():
-            pipeline.run(stage)
+    for stage in stages or pipeline.stages():
+        pipeline.run(stage)
 
 
-@pytest.mark.parametrize('guarantee', ['certified', 'as_published'])
+@pytest.mark.parametrize(
+    'guarantee', ['certified', pytest.param('as_published', marks=pytest.mark.slow)]
+)
 def test_a_run_from_start_to_report(tmp_path, guarantee):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     made = run_config(source, privacy__guarantee=guarantee)
@@ -325,9 +326,8 @@ def test_a_run_from_start_to_report(tmp_path, guarantee):
     assert all(check.passed is not False for check in checks), checks
 
 
-@pytest.mark.parametrize(
-    'guarantee', ['certified', pytest.param('as_published', marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('guarantee', ['certified', 'as_published'])
 def test_a_stop_and_a_resume_change_no_bit(tmp_path, guarantee):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     made = run_config(source, privacy__guarantee=guarantee)
@@ -350,8 +350,7 @@ def test_the_config_loads_and_plans(argument):
     assert loaded.method == 'dpgen'
     assert set(loaded.dpgen) == set(tiny_runs.load_config('default').dpgen)
     made = tiny.from_config_dict(loaded)
-    with tiny_runs.accounting_grid():
-        plan = dpgen.plan(made, made.data.num_examples)
+    plan = dpgen.plan(made, made.data.num_examples)
     assert 9.9 < plan.epsilon <= 10.0
 
 

@@ -27,8 +27,6 @@ from dpaf_jax.training import fingerprint
 from dpaf_jax.training.signals import Interrupted, StopRequest
 from dpaf_jax.verify.verification import verify
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 PUBLISHED = {'privacy__guarantee': 'as_published'}
 STEPS = 3
 
@@ -105,8 +103,7 @@ def test_the_public_config_says_so_without_a_path(start, fields, public):
 
 
 def test_the_plan_is_the_same():
-    with tiny_runs.accounting_grid():
-        plans = [dpgen.plan(config(start), 40) for start in ('', 'npz:/public.npz')]
+    plans = [dpgen.plan(config(start), 40) for start in ('', 'npz:/public.npz')]
     assert plans[0] == plans[1] and plans[0].epsilon > 9.8
 
 
@@ -189,7 +186,7 @@ def test_no_label_is_told_and_nothing_is_charged(tmp_path):
     assert phase.charged(STEPS) == {'score': 0}
 
 
-@pytest.mark.parametrize('devices', [1, 8])
+@pytest.mark.parametrize('devices', [1, pytest.param(8, marks=pytest.mark.slow)])
 def test_it_learns_on_any_number_of_devices(tmp_path, devices):
     phase, run = warm_phase(
         tmp_path, devices, dpgen__warm_start_steps=40, dpgen__learning_rate=0.03
@@ -223,13 +220,13 @@ def run_config(folder, **fields):
     return tiny_runs.one_shot(source, method='dpgen', **small | fields)
 
 
+@pytest.mark.slow
 def test_a_run_from_start_to_report_tells_of_it(tmp_path):
     made = run_config(tmp_path)
     flags = tiny_runs.flags_of(made, tiny_runs.load_config('digits'))
-    with tiny_runs.accounting_grid():
-        done = tiny_runs.call_main(
-            '--config=configs/digits.py', f'--workdir={tmp_path / "run"}', *flags
-        )
+    done = tiny_runs.call_main(
+        '--config=configs/digits.py', f'--workdir={tmp_path / "run"}', *flags
+    )
     assert done.code == 0, done.err
     release = tmp_path / 'run' / 'release'
     report = json.loads((tmp_path / 'run' / 'report.json').read_text())
@@ -242,8 +239,7 @@ def test_a_run_from_start_to_report_tells_of_it(tmp_path):
         json.loads((release / 'config.json').read_text())['dpgen']['warm_start']
         == 'npz'
     )
-    with tiny_runs.accounting_grid():
-        assert verify(release).passed
+    assert verify(release).passed
 
 
 def test_the_card_of_a_cold_start_is_another_one():
@@ -257,9 +253,8 @@ def test_the_card_of_a_cold_start_is_another_one():
 
 def train(made, workdir, *, stop=None):
     pipeline = Pipeline(made, workdir, stop=stop, entropy=tiny_runs.ENTROPY)
-    with tiny_runs.accounting_grid():
-        for stage in ('prepare', 'plan', 'train', 'release'):
-            pipeline.run(stage)
+    for stage in ('prepare', 'plan', 'train', 'release'):
+        pipeline.run(stage)
     return (workdir / 'release' / 'generator.safetensors').read_bytes()
 
 
@@ -289,5 +284,4 @@ def test_as_published_runs_and_says_what_it_did(tmp_path):
     train(made, tmp_path / 'run')
     card = (tmp_path / 'run' / 'release' / 'README.md').read_text()
     assert 'private images as they are (`private:0.5`)' in card
-    with tiny_runs.accounting_grid():
-        assert verify(tmp_path / 'run' / 'release').passed
+    assert verify(tmp_path / 'run' / 'release').passed

@@ -11,8 +11,6 @@ from dpaf_jax.methods.g_pate import data_dependent
 from dpaf_jax.methods.g_pate.student import GPate, GPatePhase
 from dpaf_jax.runtime import parallel
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 
 def watched(tmp_path, start=0, stop=4):
     """(config, metrics of all windows, rows) of a phase whose teachers are watched."""

@@ -25,9 +25,6 @@ from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 from dpaf_jax.verify.accountant import gaussian_epsilon
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
-
 # --- the plan -------------------------------------------------------------------------
 
 
@@ -80,7 +77,7 @@ def test_more_teachers_than_records_are_refused():
 @pytest.mark.parametrize('sigma', [0.1, 1e4])
 def test_a_vote_is_whole_on_the_grid(ratio, sigma):
     gan = gan_of(sigma, g_pate__threshold_noise=ratio)
-    assert gan.grid.batch(jnp.float32(1)) * gan.grid.spacing == 1
+    assert gan.grid.units(jnp.float32(1)) * gan.grid.spacing == 1
 
 
 # --- who teaches whom -----------------------------------------------------------------

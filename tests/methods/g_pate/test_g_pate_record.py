@@ -20,8 +20,6 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.parallel import Split
 from dpaf_jax.training.batch import ClipBatch
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 DEVICES = [1, 8]
 STEPS = 4
 

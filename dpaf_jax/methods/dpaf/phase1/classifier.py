@@ -29,7 +29,7 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import losses
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.optimizers import make_optimizer
+from dpaf_jax.training.optimizers import descend, make_optimizer
 
 Params = dict[str, Any]
 
@@ -147,10 +147,10 @@ class Classifier:
         divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
         gradient = jax.tree.map(lambda g: g / divisor, noisy)
         trained, rest = self._split(state.params)
-        updates, optimizer = self._optimizer().update(
-            gradient, state.optimizer, trained
+        trained, optimizer = descend(
+            self._optimizer(), gradient, trained, state.optimizer
         )
-        params = {**rest, **optax.apply_updates(trained, updates)}
+        params = {**rest, **trained}
         plain = state.plain_optimizer
         if self.published:
             params, plain = self._published_update(state, params, batch)
@@ -200,5 +200,5 @@ class Classifier:
             return self._loss_of_aggregate(everything, aggregate, shares)
 
         gradient = parallel.mean(jax.grad(loss)(rest))
-        updates, plain = self._optimizer().update(gradient, state.plain_optimizer, rest)
-        return {**params, **optax.apply_updates(rest, updates)}, plain
+        rest, plain = descend(self._optimizer(), gradient, rest, state.plain_optimizer)
+        return {**params, **rest}, plain

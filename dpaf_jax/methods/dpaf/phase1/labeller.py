@@ -28,7 +28,7 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.summation import settled
 from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.optimizers import make_optimizer
+from dpaf_jax.training.optimizers import descend, make_optimizer
 
 Params = dict[str, jax.Array]
 # Products take eight bits of a feature (`Grid.outer_sum`): so many does this keep.
@@ -137,9 +137,7 @@ class Labeller:
         m = self.mechanism
         noisy = noisy_total(self.query(state.params, batch), key_data, m.noise_std)
         gradient = {'weights': noisy / m.expected_batch_size}
-        updates, optimizer = self._optimizer().update(
-            gradient, state.optimizer, state.params
+        state = LabellerState(
+            *descend(self._optimizer(), gradient, state.params, state.optimizer)
         )
-        params = optax.apply_updates(state.params, updates)
-        norm = optax.tree.norm(gradient)
-        return LabellerState(params, optimizer), {'noisy_gradient_norm': norm}
+        return state, {'noisy_gradient_norm': optax.tree.norm(gradient)}
