@@ -96,14 +96,19 @@ class TapLayout:
         raise KeyError(name)
 
     def beside(self, rows: jax.Array, name: str) -> jax.Array:
-        """[A, n] all other taps of rows [A, F] but the count, in units of this one's bound."""
+        """[A, n] all other taps of rows [A, F] but the count, in units of this one's bound.
+
+        Nothing where this one is not tapped.
+        """
+        nothing = rows[:, :0]
+        if name not in self:
+            return nothing
         (own,) = (b for b in self.blocks if b.name == name)
         others = [
             self.part(rows, b.name).reshape(len(rows), -1) * self.scale(b)
             for b in self.blocks
             if b.name not in (name, 'count')
         ]
-        nothing = rows[:, :0]
         return jnp.concatenate([nothing, *others], axis=1) / self.scale(own)
 
     def replaced(self, rows: jax.Array, name: str, part: jax.Array) -> jax.Array:

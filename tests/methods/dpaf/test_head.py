@@ -21,8 +21,6 @@ from dpaf_jax.methods.dpaf.plan import plan as make_plan
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 
 def make_gan(**fields):
     config = tiny.config(**fields)
