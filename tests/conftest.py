@@ -14,7 +14,7 @@ import pytest
 from dpaf_jax.runtime.memory import keep_freed_memory
 
 NUM_DEVICES = 8
-MEMORY = 1.5 * 2**30  # bytes of a test process above which programs are forgotten
+MEMORY = 2 * 2**30  # bytes of a test process above which programs are forgotten
 CACHE = Path(__file__).parent.parent / '.pytest_cache' / 'jax'
 
 

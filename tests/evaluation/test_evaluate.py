@@ -201,6 +201,7 @@ def share_of_units_alive(optimizer):
     return np.mean(np.max(hidden, axis=0) > 0)
 
 
+@pytest.mark.slow
 def test_the_cnns_units_live_through_its_first_steps_on_large_images():
     model = classifiers.Cnn(2)
     assert share_of_units_alive(classifiers.make_optimizer(model, 785)) > 0.5

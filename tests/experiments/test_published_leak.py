@@ -39,6 +39,7 @@ def games(monkeypatch):
     return leak_games
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('guarantee', leak_games.GUARANTEES)
 def test_the_last_iterate_betrays_the_record_where_published(games, guarantee):
     outcome = attack(games.tipping(guarantee), 50, ALPHA)
@@ -64,6 +65,7 @@ def test_one_batch_without_the_record_goes_backwards(games):
     assert back > 0.5 and np.all(along[1].min(axis=1) > -0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('guarantee', leak_games.GUARANTEES)
 def test_leave_one_out_breaks_the_bound_only_where_published(guarantee):
     config = tiny.config(

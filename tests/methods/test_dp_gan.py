@@ -141,6 +141,7 @@ def test_a_step_adds_the_plans_noise_once(number):
 # --- training -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_unrolled_calls_equal_single_steps_and_a_scan():
     start, end, metrics = trained(DpGan, settings())
     assert set(metrics) == {'noisy_gradient_norm', 'loss_generator', 'fakes_rejected'}

@@ -257,6 +257,7 @@ def test_the_released_table_is_the_sum_over_all_records_and_noise():
     )
 
 
+@pytest.mark.slow
 def test_windows_equal_single_steps_and_a_scan_and_eight_devices():
     _, start, end = trained()
     assert end.steps == 4

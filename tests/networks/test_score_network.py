@@ -122,6 +122,7 @@ def test_levels_are_a_geometric_sequence_from_the_config():
     np.testing.assert_allclose(ratios, ratios[0])
 
 
+@pytest.mark.slow
 def test_guidance_goes_from_any_class_to_the_class_and_beyond():
     x = jax.random.normal(jax.random.key(0), (3, 8, 8, 1))
     labels, made = jnp.array([0, 1, 2]), {}

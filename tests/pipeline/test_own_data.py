@@ -100,7 +100,7 @@ WHOLE = {
     'gs_wgan': {'method': 'gs_wgan', 'gs_wgan__batch_size': 200},
     'dpgen': {'method': 'dpgen'},
 }
-FAST = ('one_shot', 'g_pate')
+FAST = ('one_shot',)
 
 
 @pytest.mark.parametrize(

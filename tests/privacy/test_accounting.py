@@ -261,6 +261,7 @@ def test_less_than_the_least_noise_is_refused_and_the_remedy_helps(fields, epsil
     assert accounting.epsilon_pld(settled.event(), DELTA) <= most
 
 
+@pytest.mark.slow
 def test_no_noise_of_a_proportion_is_below_the_least():
     both = [
         make(sampling_prob=1.0, steps=1, noise_multiplier=share) for share in (2.0, 3.0)

@@ -340,7 +340,8 @@ RUNS = {
 }
 
 
-SLOWLY = 'groups', 'classes in turn', 'dpba_wgan', 'g_pate'  # half a minute each
+# Those that share their draws with another.
+SLOWLY = 'groups', 'classes in turn', 'dpba_wgan', 'g_pate', 'dpgen', 'gs_wgan'
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,7 @@ def test_features_that_are_too_long_are_shortened(monkeypatch):
     sensitivity.check(query, 1, states, batch, 0.02, power=0.7)
 
 
+@pytest.mark.slow
 def test_the_audit_finds_features_that_are_too_long(monkeypatch):
     fields = ON | {'dpaf__classifier__l2_clip_norm': 0.5}
     assert not planted.mechanism_failures(LABELLER, **fields)

@@ -32,7 +32,7 @@ from dpaf_jax.training.input_pipeline import Feed, gather
 # --- one device, eight devices --------------------------------------------------------
 
 
-FAST = 'turns, groups, three losses', 'one shot, labelled'
+FAST = 'turns, three losses', 'one shot, labelled'
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,7 @@ def test_scanned_and_unrolled_windows_train_the_same_gan(mode):
     assert_close(trained(mode)[1], trained(mode, unrolls=False)[1])
 
 
+@pytest.mark.slow
 def test_a_whitened_part_has_an_optimiser_and_a_schedule_of_its_own():
     fields = {**MODES['one shot, whitened'], 'dpaf__generator_steps': 8}
     fields['dpaf__generator__optimizer'] = 'adam'
@@ -180,7 +181,9 @@ def test_the_length_of_a_window_does_not_change_a_one_shot_run(monkeypatch):
 # --- what stays as it is --------------------------------------------------------------
 
 
-@pytest.mark.parametrize('mode', MODES)
+@pytest.mark.parametrize(
+    'mode', [m if m in FAST else pytest.param(m, marks=pytest.mark.slow) for m in MODES]
+)
 def test_phase_2_never_changes_conv1_nor_random_features(mode):
     start, end, _ = trained(mode)
     frozen = {'conv1', 'contrast', 'fourier', 'labeller'} & set(start.params)

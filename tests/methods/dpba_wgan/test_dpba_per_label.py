@@ -252,6 +252,7 @@ def workdir(tmp_path_factory):
     return folder / 'run'
 
 
+@pytest.mark.slow
 def test_one_command_trains_releases_evaluates_and_reports(workdir):
     report = json.loads((workdir / 'report.json').read_text())
     assert report['privacy']['guarantee'] == CERTIFIED
@@ -260,6 +261,7 @@ def test_one_command_trains_releases_evaluates_and_reports(workdir):
     assert verify(workdir / 'release').passed
 
 
+@pytest.mark.slow
 def test_a_release_has_a_generator_for_each_label(workdir):
     release = load_release(workdir / 'release')
     assert {len(leaf) for leaf in jax.tree.leaves(release.params)} == {2}

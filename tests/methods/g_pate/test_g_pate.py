@@ -139,6 +139,7 @@ def assert_close(one, two):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_single_steps_equal_a_scan_and_eight_devices():
     run, start, end = trained()
     assert run.plan['votes'].steps == 4 * 12 and end.steps == 4
