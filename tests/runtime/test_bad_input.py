@@ -258,7 +258,7 @@ def test_a_disk_that_fills_up_while_a_file_is_written(refused, monkeypatch, tmp_
     def full(self, *args, **options):
         raise OSError(28, 'No space left on device', str(self))
 
-    monkeypatch.setattr(workdirs.pathlib.Path, 'write_text', full)
+    monkeypatch.setattr(workdirs.pathlib.Path, 'write_bytes', full)
     text = refused(DIGITS, '--stage=plan')
     assert text.startswith(f'{tmp_path}/run/') and 'No space left on device' in text
 

@@ -115,7 +115,7 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     def full(*args, **options):
         raise OSError(28, 'No space left on device')
 
-    monkeypatch.setattr(pathlib.Path, 'write_text', full)
+    monkeypatch.setattr(pathlib.Path, 'write_bytes', full)
     with pytest.raises(OSError):
         write_json(path, {'epsilon': 2.0})
     assert json.loads(path.read_bytes()) == {'epsilon': 1.0}

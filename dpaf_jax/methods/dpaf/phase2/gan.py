@@ -8,7 +8,7 @@ conv2_update.py. All that trains conv3*, FC* (discriminator.py) and the generato
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,8 +49,8 @@ class GanState(NamedTuple):
         ema_params: their moving average.
         reference: the average when the match loss's metric was last made.
         latest: [A, F] last output of DPAGG for each aggregate.
-        real, fake: [R, A, F] the head's memory: DPAGG's last R outputs for each aggregate
-            and fake aggregates of then, in turn.
+        real, fake: [R, A, F] the head's memory, {} without a head: DPAGG's last R outputs for
+            each aggregate and fake aggregates of then, in turn.
         pooled: [A, F] sum of DPAGG's outputs since conv2* last changed.
         num_pooled: [A] how many those are.
         generator_steps: int32 scalar.
@@ -64,8 +64,8 @@ class GanState(NamedTuple):
     head_optimizer: optax.OptState
     generator_optimizer: optax.OptState
     latest: jax.Array
-    real: jax.Array
-    fake: jax.Array
+    real: Any
+    fake: Any
     pooled: jax.Array
     num_pooled: jax.Array
     generator_steps: jax.Array
@@ -125,7 +125,8 @@ class Gan:
         z, labels = jnp.zeros((1, net.z_dim)), jnp.zeros(1, jnp.int32)
         generator = net.generator.init(jax.random.split(key, 7)[3], z, labels)
         nothing = jnp.zeros((schedule.num_aggregates, self.taps.size))
-        memory = jnp.zeros((schedule.head_memory, *nothing.shape))
+        size = schedule.head_memory
+        memory: Any = jnp.zeros((size, *nothing.shape)) if size else {}
         return GanState(
             params=params,
             generator=generator,
@@ -197,9 +198,7 @@ class Gan:
         )
         return state._replace(real=self.remembered(state, state.real, latest))
 
-    def remembered(
-        self, state: GanState, memory: jax.Array, latest: jax.Array
-    ) -> jax.Array:
+    def remembered(self, state: GanState, memory: Any, latest: jax.Array) -> Any:
         """The memory [R, A, F] with each aggregate's latest [A, F] in its place."""
         size = len(memory)
         if not size:
