@@ -287,6 +287,7 @@ def command(*args):
     return tiny_runs.call(attack.run, 'dpaf_jax.attack', *args)
 
 
+@pytest.mark.slow
 def test_results_lie_under_nonprivate_alone_and_say_so(workdir, monkeypatch):
     # The run has too few held-out images for an inference: only these limits differ.
     real = open_target(workdir)

@@ -7,6 +7,7 @@ from dpaf_jax.audit.bounds import epsilon_lower_bound
 from experiments import dpba_leak
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('guarantee', dpba_leak.GUARANTEES)
 def test_the_updates_direction_betrays_the_record_where_published(guarantee):
     game = dpba_leak.direction(guarantee, 1.0)

@@ -18,7 +18,7 @@ def images(number, side, channels, seed=0):
     return rng.uniform(-1, 1, (number, side, side, channels)).astype(np.float32)
 
 
-@pytest.mark.parametrize('side', [8, 28, 33, 100])
+@pytest.mark.parametrize('side', [8, 33, 100])
 @pytest.mark.parametrize('channels', [1, 3])
 def test_shape_and_norm(side, channels):
     made = wavelet_features(images(4, side, channels))

@@ -37,7 +37,14 @@ def trained_classifier(mode, devices=1, window=2, unrolls=True):
         return start, train(run, phase, start, windows=2 / window), classifier
 
 
-@pytest.mark.parametrize('mode', CLASSIFIERS)
+@pytest.mark.parametrize(
+    'mode',
+    [
+        pytest.param('all', marks=pytest.mark.slow),
+        'groups, random head',
+        pytest.param('as published', marks=pytest.mark.slow),
+    ],
+)
 def test_one_and_eight_devices_train_the_same_classifier(mode):
     start, one, _ = trained_classifier(mode)
     assert_close(one, trained_classifier(mode, 8)[1])

@@ -49,9 +49,8 @@ def test_one_and_eight_devices_train_the_same_gan(mode):
     assert max(jax.tree.leaves(change)) > 1e-3
 
 
-@pytest.mark.parametrize(
-    'mode', ['canonical', pytest.param('one shot, whitened', marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('mode', ['canonical', 'one shot, whitened'])
 def test_every_batch_of_fakes_is_dealt_to_the_devices(mode):
     one, eight = (batches_of_fakes(mode, devices) for devices in (1, 8))
     assert one and eight == [-(-size // 8) for size in one]
@@ -79,9 +78,8 @@ def test_any_number_of_devices_trains_the_same_gan(mode, devices):
     assert_close(trained(mode, 1)[1], trained(mode, devices)[1])
 
 
-@pytest.mark.parametrize(
-    'mode', ['canonical', pytest.param('one shot', marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('mode', ['canonical', 'one shot'])
 def test_scanned_and_unrolled_windows_train_the_same_gan(mode):
     assert_close(trained(mode)[1], trained(mode, unrolls=False)[1])
 
@@ -97,6 +95,7 @@ def test_a_whitened_part_has_an_optimiser_and_a_schedule_of_its_own():
     assert gan.schedule.updates_per_part == 4
 
 
+@pytest.mark.slow
 def test_a_whitened_run_that_stops_within_a_part_goes_on_with_its_metric():
     fields = {**MODES['one shot, whitened'], 'dpaf__generator_steps': 8}
     run, gan, phase, start = gan_phase(**fields)
