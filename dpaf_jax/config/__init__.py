@@ -2,6 +2,7 @@
 
 from dpaf_jax.config.public import (
     PUBLIC_SOURCE,
+    completed,
     from_public_dict,
     public_dict,
     public_source,
@@ -28,6 +29,7 @@ __all__ = [
     'EvaluationConfig',
     'NetworksConfig',
     'PrivacyConfig',
+    'completed',
     'defaults',
     'from_config_dict',
     'from_public_dict',

@@ -17,13 +17,26 @@ PUBLIC_SOURCE = (
 )
 
 
+# What the head of earlier releases did, before it was a choice.
+EARLIER_HEAD = {'steps': 1, 'memory': 1, 'penalty': 0.0}
+
+
+def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A released config with the fields, all or none of them, that came after it."""
+    dpaf = fields.get('dpaf')
+    head = dpaf.get('head') if isinstance(dpaf, dict) else None
+    if not isinstance(head, dict) or head.keys() & EARLIER_HEAD.keys():
+        return dict(fields)
+    return {**fields, 'dpaf': {**dpaf, 'head': {**head, **EARLIER_HEAD}}}
+
+
 def from_public_dict(fields: Mapping[str, Any]) -> Config:
     """Reads the config of a release: without paths, and with its own method's fields alone.
 
     Raises:
         UserError: it does not fit this version of the package.
     """
-    fields = dict(fields)
+    fields = completed(fields)
     version = fields.pop('version', 'unknown')
     try:
         return read_config(fields)

@@ -21,6 +21,7 @@ from dpaf_jax.config import (
     PUBLIC_SOURCE,
     Config,
     DataConfig,
+    completed,
     from_public_dict,
     public_dict,
 )
@@ -106,7 +107,7 @@ def check_config(path: pathlib.Path) -> tuple[Config | None, Check]:
         VERSION.fullmatch(version)
         and re.fullmatch(PUBLIC_SOURCE, config.data.source)
         and (not start or re.fullmatch(PUBLIC_SOURCE, start))
-        and same(fields, public)
+        and same(completed(fields), public)
     ):
         return config, Check(CONFIG, False, 'has a value that is not public')
     return config, Check(CONFIG, True, 'exactly the public fields')

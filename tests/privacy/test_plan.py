@@ -23,7 +23,7 @@ SETTINGS = {
         'privacy__budgets': REST,
         'dpaf__batches': 'class_pure',
         'dpaf__classes_per_step': 1,
-        'dpaf__conv2__gradient': 'group',
+        'dpaf__conv2__gradient': 'cotangent',
         'dpaf__classifier__private': 'none',
     },
     'one shot': {'privacy__epsilon': 1.0, **tiny.ONE_SHOT},
