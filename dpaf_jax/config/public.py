@@ -23,7 +23,7 @@ EARLIER_HEAD = {'steps': 1, 'memory': 1, 'penalty': 0.0}
 
 def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
     """A released config with the fields, all or none of them, that came after it."""
-    dpaf = fields.get('dpaf')
+    dpaf: Any = fields.get('dpaf')
     head = dpaf.get('head') if isinstance(dpaf, dict) else None
     if not isinstance(head, dict) or head.keys() & EARLIER_HEAD.keys():
         return dict(fields)
