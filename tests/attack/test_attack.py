@@ -322,6 +322,7 @@ def test_a_run_that_certifies_nothing_permits_anything(independent):
     assert 'permitted: anything' in membership.table(found)
 
 
+@pytest.mark.slow
 def test_command_prints_figures_and_where_they_are(workdir):
     status, out, _ = command('--attack=memorisation', f'--workdir={workdir}')
     assert status == 0 and 'exact copies' in out and 'NOT PRIVATE' in out

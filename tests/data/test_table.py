@@ -254,6 +254,7 @@ def audited(name, repetitions=300, devices=(1,)):
     return tiny.audit_failures(target, plan, repetitions, samples=20_000)
 
 
+@pytest.mark.slow
 def test_the_audit_passes_both_mechanisms():
     assert not audited('classes', repetitions=2000) and not audited('votes')
 

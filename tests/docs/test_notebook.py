@@ -84,6 +84,7 @@ def test_finds_the_repository_from_everywhere_in_it(path, start, monkeypatch):
     assert names['ROOT'] == ROOT
 
 
+@pytest.mark.slow
 def test_the_anatomy_holds_on_digits(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     names: dict = {}

@@ -366,7 +366,13 @@ def test_jobset_of_several_pods_is_one_run(cluster):
     parse(last.removeprefix('--cluster=').replace('$(JOB_COMPLETION_INDEX)', '2'))
 
 
-@pytest.mark.parametrize('script', FRONT_ENDS)
+@pytest.mark.parametrize(
+    'script',
+    [
+        pytest.param(s, marks=[pytest.mark.slow] * (i > 0))
+        for i, s in enumerate(FRONT_ENDS)
+    ],
+)
 def test_dry_run_checks_the_config_for_real(cluster, script):
     """With the real planner: what the config gets wrong is said before anything starts."""
     cluster.environment |= {

@@ -173,9 +173,8 @@ def wait_for(path: pathlib.Path, process: subprocess.Popen) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(
-    'number', [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_in_training_saves_says_so_and_exits(tmp_path, number):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     command = [

@@ -182,7 +182,7 @@ def furthest(name, number=1, rows=(0, 7, 29)):
 # --- sensitivity ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('number', [1, 8])
+@pytest.mark.parametrize('number', [1, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize('name', CASES)
 def test_arrays_without_a_record_move_a_sum_by_its_contribution_alone(name, number):
     sensitivity = built(name, number)[1].mechanism.l2_sensitivity
@@ -341,7 +341,15 @@ RUNS = {
 
 
 # Those that share their draws with another.
-SLOWLY = 'groups', 'classes in turn', 'dpba_wgan', 'g_pate', 'dpgen', 'gs_wgan'
+SLOWLY = (
+    'groups',
+    'classes in turn',
+    'dp_gan',
+    'dpba_wgan',
+    'dpgen',
+    'gs_wgan',
+    'g_pate',
+)
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,9 @@ def test_phase_2_never_changes_conv1_nor_random_features(mode):
         assert not equal(start.params[name], end.params[name])
 
 
-@pytest.mark.parametrize('mode', MODES)
+@pytest.mark.parametrize(
+    'mode', [m if m in FAST else pytest.param(m, marks=pytest.mark.slow) for m in MODES]
+)
 def test_everything_that_persists_is_finite(mode):
     leaves = jax.tree.leaves(trained(mode)[1])
     assert all(np.all(np.isfinite(leaf)) for leaf in leaves)
