@@ -66,6 +66,7 @@ class Head(nn.Module):
         outputs: answers of the discriminator; of the classifier as many as classes.
         begins_at_zero: whether all answers are 0 until something has been learnt. A generator
             would follow a random answer, far from where any image is.
+        convolve: of layers.py; `convolve_by_products` has a second derivative.
     """
 
     widths: tuple[int, ...]
@@ -73,12 +74,13 @@ class Head(nn.Module):
     fc_width: int
     outputs: int
     begins_at_zero: bool = False
+    convolve: Callable[..., jax.Array] = convolve
 
     @nn.compact
     def __call__(self, maps: jax.Array, beside: Any = None) -> jax.Array:
         """[A, p, p, m] aggregates, and [A, n] more features, to [A, outputs] logits."""
         init = nn.initializers.zeros if self.begins_at_zero else nn.Dense.kernel_init
-        maps = ConvPart(self.widths, self.kernel_size)(maps)
+        maps = ConvPart(self.widths, self.kernel_size, convolve=self.convolve)(maps)
         flat = maps.reshape(len(maps), -1)
         if beside is not None:
             flat = jnp.concatenate([flat, beside], axis=1)

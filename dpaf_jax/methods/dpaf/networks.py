@@ -8,6 +8,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.networks.architecture import Architecture, make_architecture
 from dpaf_jax.networks.discriminator import ConvPart, Head
 from dpaf_jax.networks.generator import make_generator
+from dpaf_jax.networks.layers import convolve, convolve_by_products
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +37,14 @@ def make_networks(config: Config) -> Networks:
     width3 = layout.widths[split[1] :]
     # Class-pure batches: a discriminator for each class, with shared features.
     answers = data.num_classes if config.dpaf.batches == 'class_pure' else 1
+    # A penalty on the head's slope is differentiated twice.
+    twice = convolve_by_products if config.dpaf.head.penalty else convolve
     return Networks(
         layout=layout,
         conv1=ConvPart(layout.widths[: split[0]], net.kernel_size, net.label_injection),
         conv2=ConvPart(layout.widths[split[0] : split[1]], net.kernel_size),
         classifier_head=Head(width3, net.kernel_size, net.fc_width, data.num_classes),
-        head=Head(width3, net.kernel_size, net.fc_width, answers, True),
+        head=Head(width3, net.kernel_size, net.fc_width, answers, True, twice),
         generator=make_generator(config),
         num_classes=data.num_classes,
         z_dim=net.z_dim,

@@ -1,6 +1,7 @@
 """The head: an answer for each aggregate (class-pure: for each class), and what it reads."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
@@ -188,6 +189,17 @@ def test_the_penalty_is_half_the_squared_slope_of_each_answer():
             slope = jax.grad(lambda x, a=a: aggregate_logits(gan, head, x)[0, a])(rows)
             expected = 0.25 * gan.taps.bound**2 * np.sum(np.square(slope))
             np.testing.assert_allclose(added[0, a], expected, 1e-3, 1e-6)
+
+
+def test_a_penalty_has_a_gradient_through_conv3():
+    gan, state = make_gan(dpaf__head__penalty=0.5, networks__layers='C1-C1-C1')
+    assert gan.networks.layout.parts[2] == 1
+
+    def loss(head):
+        return jnp.sum(_loss(gan, head, state.latest[None] + 1.0, True))
+
+    gradient = jax.grad(loss)(state.params['head'])
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
 
 
 def test_every_step_of_head_and_generator_has_coins_of_its_own(monkeypatch):
