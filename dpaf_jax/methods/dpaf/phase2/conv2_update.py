@@ -27,6 +27,7 @@ from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import losses
 from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.optimizers import descend
 
 
 def _unit_loss(
@@ -210,13 +211,11 @@ def conv2_step(
     divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
     fake = _fake_gradient(gan, state, keys)
     gradient = jax.tree.map(lambda real, fake: real / divisor + fake, noisy, fake)
-    updates, optimizer = gan.optimizer('conv2').update(
-        gradient, state.conv2_optimizer, state.params['conv2']
-    )
-    conv2 = optax.apply_updates(state.params['conv2'], updates)
+    optimizer, moments = gan.optimizer('conv2'), state.conv2_optimizer
+    conv2, moments = descend(optimizer, gradient, state.params['conv2'], moments)
     return state._replace(
         params={**state.params, 'conv2': conv2},
-        conv2_optimizer=optimizer,
+        conv2_optimizer=moments,
         pooled=jnp.zeros_like(state.pooled),
         num_pooled=jnp.zeros_like(state.num_pooled),
     )

@@ -16,6 +16,7 @@ from dpaf_jax.methods.dpaf.phase2.gan import (
     StepKeys,
     Use,
 )
+from dpaf_jax.training.optimizers import descend
 
 
 def logits(
@@ -79,14 +80,10 @@ def head_step(
         return jnp.sum(weight * sum(each))
 
     value, gradient = jax.value_and_grad(loss)(state.params['head'])
-    updates, optimizer = gan.optimizer('head').update(
-        gradient, state.head_optimizer, state.params['head']
-    )
-    head = optax.apply_updates(state.params['head'], updates)
-    state = state._replace(
-        params={**state.params, 'head': head}, head_optimizer=optimizer
-    )
-    return state, {'loss_head': value}
+    optimizer, moments = gan.optimizer('head'), state.head_optimizer
+    head, moments = descend(optimizer, gradient, state.params['head'], moments)
+    params = {**state.params, 'head': head}
+    return state._replace(params=params, head_optimizer=moments), {'loss_head': value}
 
 
 def _loss(gan: Gan, head: Params, aggregates: jax.Array, is_real: bool) -> jax.Array:

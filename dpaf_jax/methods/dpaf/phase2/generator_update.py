@@ -17,7 +17,7 @@ from dpaf_jax.methods.dpaf.phase2.whitening import Factors, whitened
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import losses
-from dpaf_jax.training.optimizers import moving_average
+from dpaf_jax.training.optimizers import descend, moving_average
 
 FOLDS = 4  # of a class's fakes, where the metric is whitened
 
@@ -63,16 +63,14 @@ def generator_step(
     gradient, metrics = jax.grad(loss, has_aux=True)(state.generator)
     # The transpose of a sum over devices is a sum over devices: hence the mean.
     gradient = parallel.mean(gradient)
-    updates, optimizer = gan.optimizer('generator').update(
-        gradient, state.generator_optimizer, state.generator
-    )
-    generator = optax.apply_updates(state.generator, updates)
+    optimizer, moments = gan.optimizer('generator'), state.generator_optimizer
+    generator, moments = descend(optimizer, gradient, state.generator, moments)
     steps = state.generator_steps + 1
     average = moving_average(state.ema_params, generator, steps, weights.ema_decay)
     state = state._replace(
         generator=generator,
         ema_params=average,
-        generator_optimizer=optimizer,
+        generator_optimizer=moments,
         generator_steps=steps,
     )
     return state, metrics
