@@ -1,0 +1,218 @@
+"""How near synthetic images are to real ones, by features of a public network.
+
+All figures are of samples: none is private, none is covered by epsilon, and the Fréchet
+distance is too large by a share that goes as 1 / n. So figures are comparable only with the
+same number of images on both sides, and with `floor`, real images in place of synthetic ones.
+
+No figure stands alone. The Fréchet distance knows means and covariances: it is large for
+faint noise on a black ground, small for a hundred training images repeated. Recall finds
+the repetition, precision the noise.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpaf_jax.evaluation import efficientnet
+from dpaf_jax.evaluation.efficientnet import Features
+
+PRECISION_NEIGHBOURS = 3  # Kynkäänniemi et al. 2019, section 3.1
+COVERAGE_NEIGHBOURS = 5  # Naeem et al. 2020, section 4.1
+SPLITS = 10  # of the Inception score
+BLOCK = 1000  # rows of a matrix of distances that are made at once
+LEAST = 2 * SPLITS  # images of a side
+
+FeatureFn = Callable[[np.ndarray], Features]
+
+
+class Manifold(NamedTuple):
+    """Shares in [0, 1], but density, which may exceed 1.
+
+    Attributes:
+        precision: of synthetic images that lie among real ones.
+        recall: of real images that lie among synthetic ones.
+        density: as precision, by how many real neighbourhoods hold an image.
+        coverage: of real images whose neighbourhood holds a synthetic one.
+    """
+
+    precision: float
+    recall: float
+    density: float
+    coverage: float
+
+
+def evaluate(
+    real_images: np.ndarray,
+    synthetic_images: np.ndarray,
+    num: int,
+    neighbours: int = PRECISION_NEIGHBOURS,
+) -> dict[str, float]:
+    """Every figure of this module, over features of EfficientNet-Lite0.
+
+    Args:
+        real_images: [N, H, W, C] uint8, C = 1 or 3.
+        synthetic_images: [M, H, W, C] uint8.
+        num: images that are compared, of each side; all, if it has fewer. They are drawn by
+            a fixed key, so that the same images give the same figures.
+        neighbours: k of precision and recall.
+
+    Returns:
+        `fd_efficientnet_lite0`, `precision`, `recall`, `density`, `coverage`,
+        `is_efficientnet_lite0`, its deviation over ten parts `is_std`, and `num_real` and
+        `num_synthetic`.
+
+    Raises:
+        UserError: the weights are not installed.
+        ValueError: a side has too few images.
+    """
+    real, synthetic = (drawn(images, num) for images in (real_images, synthetic_images))
+    return compare(
+        efficientnet.features(real), efficientnet.features(synthetic), neighbours
+    )
+
+
+def drawn(images: np.ndarray, num: int) -> np.ndarray:
+    """`num` of the images, by a fixed key; all, if there are no more."""
+    chosen = np.random.default_rng(0).permutation(len(images))[:num]
+    return np.asarray(images[np.sort(chosen)])
+
+
+def compare(
+    real: Features, synthetic: Features, neighbours: int = PRECISION_NEIGHBOURS
+) -> dict[str, float]:
+    """As `evaluate`, of features that are there already.
+
+    Raises:
+        ValueError: a side has fewer images than these figures need.
+    """
+    for name, side in (('real', real), ('synthetic', synthetic)):
+        if len(side.pooled) < max(LEAST, neighbours + 1):
+            raise ValueError(
+                f'{len(side.pooled)} {name} images; at least {LEAST} are needed'
+            )
+    score, spread = inception_score(synthetic.probabilities)
+    return {
+        f'fd_{efficientnet.NAME}': frechet_distance(real.pooled, synthetic.pooled),
+        **manifold(real.pooled, synthetic.pooled, neighbours)._asdict(),
+        f'is_{efficientnet.NAME}': score,
+        'is_std': spread,
+        'num_real': len(real.pooled),
+        'num_synthetic': len(synthetic.pooled),
+    }
+
+
+def frechet_distance(real: np.ndarray, synthetic: np.ndarray) -> float:
+    """||m_1 - m_2||^2 + tr(S_1 + S_2 - 2 (S_1 S_2)^(1/2)), in float64.
+
+    The root's trace is that of (S_1^(1/2) S_2 S_1^(1/2))^(1/2), which is symmetric: exact
+    also where covariances are singular, with fewer images than features.
+
+    Args:
+        real: [N, D], N >= 2.
+        synthetic: [M, D], M >= 2.
+
+    Returns:
+        The distance of the two Gaussians with these means and covariances, at least 0.
+
+    References:
+        Heusel et al. 2017, equation 6.
+    """
+    (mean, cov), (other_mean, other_cov) = (
+        (x.mean(axis=0), np.cov(x, rowvar=False, ddof=1).reshape(x.shape[1], -1))
+        for x in (real.astype(np.float64), synthetic.astype(np.float64))
+    )
+    values, vectors = np.linalg.eigh(cov)
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    both = np.linalg.eigvalsh(root.T @ other_cov @ root)
+    trace = np.trace(cov) + np.trace(other_cov) - 2 * _root(both).sum()
+    return float(max(0.0, np.sum((mean - other_mean) ** 2) + trace))
+
+
+def _root(values: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.maximum(values, 0))
+
+
+def inception_score(probabilities: np.ndarray) -> tuple[float, float]:
+    """The exponential of the mean divergence of p(y | x) from p(y), over ten parts.
+
+    Args:
+        probabilities: [N, K], N >= 10; rows sum to 1.
+
+    Returns:
+        Mean and standard deviation (ddof = 0, as the field has it) over the parts; between
+        1 and K.
+
+    References:
+        Salimans et al. 2016, section 4.
+    """
+    scores = []
+    shuffled = np.random.default_rng(0).permutation(probabilities.astype(np.float64))
+    for part in np.array_split(shuffled, SPLITS):
+        log_ratio = np.log(np.maximum(part, 1e-30)) - np.log(
+            np.maximum(part.mean(axis=0), 1e-30)
+        )
+        scores.append(np.exp((part * log_ratio).sum(axis=1).mean()))
+    return float(np.mean(scores)), float(np.std(scores))
+
+
+def manifold(
+    real: np.ndarray, synthetic: np.ndarray, neighbours: int = PRECISION_NEIGHBOURS
+) -> Manifold:
+    """Precision, recall, density and coverage.
+
+    An image's neighbourhood is the ball that reaches to its k-th nearest of its own side,
+    without itself: `neighbours` for precision and recall, 5 for density and coverage.
+
+    Args:
+        real: [N, D] float32, N > 5.
+        synthetic: [M, D] float32, M > 5.
+        neighbours: k >= 1, below N and M.
+
+    References:
+        Kynkäänniemi et al. 2019, equations 1 to 3; Naeem et al. 2020, equations 6 and 7.
+    """
+    centre = real.mean(axis=0)  # squares of long vectors would cost digits
+    r, s = (jnp.asarray(x - centre) for x in (real, synthetic))
+    most = max(neighbours, COVERAGE_NEIGHBOURS)
+    r_radii, s_radii = (np.asarray(_radii(x, most)) for x in (r, s))
+    narrow, wide = r_radii[:, neighbours - 1], r_radii[:, COVERAGE_NEIGHBOURS - 1]
+    reach = s_radii[:, neighbours - 1]
+    hits, inside, recalled, covered = [], [], [], np.zeros(len(r), bool)
+    for start in range(0, len(s), BLOCK):
+        block = slice(start, start + BLOCK)
+        distances = np.asarray(_distances(s[block], r))
+        inside.append((distances <= narrow).any(axis=1))
+        within = distances <= wide
+        hits.append(within.sum(axis=1))
+        covered |= within.any(axis=0)
+        recalled.append((distances <= reach[block, None]).any(axis=0))
+    return Manifold(
+        precision=float(np.concatenate(inside).mean()),
+        recall=float(np.any(recalled, axis=0).mean()),
+        density=float(np.concatenate(hits).mean() / COVERAGE_NEIGHBOURS),
+        coverage=float(covered.mean()),
+    )
+
+
+def _radii(x: jax.Array, most: int) -> np.ndarray:
+    """[N, most]: squared distance to the nearest others, in rising order."""
+    found = []
+    for start in range(0, len(x), BLOCK):
+        rows = jnp.arange(start, min(start + BLOCK, len(x)))
+        distances = np.array(_distances(x[rows], x))
+        distances[np.arange(len(rows)), np.asarray(rows)] = np.inf  # itself
+        found.append(
+            np.sort(np.partition(distances, most - 1, axis=1)[:, :most], axis=1)
+        )
+    return np.concatenate(found)
+
+
+@functools.partial(jax.jit, inline=True)
+def _distances(a: jax.Array, b: jax.Array) -> jax.Array:
+    """[n, m]: squared Euclidean distances, at least 0."""
+    products = jnp.matmul(a, b.T, precision='highest')
+    return jnp.maximum((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * products, 0)
