@@ -19,15 +19,30 @@ PUBLIC_SOURCE = (
 
 # What the head of earlier releases did, before it was a choice.
 EARLIER_HEAD = {'steps': 1, 'memory': 1, 'penalty': 0.0}
+# How they were evaluated.
+EARLIER_EVALUATION = {
+    'suite': 'quick',
+    'fidelity_images': 0,
+    'neighbours': 3,
+    'datalens_epochs': 600,
+    'datalens_batch_size': 512,
+}
 
 
 def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A released config with the fields, all or none of them, that came after it."""
-    dpaf: Any = fields.get('dpaf')
-    head = dpaf.get('head') if isinstance(dpaf, dict) else None
-    if not isinstance(head, dict) or head.keys() & EARLIER_HEAD.keys():
-        return dict(fields)
-    return {**fields, 'dpaf': {**dpaf, 'head': {**head, **EARLIER_HEAD}}}
+    """A released config with the fields, all or none of a section, that came after it."""
+    made = dict(fields)
+    _complete(made, 'evaluation', EARLIER_EVALUATION)
+    if isinstance(made.get('dpaf'), dict):
+        made['dpaf'] = dict(made['dpaf'])
+        _complete(made['dpaf'], 'head', EARLIER_HEAD)
+    return made
+
+
+def _complete(fields: dict[str, Any], name: str, later: Mapping[str, Any]) -> None:
+    section = fields.get(name)
+    if isinstance(section, dict) and not section.keys() & later.keys():
+        fields[name] = {**section, **later}
 
 
 def from_public_dict(fields: Mapping[str, Any]) -> Config:

@@ -210,8 +210,21 @@ class EvaluationConfig:
         '', ('', '16-2', '40-4'), 'A third kind of classifier, for a GPU; empty: none.'
     )
     train_on_real: bool = plain(
-        False, 'Also the ceiling by real images, under nonprivate/.'
+        False,
+        'Also the ceiling by real images and the floor of fidelity, under nonprivate/.',
     )
+    suite: str = one_of(
+        'quick',
+        ('quick', 'full', 'slow', 'dpimagebench'),
+        'Which classifiers: two; also those of other papers; also large ones, for a GPU; '
+        "or DPImageBench's, trained as there.",
+    )
+    fidelity_images: int = at_least(
+        10_000, 0, 'Of each side, compared by features; 0: no fidelity.'
+    )
+    neighbours: int = at_least(3, 1, 'k of precision and recall.')
+    datalens_epochs: int = at_least(600, 1, "Of the DataLens line's CNN.")
+    datalens_batch_size: int = at_least(512, 1, "Of the DataLens line's CNN.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

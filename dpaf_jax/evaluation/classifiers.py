@@ -1,8 +1,13 @@
 """Classifiers that judge synthetic images, as Flax Linen modules.
 
 All turn [B, H, W, C] float32 images in [0, 1] into [B, K] float32 logits. `train` says
-whether to drop units, with the rng 'dropout', and whether to normalise by the batch.
+whether to drop units, with the rng 'dropout', and whether to normalise by the batch. A recipe
+says how one of them is trained.
 """
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +18,37 @@ from dpaf_jax.config import EvaluationConfig
 
 LEARNING_RATE, LEARNING_RATE_RESNET = 1e-3, 2e-3
 WARM_UP = 0.1  # of the steps
+# AI-secure/DataLens, evaluation/train-classifier-{mnist,celebA}.py.
+DATALENS_RATE, DATALENS_RATE_COLOUR = 2e-3, 1e-4
+# 2019ChenGong/DPImageBench, evaluation/evaluator.py, for all but CIFAR.
+BENCH_EPOCHS, BENCH_BATCH, BENCH_RATE, BENCH_EMA = 50, 256, 1e-2, 0.9999
+BENCH_FALL, BENCH_FALL_EVERY = 0.2, 20  # of the rate, epochs
+
+
+class Recipe(NamedTuple):
+    """A classifier and its training.
+
+    Attributes:
+        model: the network.
+        batch_size: of a step; fewer, if there are fewer images.
+        epochs: over the images.
+        optimizer: from the number of all steps.
+        ema: by which the parameters that are judged follow the trained ones; 0: they are.
+    """
+
+    model: nn.Module
+    batch_size: int
+    epochs: int
+    optimizer: Callable[[int], optax.GradientTransformation]
+    ema: float = 0.0
+
+    def steps_per_epoch(self, num_examples: int) -> int:
+        """Minibatches of an epoch; the last one is filled up."""
+        return math.ceil(num_examples / min(self.batch_size, num_examples))
+
+    def steps(self, num_examples: int) -> int:
+        """Of the whole training."""
+        return self.epochs * self.steps_per_epoch(num_examples)
 
 
 class LogisticRegression(nn.Module):
@@ -47,6 +83,33 @@ class Cnn(nn.Module):
             x = nn.Dropout(rate, deterministic=not train)(x)
         x = nn.relu(nn.Dense(64)(x.reshape(len(x), -1)))
         return nn.Dense(self.num_classes)(x)
+
+
+class DatalensCnn(nn.Module):
+    """The CNN of G-PATE's and DataLens' evaluation, and so of DPGEN's and DPAF's tables.
+
+    Conv 3x3 32, ReLU, max pool, dropout 0.2; conv 3x3 64, ReLU, dropout 0.25; FC 64, ReLU;
+    FC `num_classes`. Convolutions are 'VALID' and there is one pool, so images have at least
+    8x8 pixels.
+    """
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, images: jax.Array, train: bool) -> jax.Array:
+        """Returns logits [B, num_classes]."""
+
+        def drop(x: jax.Array, rate: float) -> jax.Array:
+            dropped: jax.Array = nn.Dropout(rate, deterministic=not train)(x)
+            return dropped
+
+        start = nn.initializers.glorot_uniform()  # as Keras begins
+        x = nn.Conv(32, (3, 3), padding='VALID', kernel_init=start)(images)
+        x = drop(nn.relu(max_pool(x)), 0.2)
+        x = nn.Conv(64, (3, 3), padding='VALID', kernel_init=start)(x)
+        x = drop(nn.relu(x), 0.25)
+        x = nn.relu(nn.Dense(64, kernel_init=start)(x.reshape(len(x), -1)))
+        return nn.Dense(self.num_classes, kernel_init=start)(x)
 
 
 class WideResNet(nn.Module):
@@ -86,11 +149,44 @@ class _Block(nn.Module):
         return x + _conv(self.maps)(inner)
 
 
-def _conv(maps: int, kernel: int = 3, stride: int = 1) -> nn.Conv:
+class ResNeXt(nn.Module):
+    """ResNeXt-29, 8 x 64d (Xie et al. 2017, section 5.3)."""
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, images: jax.Array, train: bool) -> jax.Array:
+        """Returns logits [B, num_classes]."""
+        x = nn.relu(_norm(train)(_conv(64)(images)))
+        for stage in range(3):
+            for block in range(3):
+                stride = 2 if stage and not block else 1
+                x = _GroupedBlock(64 * 2**stage, stride)(x, train)
+        return nn.Dense(self.num_classes)(jnp.mean(x, axis=(1, 2)))
+
+
+class _GroupedBlock(nn.Module):
+    """Eight paths of `width` maps each, and what goes past them."""
+
+    width: int
+    stride: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        maps, past = 8 * self.width, x
+        if x.shape[-1] != 4 * self.width:
+            past = _norm(train)(_conv(4 * self.width, 1, self.stride)(x))
+        inner = nn.relu(_norm(train)(_conv(maps, 1)(x)))
+        inner = nn.relu(_norm(train)(_conv(maps, 3, self.stride, groups=8)(inner)))
+        return nn.relu(past + _norm(train)(_conv(4 * self.width, 1)(inner)))
+
+
+def _conv(maps: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> nn.Conv:
     return nn.Conv(
         maps,
         (kernel, kernel),
         (stride, stride),
+        feature_group_count=groups,
         use_bias=False,
         kernel_init=nn.initializers.he_normal(),
     )
@@ -111,15 +207,58 @@ def max_pool(x: jax.Array) -> jax.Array:
     return jnp.maximum(x[:, :, 0:width:2], x[:, :, 1:width:2])
 
 
-def make_models(config: EvaluationConfig, num_classes: int) -> dict[str, nn.Module]:
+def make_recipes(
+    config: EvaluationConfig, num_classes: int, channels: int
+) -> dict[str, Recipe]:
     """The classifiers that the config asks for, by name; the slowest comes first."""
-    models: dict[str, nn.Module] = {}
+    if config.suite == 'dpimagebench':
+        return _bench_recipes(num_classes)
+
+    def recipe(model: nn.Module) -> Recipe:
+        return Recipe(
+            model,
+            config.batch_size,
+            config.epochs,
+            lambda steps: make_optimizer(model, steps),
+        )
+
+    def wide_resnet(kind: str) -> Recipe:
+        depth, width = map(int, kind.split('-'))
+        return recipe(WideResNet(num_classes, depth, width))
+
+    made: dict[str, Recipe] = {}
+    if config.suite == 'slow':
+        rate = DATALENS_RATE if channels == 1 else DATALENS_RATE_COLOUR
+        made['resnext'] = recipe(ResNeXt(num_classes))
+        made['wide_resnet_40_4'] = wide_resnet('40-4')
+        made['wide_resnet_16_2'] = wide_resnet('16-2')
+        made['datalens_cnn'] = Recipe(
+            DatalensCnn(num_classes),
+            config.datalens_batch_size,
+            config.datalens_epochs,
+            lambda steps: optax.sgd(rate),
+        )
     if config.wide_resnet:
-        depth, width = map(int, config.wide_resnet.split('-'))
-        models['wide_resnet'] = WideResNet(num_classes, depth, width)
-    models['cnn'] = Cnn(num_classes)
-    models['logistic_regression'] = LogisticRegression(num_classes)
-    return models
+        made['wide_resnet'] = wide_resnet(config.wide_resnet)
+    made['cnn'] = recipe(Cnn(num_classes))
+    made['logistic_regression'] = recipe(LogisticRegression(num_classes))
+    return made
+
+
+def _bench_recipes(num_classes: int) -> dict[str, Recipe]:
+    def optimizer(steps: int) -> optax.GradientTransformation:
+        each = steps // BENCH_EPOCHS * BENCH_FALL_EVERY
+        falls = {each: BENCH_FALL, 2 * each: BENCH_FALL}
+        return optax.adam(optax.piecewise_constant_schedule(BENCH_RATE, falls))
+
+    models = {
+        'resnext': ResNeXt(num_classes),
+        'wide_resnet_40_4': WideResNet(num_classes, 40, 4),
+    }
+    return {
+        name: Recipe(model, BENCH_BATCH, BENCH_EPOCHS, optimizer, BENCH_EMA)
+        for name, model in models.items()
+    }
 
 
 def make_optimizer(model: nn.Module, steps: int) -> optax.GradientTransformation:
@@ -129,7 +268,7 @@ def make_optimizer(model: nn.Module, steps: int) -> optax.GradientTransformation
     weights of a unit one way: of 64 units behind the 16 384 inputs of an image of 64 x 64
     half would die in the first step, most within ten.
     """
-    if isinstance(model, WideResNet):
+    if isinstance(model, WideResNet | ResNeXt):
         return optax.adam(optax.cosine_decay_schedule(LEARNING_RATE_RESNET, steps))
     warm_up = max(1, round(WARM_UP * steps))
     return optax.adam(optax.linear_schedule(0.0, LEARNING_RATE, warm_up))

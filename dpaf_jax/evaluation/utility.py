@@ -1,14 +1,15 @@
 """Downstream utility: train on synthetic images, test on the real test split.
 
-The protocol of the G-PATE, GS-WGAN and DataLens line of papers, with one correction:
-the accuracy reported is the last epoch's. The maximum over epochs, which some of
-these papers report, selects on the real test set. Accuracies on real test images are
-not private values: they belong to the run's report, not to the release.
+The protocol of the G-PATE, GS-WGAN and DataLens line of papers, with one correction: the
+accuracy reported is the last epoch's. Beside it stand the accuracy of the epoch that does
+best on synthetic images held out for that, and, as `legacy_max`, the maximum over epochs on
+the real test set, which some of these papers print. It selects on the test set; nothing here
+is decided by it. Accuracies on real test images are not private values: they belong to the
+run's report, not to the release.
 """
 
 import functools
 import itertools
-import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -21,11 +22,14 @@ import optax
 from flax import linen as nn
 
 from dpaf_jax.config import EvaluationConfig
-from dpaf_jax.evaluation.classifiers import make_models, make_optimizer
+from dpaf_jax.evaluation.classifiers import Recipe, make_recipes
 
 AT_ONCE = 2  # trainings on CPU: one keeps little more than one core busy
+HELD_OUT = 1 / 12  # of the synthetic images: 5000 of 60 000, as DPImageBench has it
+TEST_BATCH = 500  # images of a forward pass; only bounds memory
 
 ProgressFn = Callable[[int, dict[str, float]], None]
+EpochFn = Callable[[Any], None]
 
 
 class TrainState(NamedTuple):
@@ -34,10 +38,36 @@ class TrainState(NamedTuple):
     Attributes:
         variables: of the model: 'params', and 'batch_stats' if it normalises by batches.
         opt_state: of the optimizer.
+        average: moving average of the parameters; () where the recipe has none.
+        step: steps so far.
     """
 
     variables: Any
     opt_state: optax.OptState
+    average: Any
+    step: jax.Array
+
+    @property
+    def judged(self) -> Any:
+        """The variables that are tested."""
+        if isinstance(self.average, tuple):
+            return self.variables
+        return {**self.variables, 'params': self.average}
+
+
+class Outcome(NamedTuple):
+    """What one trained classifier says of the test images.
+
+    Attributes:
+        predicted: [M] labels, after the last epoch.
+        selected: accuracy after the epoch that did best on the images held out; None
+            where none were.
+        best: accuracy after the epoch that did best on the test images; None likewise.
+    """
+
+    predicted: np.ndarray
+    selected: float | None = None
+    best: float | None = None
 
 
 def evaluate(
@@ -64,9 +94,7 @@ def evaluate(
             far, of `total_steps`, over all seeds; the loss is on synthetic images.
 
     Returns:
-        For each classifier of `make_models`: `values`, one accuracy in [0, 1] per
-        seed after the last epoch, their `mean`, and `std`, the sample standard
-        deviation (ddof = 1; 0 for one seed).
+        For each classifier of `make_recipes` what `summarised` makes of its seeds.
 
     Raises:
         ValueError: for shapes or labels that do not fit together.
@@ -77,43 +105,122 @@ def evaluate(
         raise ValueError(
             f'{train_images.shape[1:]} to train on, {test_images.shape[1:]} to test on'
         )
-    images = jnp.asarray(train_images)
-    labels = jnp.asarray(train_labels, jnp.int32)
+    kept, held_out = _held_out(len(train_images), config)
+    images = jnp.asarray(train_images[kept])
+    labels = jnp.asarray(train_labels[kept], jnp.int32)
+    selection = (train_images[held_out], train_labels[held_out])
     tell = _added_up(on_progress) if on_progress else None
-    models, steps = make_models(config, num_classes), _steps(len(images), config)
-    windows = {name: train_window(model, steps) for name, model in models.items()}
-    slowest = next(iter(models))
+    recipes = make_recipes(config, num_classes, images.shape[-1])
+    windows = {
+        name: train_window(recipe, recipe.steps(len(images)))
+        for name, recipe in recipes.items()
+    }
+    slowest = next(iter(recipes))
 
-    def accuracy_of(name: str, run: int) -> float:
-        model, told = models[name], tell if name == slowest else None
+    def outcome_of(name: str, run: int) -> Outcome:
+        judge = Judge(recipes[name].model, selection, (test_images, test_labels))
+        told = tell if name == slowest else None
         variables = train(
-            model, windows[name], images, labels, config, [seed, run], told
+            recipes[name], windows[name], images, labels, [seed, run], told, judge.watch
         )
-        return accuracy(model, variables, test_images, test_labels, config.batch_size)
+        return judge.outcome(variables)
 
     with ThreadPoolExecutor(AT_ONCE if _on_cpu() else 1) as pool:
         runs = {
-            name: [pool.submit(accuracy_of, name, run) for run in range(config.seeds)]
-            for name in models
+            name: [pool.submit(outcome_of, name, run) for run in range(config.seeds)]
+            for name in recipes
         }
         try:
             wait(itertools.chain(*runs.values()), return_when=FIRST_EXCEPTION)
         finally:
             pool.shutdown(cancel_futures=True)
     return {
-        name: summary([each.result() for each in values])
-        for name, values in runs.items()
+        name: summarised([each.result() for each in made], test_labels, num_classes)
+        for name, made in runs.items()
     }
 
 
 def total_steps(num_examples: int, config: EvaluationConfig) -> int:
-    """A classifier's steps over all seeds: the last step `on_progress` sees."""
-    return config.seeds * _steps(num_examples, config)
+    """The slowest classifier's steps over all seeds: the last `on_progress` sees."""
+    kept, _ = _held_out(num_examples, config)
+    slowest = next(iter(make_recipes(config, 2, 1).values()))
+    return config.seeds * slowest.steps(len(kept))
 
 
-def _steps(num_examples: int, config: EvaluationConfig) -> int:
-    batch_size = min(config.batch_size, num_examples)
-    return config.epochs * math.ceil(num_examples / batch_size)
+def _held_out(num: int, config: EvaluationConfig) -> tuple[np.ndarray, np.ndarray]:
+    """Which images to train on, and which to select by: none in the quick suite."""
+    order = np.arange(num)
+    if config.suite == 'quick' or num < 2 / HELD_OUT:
+        return order, order[:0]
+    order = np.random.default_rng(0).permutation(num)
+    count = round(HELD_OUT * num)
+    return np.sort(order[count:]), order[:count]
+
+
+class Judge:
+    """Looks at a classifier after each epoch, where images are held out to select by."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        held_out: tuple[np.ndarray, np.ndarray],
+        test: tuple[np.ndarray, np.ndarray],
+    ):
+        self._model, self._held_out, self._test = model, held_out, test
+        self._seen: list[tuple[float, float]] = []
+
+    def watch(self, variables: Any) -> None:
+        """Notes the accuracies of one epoch."""
+        if len(self._held_out[0]):
+            found = (accuracy(self._model, variables, *side) for side in self._sides)
+            self._seen.append((next(found), next(found)))
+
+    @property
+    def _sides(self) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+        return self._held_out, self._test
+
+    def outcome(self, variables: Any) -> Outcome:
+        """What the variables after the last epoch predict, and what was noted before."""
+        predicted = predict(self._model, variables, self._test[0])
+        if not self._seen:
+            return Outcome(predicted)
+        # The first of the best epochs.
+        _, selected = max(self._seen, key=lambda epoch: epoch[0])
+        return Outcome(predicted, selected, max(test for _, test in self._seen))
+
+
+def summarised(
+    outcomes: list[Outcome], labels: np.ndarray, num_classes: int
+) -> dict[str, Any]:
+    """The figures of a classifier over its seeds.
+
+    Args:
+        outcomes: one a seed.
+        labels: [M] of the test images.
+        num_classes: K.
+
+    Returns:
+        `mean`, `std` (sample, ddof = 1; 0 for one seed) and `values` of the accuracy after
+        the last epoch; the same in `selected` and `legacy_max`, if there is such;
+        `per_class`, [K] accuracies (None for a class without test images) and `confusion`,
+        [K, K] counts, row by true label, both over all seeds.
+    """
+    confusion = np.zeros((num_classes, num_classes), np.int64)
+    for outcome in outcomes:
+        np.add.at(confusion, (labels, outcome.predicted), 1)
+    found = summary([float(np.mean(o.predicted == labels)) for o in outcomes])
+    for name, values in (
+        ('selected', [o.selected for o in outcomes if o.selected is not None]),
+        ('legacy_max', [o.best for o in outcomes if o.best is not None]),
+    ):
+        if values:
+            found[name] = summary(values)
+    totals = confusion.sum(axis=1)
+    per_class = [
+        float(confusion[k, k] / totals[k]) if totals[k] else None
+        for k in range(num_classes)
+    ]
+    return {**found, 'per_class': per_class, 'confusion': confusion.tolist()}
 
 
 def summary(values: list[float]) -> dict[str, Any]:
@@ -123,28 +230,30 @@ def summary(values: list[float]) -> dict[str, Any]:
 
 
 def init_state(
-    model: nn.Module, steps: int, image_shape: tuple[int, ...], key: jax.Array
+    recipe: Recipe, steps: int, image_shape: tuple[int, ...], key: jax.Array
 ) -> TrainState:
-    """Initial weights and Adam state for images [H, W, C] and so many steps."""
-    variables = model.init(key, jnp.zeros((1, *image_shape)), False)
-    opt_state = make_optimizer(model, steps).init(variables['params'])
-    return TrainState(variables, opt_state)
+    """Initial weights and optimizer state for images [H, W, C] and so many steps."""
+    variables = recipe.model.init(key, jnp.zeros((1, *image_shape)), False)
+    opt_state = recipe.optimizer(steps).init(variables['params'])
+    # A copy, since the state is donated.
+    average = jax.tree.map(jnp.copy, variables['params']) if recipe.ema else ()
+    return TrainState(variables, opt_state, average, jnp.zeros((), jnp.int32))
 
 
 def train_window(
-    model: nn.Module, steps: int
+    recipe: Recipe, steps: int
 ) -> Callable[..., tuple[TrainState, jax.Array]]:
-    """Compiles a window of Adam steps on minibatches of a data set on the device.
+    """Compiles a window of steps on minibatches of a data set on the device.
 
     Args:
-        model: from classifiers.py.
+        recipe: model and optimizer.
         steps: of the whole training.
 
     Returns:
         (state, images [N, H, W, C] uint8, labels [N] int32, indices [S, B] int32,
         key) -> (state, losses [S] float32). The state is donated.
     """
-    optimizer = make_optimizer(model, steps)
+    model, optimizer = recipe.model, recipe.optimizer(steps)
 
     def loss_fn(params: Any, rest: Any, x: jax.Array, y: jax.Array, key: Any) -> Any:
         logits, changed = model.apply(
@@ -175,7 +284,11 @@ def train_window(
             )
             updates, opt_state = optimizer.update(grads, state.opt_state)
             params = optax.apply_updates(params, updates)
-            return TrainState({'params': params, **changed}, opt_state), loss
+            average = _averaged(state.average, params, recipe.ema, state.step)
+            new = TrainState(
+                {'params': params, **changed}, opt_state, average, state.step + 1
+            )
+            return new, loss
 
         keys = jax.random.split(key, len(indices))
         if not _on_cpu():
@@ -191,40 +304,47 @@ def train_window(
     return window
 
 
+def _averaged(average: Any, params: Any, ema: float, step: jax.Array) -> Any:
+    """The moving average after a step; it follows faster at first, as torch-ema does."""
+    if not ema:
+        return ()
+    decay = jnp.minimum(ema, (2 + step) / (11 + step))
+    return jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)
+
+
 def train(
-    model: nn.Module,
+    recipe: Recipe,
     window: Callable[..., tuple[TrainState, jax.Array]],
     images: jax.Array,
     labels: jax.Array,
-    config: EvaluationConfig,
     seed: list[int],
     on_progress: ProgressFn | None = None,
+    on_epoch: EpochFn | None = None,
 ) -> Any:
-    """Trains a classifier with Adam for `config.epochs` epochs.
+    """Trains a classifier by its recipe.
 
     Args:
-        model: from classifiers.py.
+        recipe: from classifiers.py.
         window: `train_window` of it, shared by the seeds so that it compiles once.
         images: [N, H, W, C] uint8 on the device.
         labels: [N] int32 on the device.
-        config: epochs and minibatch size (at most N is used).
         seed: non-negative integers that seed everything random here.
         on_progress: called as (steps, {'loss': ...}) after each window of so many.
+        on_epoch: called with the variables to be judged after each epoch.
 
     Returns:
-        The model's variables after the last step.
+        The variables to be judged after the last step.
     """
     rng = np.random.default_rng(seed)
     key, init_key = jax.random.split(jax.random.key(rng.integers(2**31)))
     num_examples = len(images)
-    steps = _steps(num_examples, config)
-    state = init_state(model, steps, images.shape[1:], init_key)
-    batch_size = min(config.batch_size, num_examples)
-    steps_per_epoch = math.ceil(num_examples / batch_size)
+    steps_per_epoch = recipe.steps_per_epoch(num_examples)
+    batch_size = min(recipe.batch_size, num_examples)
+    state = init_state(recipe, recipe.steps(num_examples), images.shape[1:], init_key)
     # A whole epoch at a time where dispatch costs more than the step.
     window_steps = 1 if _on_cpu() else steps_per_epoch
     done = 0
-    for _ in range(config.epochs):
+    for _ in range(recipe.epochs):
         order = rng.permutation(num_examples).astype(np.int32)
         # The last minibatch is filled up from the epoch's start: one shape to compile.
         batches = np.resize(order, (steps_per_epoch, batch_size))
@@ -235,34 +355,36 @@ def train(
             done += len(indices)
             if on_progress is not None:
                 on_progress(len(indices), {'loss': float(losses[-1])})
-    return state.variables
+        if on_epoch is not None:
+            on_epoch(state.judged)
+    return state.judged
 
 
 def accuracy(
-    model: nn.Module,
-    variables: Any,
-    images: np.ndarray,
-    labels: np.ndarray,
-    batch_size: int,
+    model: nn.Module, variables: Any, images: np.ndarray, labels: np.ndarray
 ) -> float:
-    """The share of images whose largest logit is their label's, in [0, 1].
+    """The share of images whose largest logit is their label's, in [0, 1]."""
+    return float(np.mean(predict(model, variables, images) == labels))
+
+
+def predict(model: nn.Module, variables: Any, images: np.ndarray) -> np.ndarray:
+    """The label of the largest logit of each image, without dropout.
 
     Args:
         model: from classifiers.py.
         variables: its parameters, and what it normalises by.
         images: [M, H, W, C] uint8.
-        labels: [M] integers.
-        batch_size: images per forward pass; only bounds memory.
 
     Returns:
-        Accuracy without dropout.
+        [M] int32.
     """
-    correct = 0
-    for start in range(0, len(images), batch_size):
-        stop = start + batch_size
-        predicted = _predict(model, variables, images[start:stop])
-        correct += int((np.asarray(predicted) == labels[start:stop]).sum())
-    return correct / len(images)
+    batches = range(0, len(images), TEST_BATCH)
+    return np.concatenate(
+        [
+            np.asarray(_predict(model, variables, images[start : start + TEST_BATCH]))
+            for start in batches
+        ]
+    )
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -8,7 +8,7 @@ import pytest
 from flax import linen as nn
 
 from dpaf_jax.config import EvaluationConfig
-from dpaf_jax.evaluation import classifiers, tables, utility
+from dpaf_jax.evaluation import classical, classifiers, tables, utility
 from dpaf_jax.release import card
 
 pytestmark = pytest.mark.usefixtures('optimised')
@@ -26,8 +26,18 @@ def toy(num: int, side: int = 12, channels: int = 1, seed: int = 0):
 
 
 def settings(**fields) -> EvaluationConfig:
-    usual = {'seeds': 1, 'epochs': 4, 'batch_size': 16, 'wide_resnet': ''}
-    return EvaluationConfig(**{**usual, 'train_on_real': False, **fields})
+    usual = {'seeds': 1, 'epochs': 4, 'batch_size': 16}
+    return EvaluationConfig(**{**usual, **fields})
+
+
+def recipe(model: nn.Module, **fields) -> classifiers.Recipe:
+    config = settings(**fields)
+    return classifiers.Recipe(
+        model,
+        config.batch_size,
+        config.epochs,
+        lambda steps: classifiers.make_optimizer(model, steps),
+    )
 
 
 @pytest.fixture(scope='module')
@@ -88,40 +98,78 @@ def test_progress_counts_the_steps_of_all_seeds(learned):
     assert set(seen[0][1]) == {'loss'}
 
 
+def guesses(monkeypatch, *per_epoch):
+    """Each epoch of any training predicts one class alone, by its number."""
+
+    def train(recipe, window, images, labels, seed, told, on_epoch):
+        for guess in per_epoch:
+            on_epoch(guess)
+        return per_epoch[-1]
+
+    monkeypatch.setattr(utility, 'train', train)
+    monkeypatch.setattr(
+        utility, 'predict', lambda model, guess, images: np.full(len(images), guess)
+    )
+
+
 def test_the_value_is_the_last_epochs_and_not_the_best(monkeypatch):
-    """With parameters that get worse, the accuracy is that of the last ones."""
-    rates = iter(range(100))
-    tested = []
+    guesses(monkeypatch, 0, 1, 2)
+    images, labels = toy(60)
+    tests = images[:10], np.array([0] * 7 + [1] * 2 + [2])
+    result = utility.evaluate(images, labels, *tests, 3, settings(seeds=2))
+    assert result['cnn']['values'] == [0.1, 0.1]
+    assert not {'selected', 'legacy_max'} & set(result['cnn'])  # nothing was held out
 
-    def fake_train(*args, **kwargs):
-        return next(rates)
 
-    def fake_accuracy(model, params, *rest):
-        tested.append(params)
-        return 1.0 / (1 + params)
+def test_an_epoch_is_selected_by_synthetic_images_and_the_maximum_stands_apart(
+    monkeypatch,
+):
+    guesses(monkeypatch, 0, 1, 2)
+    images, labels = toy(120)
+    labels = np.full_like(labels, 1)  # so the second epoch is best on those held out
+    tests = images[:10], np.array([0] * 7 + [1] * 2 + [2])
+    config = settings(suite='full')
+    found = utility.evaluate(images, labels, *tests, 3, config)['cnn']
+    assert found['mean'] == 0.1
+    assert found['selected']['values'] == [0.2]
+    assert found['legacy_max']['values'] == [0.7]
 
-    monkeypatch.setattr(utility, 'train', fake_train)
-    monkeypatch.setattr(utility, 'accuracy', fake_accuracy)
-    monkeypatch.setattr(utility, 'AT_ONCE', 1)
-    result = utility.evaluate(*toy(20), *toy(20), 3, settings(seeds=3))
-    assert tested == list(range(6))  # once a run, after it: nothing to choose from
-    assert result['cnn']['values'] == [1.0, 1 / 2, 1 / 3]
+
+def test_images_that_select_are_not_trained_on():
+    kept, held_out = utility._held_out(60_000, settings(suite='full'))
+    assert (len(kept), len(held_out)) == (55_000, 5_000)
+    assert not np.intersect1d(kept, held_out).size
+    kept, held_out = utility._held_out(60_000, settings())
+    assert (len(kept), len(held_out)) == (60_000, 0)
+
+
+def test_confusion_and_accuracy_by_class_are_over_all_seeds():
+    labels = np.array([0, 0, 1, 1])
+    outcomes = [utility.Outcome(np.array(p)) for p in ([0, 1, 1, 1], [0, 0, 1, 2])]
+    found = utility.summarised(outcomes, labels, 4)
+    assert found['confusion'] == [[3, 1, 0, 0], [0, 3, 1, 0], [0] * 4, [0] * 4]
+    assert found['per_class'] == [0.75, 0.75, None, None]
+    assert found['values'] == [0.75, 0.75]
+
+
+@pytest.mark.slow
+def test_classical_models_learn_a_separable_set():
+    """Of five classes three are there: labels with gaps."""
+    (images, labels), (tests, truth) = toy(200), toy(60, seed=1)
+    result = classical.evaluate(images, 2 * labels, tests, 2 * truth, 5, seeds=2)
+    assert list(result) == classical.installed()
+    for name, found in result.items():
+        assert len(found['values']) == (1 if name in classical.DRAWS_NOTHING else 2)
+        assert found['mean'] > 0.6, name
 
 
 def test_runs_are_repeatable_and_seeds_differ():
-    model = classifiers.LogisticRegression(3)
-    window = utility.train_window(model, 4)
+    made = recipe(classifiers.LogisticRegression(3), epochs=1)
+    window = utility.train_window(made, 4)
     images, labels = (jnp.asarray(a) for a in toy(64))
 
     def run(seed):
-        return utility.train(
-            model,
-            window,
-            images,
-            labels.astype(jnp.int32),
-            settings(epochs=1),
-            [seed, 0],
-        )
+        return utility.train(made, window, images, labels.astype(jnp.int32), [seed, 0])
 
     first, again, other = (run(seed)['params']['Dense_0'] for seed in (0, 0, 1))
     jax.tree.map(np.testing.assert_array_equal, first, again)
@@ -148,31 +196,62 @@ def test_wide_resnets_have_the_parameters_of_their_paper(depth, width, number):
     assert sum(leaf.size for leaf in jax.tree.leaves(made['params'])) == number
 
 
+def test_resnext_has_the_parameters_of_its_paper():
+    model, images = classifiers.ResNeXt(10), jnp.zeros((1, 32, 32, 3))
+    made = jax.eval_shape(lambda key: model.init(key, images, False), jax.random.key(0))
+    number = sum(leaf.size for leaf in jax.tree.leaves(made['params']))
+    assert number == pytest.approx(34.4e6, rel=2e-3)
+
+
+def test_the_datalens_cnn_is_theirs():
+    """9 * 32 + 32, 9 * 32 * 64 + 64, 11 * 11 * 64 * 64 + 64, 64 * 10 + 10; plain SGD."""
+    made = classifiers.make_recipes(settings(suite='slow'), 10, 1)['datalens_cnn']
+    images = jnp.zeros((1, 28, 28, 1))
+    shapes = jax.eval_shape(
+        lambda key: made.model.init(key, images, False), jax.random.key(0)
+    )
+    number = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    assert number == 320 + 18_496 + 495_680 + 650
+    assert (made.batch_size, made.epochs) == (512, 600)
+    assert not jax.tree.leaves(made.optimizer(10).init({'w': np.zeros(1)}))
+
+
+def test_dpimagebenchs_classifiers_are_trained_as_there():
+    made = classifiers.make_recipes(settings(suite='dpimagebench'), 10, 1)
+    assert list(made) == ['resnext', 'wide_resnet_40_4']
+    for each in made.values():
+        assert each[1:3] == (256, 50) and each.ema == 0.9999
+        assert each.steps(55_000) == 50 * 215
+    assert utility.total_steps(60_000, settings(suite='dpimagebench')) == 50 * 215
+
+
 @pytest.mark.slow
 def test_a_wide_resnet_learns_and_is_judged_by_what_it_has_seen():
     model = classifiers.WideResNet(3, depth=10, width=1)
-    (images, labels), config = toy(320), settings(epochs=2)
-    window = utility.train_window(model, 40)
+    (images, labels), made = toy(320), recipe(model, epochs=2)
+    window = utility.train_window(made, 40)
     variables = utility.train(
-        model, window, jnp.asarray(images), jnp.asarray(labels, jnp.int32), config, [0]
+        made, window, jnp.asarray(images), jnp.asarray(labels, jnp.int32), [0]
     )
-    tests = toy(90, seed=1)
-    assert utility.accuracy(model, variables, *tests, 90) > 0.9
+    tests, labels = toy(90, seed=1)
+    assert utility.accuracy(model, variables, tests, labels) > 0.9
     # By means over training, not over the images that happen to be judged together.
-    assert utility.accuracy(model, variables, *tests, 1) > 0.9
+    alone = [utility.predict(model, variables, tests[i : i + 1])[0] for i in range(90)]
+    assert np.mean(alone == labels) > 0.9
 
 
 def test_a_card_knows_the_classifiers_in_their_order():
-    models = classifiers.make_models(settings(wide_resnet='16-2'), 2)
+    models = classifiers.make_recipes(settings(wide_resnet='16-2'), 2, 1)
     assert tuple(models) == card.MODELS
     assert tuple(tables.MODELS) == card.TABLE_MODELS
 
 
 def test_the_slowest_classifier_comes_first():
-    models = classifiers.make_models(settings(wide_resnet='16-2'), 3)
+    models = classifiers.make_recipes(settings(wide_resnet='16-2'), 3, 1)
     assert list(models) == ['wide_resnet', 'cnn', 'logistic_regression']
-    assert (models['wide_resnet'].depth, models['wide_resnet'].width) == (16, 2)
-    assert 'wide_resnet' not in classifiers.make_models(settings(), 3)
+    wide = models['wide_resnet'].model
+    assert (wide.depth, wide.width) == (16, 2)
+    assert 'wide_resnet' not in classifiers.make_recipes(settings(), 3, 1)
 
 
 def share_of_units_alive(optimizer):
@@ -246,15 +325,15 @@ class Dropping(nn.Module):
 
 
 def test_a_scanned_window_equals_an_unrolled_one(monkeypatch):
-    model = Dropping()
+    made = recipe(Dropping())._replace(ema=0.5)
     images, labels = (jnp.asarray(a) for a in toy(32))
     indices = jnp.arange(24).reshape(3, 8)
     ends = []
     for on_cpu in (True, False):
         monkeypatch.setattr(utility, '_on_cpu', lambda on_cpu=on_cpu: on_cpu)
-        state = utility.init_state(model, 3, images.shape[1:], jax.random.key(0))
+        state = utility.init_state(made, 3, images.shape[1:], jax.random.key(0))
         ends.append(
-            utility.train_window(model, 3)(
+            utility.train_window(made, 3)(
                 state, images, labels.astype(jnp.int32), indices, jax.random.key(1)
             )
         )
@@ -263,7 +342,7 @@ def test_a_scanned_window_equals_an_unrolled_one(monkeypatch):
     assert losses.shape == (3,)
 
 
-def test_accuracy_counts_the_last_partial_batch():
+def test_accuracy_counts_the_last_partial_batch(monkeypatch):
     model = classifiers.LogisticRegression(2)
     kernel = jnp.array([[-1.0, 1.0]])
     variables = {
@@ -271,7 +350,8 @@ def test_accuracy_counts_the_last_partial_batch():
     }
     images = np.array([0, 255, 0, 255, 255], np.uint8).reshape(5, 1, 1, 1)
     labels = np.array([0, 1, 1, 1, 0])
-    assert utility.accuracy(model, variables, images, labels, 2) == 3 / 5
+    monkeypatch.setattr(utility, 'TEST_BATCH', 2)
+    assert utility.accuracy(model, variables, images, labels) == 3 / 5
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""Judges synthetic images by real ones: python -m dpaf_jax.evaluate --help.
+
+    python -m dpaf_jax.evaluate --real=mnist.npz --synthetic=runs/mnist/release
+
+Any images will do. What it prints and writes is not covered by epsilon.
+"""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from absl import app, flags
+
+from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.errors import UserError
+
+SOURCE = 'a folder of class folders, an .npz file (images, labels; or train_x, ...)'
+_REAL = flags.DEFINE_string(
+    'real', None, f'{SOURCE}, or a source such as digits or celeba:PATH.'
+)
+_SYNTHETIC = flags.DEFINE_string(
+    'synthetic', None, f'{SOURCE}, or the folder of a release.'
+)
+_OUT = flags.DEFINE_string(
+    'out',
+    None,
+    'Folder for evaluation.json and real_and_synthetic.png; both show what is private.',
+    allow_override=True,
+)
+_SUITE = flags.DEFINE_enum(
+    'suite', 'quick', ['quick', 'full', 'slow', 'dpimagebench'], 'Which classifiers.'
+)
+_SEEDS = flags.DEFINE_integer('seeds', 1, 'Of each classifier.', lower_bound=1)
+_EPOCHS = flags.DEFINE_integer('epochs', 5, 'Of each network.', lower_bound=1)
+_CEILING = flags.DEFINE_bool(
+    'ceiling', True, 'Also measures the real training images, as a standard.'
+)
+_FIDELITY = flags.DEFINE_integer(
+    'fidelity_images', 10_000, 'Of each side; 0: no fidelity.', lower_bound=0
+)
+_NEIGHBOURS = flags.DEFINE_integer(
+    'neighbours', 3, 'k of precision and recall.', lower_bound=1
+)
+_NUM = flags.DEFINE_integer('num', 60_000, 'Images of a release.', lower_bound=1)
+_ATTRIBUTE = flags.DEFINE_string('attribute', '', 'Of celeba and ffhq: gender, hair.')
+_TEST_FRACTION = flags.DEFINE_float(
+    'test_fraction',
+    0.2,
+    'Of real images without a test split; 0: all are test images, none for a ceiling.',
+    lower_bound=0.0,
+    upper_bound=0.9,
+)
+
+
+def main(argv: Sequence[str]) -> None:
+    """The command."""
+    if len(argv) > 1:
+        fail(f'unknown argument {argv[1]!r}: flags start with --')
+    if _REAL.value is None or _SYNTHETIC.value is None:
+        fail(
+            '--real and --synthetic are needed; see python -m dpaf_jax.evaluate --help'
+        )
+    prepare_jax()
+    try:
+        _evaluate(_REAL.value, _SYNTHETIC.value)
+    except UserError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f'{error.filename}: {error.strerror or error}')
+
+
+def _evaluate(real: str, synthetic: str) -> None:
+    # Imported late, so that --help and a mistyped flag answer at once.
+    from dpaf_jax.evaluation import command, printout
+    from dpaf_jax.runtime.files import write_bytes, write_json
+
+    settings = {
+        'suite': _SUITE.value,
+        'seeds': _SEEDS.value,
+        'epochs': _EPOCHS.value,
+        'fidelity_images': _FIDELITY.value,
+        'neighbours': _NEIGHBOURS.value,
+        'train_on_real': _CEILING.value,
+    }
+    sides = command.opened(
+        real, synthetic, _NUM.value, _ATTRIBUTE.value, _TEST_FRACTION.value
+    )
+    report: dict[str, Any] = command.evaluated(sides, settings, _told)
+    print(printout.table(report), flush=True)
+    if _OUT.value:
+        out = pathlib.Path(_OUT.value)
+        write_json(out / 'evaluation.json', report)
+        write_bytes(out / 'real_and_synthetic.png', command.picture(sides))
+        print(f'\nWritten: {out}/evaluation.json, {out}/real_and_synthetic.png')
+
+
+def _told(line: str) -> None:
+    print(line, flush=True)
+
+
+def run() -> None:
+    """Entry point."""
+    app.run(main, flags_parser=parse)
+
+
+if __name__ == '__main__':
+    run()

@@ -1,0 +1,76 @@
+"""What `python -m dpaf_jax.evaluate` does, without its flags."""
+
+from typing import Any, NamedTuple
+
+from dpaf_jax.config import DataConfig, EvaluationConfig
+from dpaf_jax.evaluation import images, printout, suite
+from dpaf_jax.evaluation.suite import Labelled, TellFn
+from dpaf_jax.release.pictures import png_bytes
+from dpaf_jax.runtime.errors import UserError
+
+
+class Sides(NamedTuple):
+    """What is compared: images of one shape, and K."""
+
+    synthetic: Labelled
+    train: Labelled
+    test: Labelled
+    num_classes: int
+
+
+def opened(
+    real: str, synthetic: str, num: int, attribute: str, test_fraction: float
+) -> Sides:
+    """Reads both sides; real images are brought to the size of the synthetic ones.
+
+    Raises:
+        UserError: one of them is not there, or its labels are others.
+    """
+    side, channels = images.shape(synthetic, DataConfig())
+    data = DataConfig(
+        image_size=side,
+        channels=channels,
+        attribute=attribute,
+        test_fraction=test_fraction,
+    )
+    train, test = images.real(real, data)
+    made = images.synthetic(synthetic, num, data)
+    least = min(int(labels.min()) for _, labels in (made, test))
+    num_classes = 1 + int(
+        max(labels.max() for _, labels in (made, train, test) if len(labels))
+    )
+    if least < 0:
+        raise UserError(synthetic, 'has a label below 0', 'Number classes from 0')
+    return Sides(made, train, test, num_classes)
+
+
+def evaluated(sides: Sides, settings: dict[str, Any], tell: TellFn) -> dict[str, Any]:
+    """The whole report: see `printout.table`."""
+    config = EvaluationConfig(**settings)
+    report: dict[str, Any] = {'settings': settings, 'notices': suite.notices(config)}
+    for line in report['notices']:
+        tell(line)
+    tell(
+        f'{len(sides.synthetic.labels)} synthetic images, {len(sides.test.labels)} real '
+        f'test images, {sides.num_classes} classes'
+    )
+    report['majority'] = suite.majority(sides.test.labels)
+    report['synthetic'] = suite.evaluate(
+        sides.synthetic, sides.test, sides.num_classes, config, tell
+    )
+    if config.train_on_real and len(sides.train.labels):
+        tell(f'the same with {len(sides.train.labels)} real training images')
+        report['real'] = suite.evaluate(
+            sides.train, sides.test, sides.num_classes, config, tell
+        )
+        report['calibrated'] = suite.calibrated(
+            report['synthetic']['utility'], report['real']['utility']
+        )
+    return report
+
+
+def picture(sides: Sides) -> bytes:
+    """A PNG of real and synthetic images side by side."""
+    return png_bytes(
+        printout.side_by_side(sides.test, sides.synthetic, sides.num_classes)
+    )

