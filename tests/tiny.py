@@ -75,6 +75,7 @@ def config_dict(**fields: Any) -> ConfigDict:
     config.run.devices = 1
     config.samples.num = 12
     config.evaluation.seeds = config.evaluation.epochs = 1
+    config.evaluation.fidelity_images = 0
     config.update_from_flattened_dict(
         {name.replace('__', '.'): value for name, value in fields.items()}
     )

@@ -130,6 +130,7 @@ def shrink(config: ConfigDict, source: str, **changes: Any) -> ConfigDict:
         'dpgen.candidates': 2,
         'samples.num': 40,
         'evaluation.seeds': 1,
+        'evaluation.fidelity_images': 0,
         'evaluation.epochs': 1,
         'evaluation.batch_size': 20,
         'run.devices': 1,

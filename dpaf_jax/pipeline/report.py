@@ -31,6 +31,8 @@ def write_report(
     config: dict[str, Any],
     privacy: dict[str, Any],
     accuracy: dict[str, Any],
+    fidelity: dict[str, Any],
+    majority: float | None,
     checked: dict[str, Any],
     history: list[dict[str, Any]],
     wall_seconds: dict[str, float],
@@ -45,6 +47,9 @@ def write_report(
         privacy: the content of privacy.json.
         accuracy: by what was trained on ('synthetic'), then by model: `mean`, `std`
             and `values` in [0, 1]; empty if nothing was evaluated.
+        fidelity: of synthetic images against test images, as `fidelity.compare` has it;
+            empty if it was not measured.
+        majority: the accuracy of always naming the commonest class; None likewise.
         checked: what `verify`, audits and attacks found, as `checks.outcomes` gives it.
         history: rows {'phase', 'step', 'seconds', 'epsilon_spent', ...}, oldest first;
             but for seconds, only values that epsilon covers.
@@ -64,6 +69,8 @@ def write_report(
             'method': config.get('method', ''),
             'privacy': privacy,
             'accuracy': accuracy,
+            'majority': majority,
+            'fidelity': fidelity,
             'accuracy_note': NOT_COVERED,
             'checked': checked,
             'checked_note': ATTACKS_NOT_COVERED,

@@ -27,7 +27,7 @@ from dpaf_jax.data import (
     prepare,
     read_manifest,
 )
-from dpaf_jax.evaluation import tables, utility
+from dpaf_jax.evaluation import suite, tables, utility
 from dpaf_jax.pipeline import checks, report
 from dpaf_jax.privacy.plan import FIXED_ENTROPY, PrivacyPlan
 from dpaf_jax.release import pictures
@@ -54,6 +54,7 @@ from dpaf_jax.training.workdir import Workdir
 STAGES = ('prepare', 'plan', 'train', 'release', 'samples', 'evaluate', 'report')
 SHARED = ('train', 'release')  # by all processes; the others are the first one's
 SHAPES_RESULTS = ('samples', 'evaluation', 'release')  # sections read after the release
+Arrays = tuple[np.ndarray, np.ndarray]  # images or rows, and labels
 SLOW_TO_READ = 10**9  # bytes, a second or more
 
 
@@ -380,30 +381,56 @@ class Pipeline:
         if before and before['config'] == asked:
             return before['accuracy']
         data = load(self.config.data, self._data_directory)
-        train = read_npz(self.workdir.samples)
         test = np.asarray(data.test_images), np.asarray(data.test_labels)
+        found = self._measured(read_npz(self.workdir.samples), test)
+        accuracy = {'synthetic': found['utility']}
+        if self.config.evaluation.train_on_real:
+            train = np.asarray(data.images), np.asarray(data.labels)
+            real = self._measured(train, test)
+            ceiling = {
+                'real': real['utility'],
+                'fidelity': real['fidelity'],
+                'calibrated': suite.calibrated(found['utility'], real['utility']),
+            }
+            write_json(self.workdir.nonprivate / 'evaluation.json', ceiling)
+        self._state_figures(found['utility'], asked)
+        evaluated = {
+            'config': asked,
+            'accuracy': accuracy,
+            'majority': suite.majority(test[1]),
+            'fidelity': found['fidelity'],
+        }
+        write_json(self.workdir.evaluation, evaluated)
+        return accuracy
+
+    def _measured(self, source: Arrays, test: Arrays) -> dict[str, Any]:
+        """Utility of images or rows, and fidelity of images; with progress on the way."""
         k, settings = self.config.data.num_classes, self.config.evaluation
-        protocol = tables if self.config.data.columns else utility
-        progress = Progress(
-            'evaluate',
-            protocol.total_steps(len(train[1]), settings),
-            settings.batch_size,
-        )
+        is_table = bool(self.config.data.columns)
+        protocol = tables if is_table else utility
+        steps = protocol.total_steps(len(source[1]), settings)
+        progress = Progress('evaluate', steps, settings.batch_size)
 
         def on_progress(step: int, metrics: Mapping[str, Any]) -> None:
             self._stop.check('evaluate')
             progress.update(step, metrics)
 
-        made = protocol.evaluate(*train, *test, k, settings, on_progress=on_progress)
+        if is_table:
+            made = tables.evaluate(*source, *test, k, settings, on_progress=on_progress)
+            found: dict[str, Any] = {'utility': made, 'fidelity': {}}
+        else:
+            for line in suite.notices(settings):
+                logging.warning(line)
+            found = suite.evaluate(
+                suite.Labelled(*source),
+                suite.Labelled(*test),
+                k,
+                settings,
+                lambda line: logging.info('evaluate: %s', line),
+                on_progress,
+            )
         progress.close()
-        accuracy = {'synthetic': made}
-        if settings.train_on_real:
-            real = np.asarray(data.images), np.asarray(data.labels)
-            ceiling = protocol.evaluate(*real, *test, k, settings)
-            write_json(self.workdir.nonprivate / 'evaluation.json', {'real': ceiling})
-        self._state_figures(made, asked)
-        write_json(self.workdir.evaluation, {'config': asked, 'accuracy': accuracy})
-        return accuracy
+        return found
 
     def _state_figures(self, made: dict[str, Any], asked: dict[str, Any]) -> None:
         """Card and config.json of the release say how it was evaluated, and agree."""
@@ -421,11 +448,14 @@ class Pipeline:
         if self.workdir.samples.exists():
             images, labels = read_npz(self.workdir.samples)
             grid = pictures.sample_grid(images, labels, self.config.data.num_classes)
+        evaluated = read_json(self.workdir.evaluation) or {}
         return report.write_report(
             self.workdir.root,
             config=public_dict(self.config),
             privacy=privacy,
-            accuracy=(read_json(self.workdir.evaluation) or {}).get('accuracy', {}),
+            accuracy=evaluated.get('accuracy', {}),
+            fidelity=evaluated.get('fidelity', {}),
+            majority=evaluated.get('majority'),
             checked=checks.outcomes(self.workdir, privacy),
             history=History(self.workdir.root).rows(),
             wall_seconds=self.workdir.wall_seconds(),

@@ -136,4 +136,5 @@ def _rows(accuracy: dict[str, Any]) -> str:
     return ''.join(
         f'| {model} | {a["mean"]:.3f} | {a["std"]:.3f} | {len(a["values"])} |\n'
         for model, a in accuracy.items()
+        if model in (*MODELS, *TABLE_MODELS)
     )

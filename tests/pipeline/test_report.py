@@ -85,6 +85,8 @@ def written(workdir, **changes):
     arguments = {
         'config': {'method': 'dpaf', 'data': {'num_classes': 2}},
         'privacy': PRIVACY,
+        'fidelity': {},
+        'majority': None,
         'accuracy': ACCURACY,
         'checked': CHECKED,
         'history': HISTORY,
@@ -315,3 +317,15 @@ def test_environment_names_versions_and_hardware():
     assert found['backend'] == 'cpu' and found['devices'] >= 1
     assert found['dpaf_jax'] and found['device_kind'] and found['cpu_count']
     json.dumps(found)
+
+
+def test_fidelity_stands_in_the_report_where_it_was_measured(tmp_path):
+    made, _, html = written(
+        tmp_path,
+        fidelity={'fd_efficientnet_lite0': 67.11, 'recall': 0.73},
+        majority=0.114,
+    )
+    assert made['fidelity']['recall'] == 0.73
+    assert made['majority'] == 0.114
+    assert '67.11' in html and 'not the FID' in html and '0.114' in html
+    assert 'fd_efficientnet_lite0' not in written(tmp_path)[2]

