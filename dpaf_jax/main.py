@@ -16,7 +16,7 @@ from typing import Any
 
 from absl import app, flags
 
-from dpaf_jax.runtime.command import EXIT_BAD_INPUT, fail, prepare_jax
+from dpaf_jax.runtime.command import EXIT_BAD_INPUT, fail, fail_with_help, prepare_jax
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 from dpaf_jax.runtime.errors import UserError
 
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> None:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
     workdir = _WORKDIR.value
     if CONFIG.value is None or workdir is None:
-        fail('--config and --workdir are needed; see python -m dpaf_jax.main --help')
+        fail_with_help(argv, '--config and --workdir are needed')
     if _STAGE.value == 'plan':
         # Planning is arithmetic; it must not wait for an accelerator.
         os.environ['JAX_PLATFORMS'] = 'cpu'

@@ -33,6 +33,7 @@ MAY_IMPORT = {
     'pipeline': {'methods', 'training', 'evaluation', 'release', 'data', 'privacy'}
     | CONFIG,
     'sample': {'release'} | RUNTIME,
+    'cli': {'main', 'sample', 'verify', 'audit', 'attack'} | RUNTIME,
     'main': {'pipeline', 'training.signals', 'privacy.plan'} | RUNTIME,
     '__init__': {'pipeline', 'release'} | RUNTIME,
 }

@@ -15,6 +15,7 @@ from absl import flags
 from dpaf_jax.runtime.memory import keep_freed_memory
 
 EXIT_BAD_INPUT = 2
+CONSOLE = 'dpaf-jax'  # the command that has the others' names behind it
 
 
 def prepare_jax() -> None:
@@ -54,7 +55,13 @@ def parse(argv: Sequence[str]) -> list[str]:
 
 def fail_with_help(argv: Sequence[str], message: str) -> NoReturn:
     """As `fail`, in one line that ends with where to read about the command's flags."""
-    path = os.path.splitext(argv[0])[0].removesuffix(f'{os.sep}__main__')
-    module = path.split(os.sep)[-2:]  # package and file
     text = ' '.join(message.split()).rstrip('.')
-    fail(f'{text}. See python -m {".".join(module)} --help')
+    fail(f'{text}. See {_spelling(argv[0])} --help')
+
+
+def _spelling(program: str) -> str:
+    """How a user calls a command: `dpaf-jax sample`, or by its module."""
+    if program.partition(' ')[0] == CONSOLE:
+        return program
+    path = os.path.splitext(program)[0].removesuffix(f'{os.sep}__main__')
+    return f'python -m {".".join(path.split(os.sep)[-2:])}'  # package and file

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from dpaf_jax.runtime.command import fail, parse
+from dpaf_jax.runtime.command import fail, fail_with_help, parse
 
 EXIT_REJECTED = 1
 
@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
     if _RELEASE.value is None:
-        fail('--release is needed; see python -m dpaf_jax.verify --help')
+        fail_with_help(argv, '--release is needed')
     directory = pathlib.Path(_RELEASE.value)
     if not directory.is_dir():
         fail(f'{directory}: no such folder')

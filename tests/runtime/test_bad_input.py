@@ -73,7 +73,7 @@ def flags(config, base='digits') -> list[str]:
         (('--config=tests/conftest.py',), "no attribute 'get_config'"),
         (('--config=configs/celeba64.py:age',), "celeba64.py:age: .*'age'.*Choose"),
         (('--config=configs/mnist.py:age',), "mnist.py:age: .*'age'.*Choose"),
-        ((), '--config and --workdir are needed; see python -m dpaf_jax.main --help'),
+        ((), '--config and --workdir are needed. See python -m dpaf_jax.*--help'),
     ],
     ids=lambda value: value[-1] if value and isinstance(value, tuple) else '',
 )  # fmt: skip
