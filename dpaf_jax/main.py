@@ -14,9 +14,15 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import EXIT_BAD_INPUT, fail, fail_with_help, prepare_jax
+from dpaf_jax.runtime.command import (
+    EXIT_BAD_INPUT,
+    fail,
+    fail_with_help,
+    prepare_jax,
+    start,
+)
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 from dpaf_jax.runtime.errors import UserError
 
@@ -36,7 +42,7 @@ _CLUSTER = flags.DEFINE_string(
 )
 
 EXIT_BUG = 1
-EXIT_INTERRUPTED = 143  # as a shell reports SIGTERM; launch scripts start again
+EXIT_LOST = 143  # another process; as after SIGTERM, launch scripts start again
 
 
 def main(argv: Sequence[str]) -> None:
@@ -70,9 +76,9 @@ def main(argv: Sequence[str]) -> None:
         text = f'{error.filename or workdir}: {error.strerror or error}'
         processes.end(EXIT_BAD_INPUT, f'error: {text}')
     except Interrupted as notice:
-        processes.end(EXIT_INTERRUPTED, str(notice))
+        processes.end(notice.status, str(notice))
     except Exception as error:
-        processes.end_where_another_is_gone(error, EXIT_INTERRUPTED)
+        processes.end_where_another_is_gone(error, EXIT_LOST)
         if processes.count() == 1:
             raise
         traceback.print_exc()
@@ -98,7 +104,7 @@ def _run_stages(workdir: str, stop: Any) -> None:
 
 def run() -> None:
     """Entry point."""
-    app.run(main, flags_parser=parse)
+    start(main, parse)
 
 
 if __name__ == '__main__':

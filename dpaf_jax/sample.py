@@ -4,12 +4,12 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from dpaf_jax.release.bundle import Release, balanced_labels, load_release
 from dpaf_jax.release.export import write_csv, write_folder, write_npz
 from dpaf_jax.release.parquet import write_parquet
-from dpaf_jax.runtime.command import fail, fail_with_help, parse
+from dpaf_jax.runtime.command import fail, fail_with_help, parse, start
 from dpaf_jax.runtime.errors import UserError
 
 _RELEASE = flags.DEFINE_string(
@@ -75,7 +75,7 @@ def _prior(release: Release) -> tuple[float, ...]:
 
 def run() -> None:
     """Entry point."""
-    app.run(main, flags_parser=parse)
+    start(main, parse)
 
 
 if __name__ == '__main__':

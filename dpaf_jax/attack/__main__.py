@@ -17,9 +17,9 @@ no verdict: 0.
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import fail, fail_with_help, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, fail_with_help, parse, prepare_jax, start
 from dpaf_jax.runtime.errors import UserError
 
 _ATTACK = flags.DEFINE_string(
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
 
 def run() -> None:
     """Entry point."""
-    app.run(main, flags_parser=parse)
+    start(main, parse)
 
 
 if __name__ == '__main__':

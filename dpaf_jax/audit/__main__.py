@@ -10,9 +10,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import fail, fail_with_help, prepare_jax
+from dpaf_jax.runtime.command import fail, fail_with_help, prepare_jax, start
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 from dpaf_jax.runtime.errors import UserError
 
@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> None:
 
 def run() -> None:
     """Entry point."""
-    app.run(main, flags_parser=parse)
+    start(main, parse)
 
 
 if __name__ == '__main__':

@@ -7,15 +7,27 @@ them all.
 import logging
 import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
-from absl import flags
+from absl import app, flags
 
 from dpaf_jax.runtime.memory import keep_freed_memory
 
 EXIT_BAD_INPUT = 2
+EXIT_CTRL_C = 130  # as a shell reports SIGINT
 CONSOLE = 'dpaf-jax'  # the command that has the others' names behind it
+
+
+def start(
+    main: Callable[[Sequence[str]], Any], parser: Callable[[Sequence[str]], list[str]]
+) -> None:
+    """Runs a command; Ctrl-C, where it does not listen itself, ends it without a traceback."""
+    try:
+        app.run(main, flags_parser=parser)
+    except KeyboardInterrupt:
+        print('stopped', file=sys.stderr)
+        sys.exit(EXIT_CTRL_C)
 
 
 def prepare_jax() -> None:

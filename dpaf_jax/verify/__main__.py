@@ -14,9 +14,9 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import fail, fail_with_help, parse
+from dpaf_jax.runtime.command import fail, fail_with_help, parse, start
 
 EXIT_REJECTED = 1
 
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> None:
 
 def run() -> None:
     """Entry point."""
-    app.run(main, flags_parser=parse)
+    start(main, parse)
 
 
 if __name__ == '__main__':

@@ -54,8 +54,8 @@ def test_the_installed_package_plans_outside_the_clone(wheel, tmp_path):
     done = run(sys.executable, '-c', WHERE, cwd=elsewhere, path=installed)
     assert done.stdout.count(str(installed)) == 2, done.stderr
     done = run(
-        *(sys.executable, '-m', 'dpaf_jax.main', NO_NOISE, '--stage=plan'),
-        *('--config=configs/recommended.py:digits', '--workdir=run'),
+        *(sys.executable, '-m', 'dpaf_jax.main', '--stage=plan'),
+        *('--config=configs/recommended.py:digits', '--workdir=run', NO_NOISE),
         cwd=elsewhere, path=installed,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
