@@ -10,12 +10,14 @@ On several hosts start it once on each, with --cluster and a workdir that all of
 """
 
 import os
+import pathlib
 import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
+from dpaf_jax.runtime import files
 from dpaf_jax.runtime.command import (
     EXIT_BAD_INPUT,
     fail,
@@ -74,10 +76,15 @@ def main(argv: Sequence[str]) -> None:
     except OSError as error:
         # What was there before is whole: files appear under their names when complete.
         text = f'{error.filename or workdir}: {error.strerror or error}'
+        if files.is_full_disk(error):
+            text = files.full_disk(pathlib.Path(workdir))
         processes.end(EXIT_BAD_INPUT, f'error: {text}')
     except Interrupted as notice:
         processes.end(notice.status, str(notice))
     except Exception as error:
+        if files.is_full_disk(error):  # as a library has put it
+            text = files.full_disk(pathlib.Path(workdir))
+            processes.end(EXIT_BAD_INPUT, f'error: {text}')
         processes.end_where_another_is_gone(error, EXIT_LOST)
         if processes.count() == 1:
             raise
@@ -87,6 +94,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _run_stages(workdir: str, stop: Any) -> None:
     from dpaf_jax.pipeline.stages import Pipeline
+    from dpaf_jax.pipeline.summary import summary
     from dpaf_jax.privacy.plan import describe
     from dpaf_jax.runtime import processes
 
@@ -100,6 +108,8 @@ def _run_stages(workdir: str, stop: Any) -> None:
         result = pipeline.run(stage)
         if stage == 'plan' and processes.is_first():
             print(describe(result))
+    if whole and processes.is_first():
+        print(summary(pipeline.workdir))
 
 
 def run() -> None:

@@ -9,6 +9,7 @@ its result in the workdir; one that is done is not done again.
 import dataclasses
 import hashlib
 import logging
+import math
 import os
 import pathlib
 from collections.abc import Mapping
@@ -43,7 +44,13 @@ from dpaf_jax.release.card import model_card
 from dpaf_jax.release.export import read_npz, write_csv, write_npz
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import json_text, read_json, write_json, write_text
+from dpaf_jax.runtime.files import (
+    json_text,
+    read_json,
+    require_space,
+    write_json,
+    write_text,
+)
 from dpaf_jax.training import fingerprint, resume
 from dpaf_jax.training.history import History
 from dpaf_jax.training.progress import Progress
@@ -361,11 +368,17 @@ class Pipeline:
         self._require(self.workdir.release, 'release')
         number = self.config.samples.num
         if self._num_samples() != number:
+            require_space(self.workdir.root, number * self._record_bytes)
             images, labels = load_release(self.workdir.release).sample(number)
             if self.config.data.columns:
                 write_csv(self.workdir.samples_csv, self.config.data, images, labels)
             write_npz(self.workdir.samples, images, labels)
         return self.workdir.samples
+
+    @property
+    def _record_bytes(self) -> int:
+        data = self.config.data
+        return math.prod(data.shape) * (4 if data.columns else 1)
 
     def _num_samples(self) -> int:
         if not self.workdir.samples.exists():
@@ -402,8 +415,21 @@ class Pipeline:
             ceiling = protocol.evaluate(*real, *test, k, settings)
             write_json(self.workdir.nonprivate / 'evaluation.json', {'real': ceiling})
         self._state_figures(made, asked)
-        write_json(self.workdir.evaluation, {'config': asked, 'accuracy': accuracy})
+        floor = protocol.floor(test[1])
+        write_json(
+            self.workdir.evaluation,
+            {'config': asked, 'accuracy': accuracy, 'floor': floor},
+        )
         return accuracy
+
+    def _ceiling(self, evaluated: dict[str, Any]) -> dict[str, Any]:
+        """What real images teach, where the evaluation that is reported asked for it."""
+        asked = evaluated.get('config', {}).get('evaluation', {})
+        if not asked.get('train_on_real'):
+            return {}
+        found = read_json(self.workdir.nonprivate / 'evaluation.json') or {}
+        ceiling: dict[str, Any] = found.get('real', {})
+        return ceiling
 
     def _state_figures(self, made: dict[str, Any], asked: dict[str, Any]) -> None:
         """Card and config.json of the release say how it was evaluated, and agree."""
@@ -421,11 +447,14 @@ class Pipeline:
         if self.workdir.samples.exists():
             images, labels = read_npz(self.workdir.samples)
             grid = pictures.sample_grid(images, labels, self.config.data.num_classes)
+        evaluated = read_json(self.workdir.evaluation) or {}
         return report.write_report(
             self.workdir.root,
             config=public_dict(self.config),
             privacy=privacy,
-            accuracy=(read_json(self.workdir.evaluation) or {}).get('accuracy', {}),
+            accuracy=evaluated.get('accuracy', {}),
+            floor=evaluated.get('floor'),
+            ceiling=self._ceiling(evaluated),
             checked=checks.outcomes(self.workdir, privacy),
             history=History(self.workdir.root).rows(),
             wall_seconds=self.workdir.wall_seconds(),
