@@ -25,6 +25,7 @@ Makes synthetic labelled images from private ones, with a proven epsilon.
 
   dpaf-jax synthesize digits --out runs/digits          try it: nothing to download
   dpaf-jax synthesize /path/to/images --epsilon 3 --out runs/mine
+  dpaf-jax plan /path/to/images --epsilon 3             what to expect of that
   dpaf-jax verify runs/mine                             check what came out
   dpaf-jax sample runs/mine --num 60000 --out synthetic.parquet
 
@@ -51,6 +52,14 @@ outcome is equally likely up to a factor of e^EPSILON, but for delta.
 The same command again resumes an interrupted run, or says that it is done.
 --config.FIELD=VALUE replaces any field: --config.data.image_size=64
 --stage=plan stops before training, and says which noise there will be.
+"""
+PLAN = """\
+Says which noise there will be, how long it takes, and what to expect. No training.
+
+  dpaf-jax plan /path/to/images --epsilon 1
+
+SOURCE and EPSILON are as for 'dpaf-jax synthesize', and so is what else may be given. What is
+planned is kept: 'synthesize' with the same words goes on from there.
 """
 SAMPLE = """\
 Draws a synthetic data set from a release. It needs no private data, and costs no epsilon.
@@ -138,6 +147,12 @@ COMMANDS = {
     'synthesize': Command(
         'dpaf_jax.main', SYNTHESIZE, ('SOURCE', 'the private pictures'), _synthesize
     ),
+    'plan': Command(
+        'dpaf_jax.main',
+        PLAN,
+        ('SOURCE', 'the private pictures'),
+        lambda given: [*_synthesize(given), '--stage=plan'],
+    ),
     'sample': Command(
         'dpaf_jax.sample',
         SAMPLE,
@@ -205,7 +220,7 @@ def _parser() -> _Parser:
         made.module = command.module
         name, meaning = command.about
         made.add_argument('about', metavar=name, help=meaning)
-        if word == 'synthesize':
+        if word in ('synthesize', 'plan'):
             made.add_argument('--epsilon', type=float, help='default: 10')
             made.add_argument(
                 '--out',

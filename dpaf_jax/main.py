@@ -93,6 +93,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _run_stages(workdir: str, stop: Any) -> None:
+    from dpaf_jax.pipeline.outlook import outlook
     from dpaf_jax.pipeline.stages import Pipeline
     from dpaf_jax.pipeline.summary import summary
     from dpaf_jax.privacy.plan import describe
@@ -108,6 +109,7 @@ def _run_stages(workdir: str, stop: Any) -> None:
         result = pipeline.run(stage)
         if stage == 'plan' and processes.is_first():
             print(describe(result))
+            print(outlook(pipeline.config, result).text)
     if whole and processes.is_first():
         print(summary(pipeline.workdir))
 

@@ -17,6 +17,7 @@ for command in cli.COMMANDS.values():
 
 OWN_FLAG = {
     'synthesize': '  --stage: ',
+    'plan': '  --stage: ',
     'sample': '  --num: ',
     'audit': '  --repetitions: ',
     'attack': '  --attempts: ',
