@@ -30,6 +30,7 @@ from dpaf_jax.data import (
 )
 from dpaf_jax.evaluation import tables, utility
 from dpaf_jax.pipeline import checks, report
+from dpaf_jax.pipeline.figures import figure
 from dpaf_jax.privacy.plan import FIXED_ENTROPY, PrivacyPlan
 from dpaf_jax.release import pictures
 from dpaf_jax.release.bundle import (
@@ -74,6 +75,11 @@ class Result(NamedTuple):
 
     release: Release
     report: dict[str, Any]
+
+    def __repr__(self) -> str:
+        accuracy = self.report['accuracy'].get('synthetic', {})
+        told = ''.join(f', {name} {figure(found)}' for name, found in accuracy.items())
+        return f'<Result: {self.release}{told}>'
 
 
 def synthesize(
@@ -139,6 +145,9 @@ class Pipeline:
         self._entropy = entropy
         self._stop = stop or StopRequest()
         self._checked: dict[pathlib.Path, Dataset] = {}
+
+    def __repr__(self) -> str:
+        return f'<Pipeline of {self.config.method} in {self.workdir.root}>'
 
     def stages(self) -> tuple[str, ...]:
         """All stages in order.
