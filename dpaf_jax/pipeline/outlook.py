@@ -134,18 +134,25 @@ def outlook(config: Config, privacy: PrivacyPlan) -> Outlook:
         config: of the run.
         privacy: its plan.
     """
-    certified = privacy.guarantee == CERTIFIED
+    certified = privacy.guarantee == CERTIFIED and math.isfinite(config.privacy.epsilon)
     epsilon = config.privacy.epsilon if certified else math.inf
     strength = privacy.num_examples * epsilon / config.data.num_classes
     known = config.method == 'dpaf' and not config.data.columns
-    nearest = sorted(MEASURED, key=lambda run: abs(math.log(run.strength / strength)))
     return Outlook(
         privacy,
         strength,
         _verdict(config, privacy.num_examples, epsilon, strength),
-        tuple(nearest[:3]) if known and math.isfinite(strength) else (),
+        _nearest(strength) if known and certified else (),
         _seconds(config) if known else None,
     )
+
+
+def _nearest(strength: float) -> tuple[Measured, ...]:
+    """Three measured runs, nearest first."""
+    by_distance = sorted(
+        MEASURED, key=lambda run: abs(math.log(run.strength / strength))
+    )
+    return tuple(by_distance[:3])
 
 
 def _verdict(config: Config, count: int, epsilon: float, strength: float) -> str:

@@ -89,3 +89,10 @@ def test_a_run_of_ours_is_among_its_own_nearest():
 def test_without_n_it_asks_for_it():
     with pytest.raises(UserError, match='num_examples: is 0'):
         planned(0)
+
+
+def test_without_noise_nothing_is_promised():
+    config = tiny_runs.load_config('recommended', 'mnist,inf')
+    config.data.num_examples = 500
+    found = dpaf_jax.plan(config)
+    assert found.verdict.endswith('nothing is certified.') and not found.nearest
