@@ -9,7 +9,7 @@ from absl import flags
 from dpaf_jax.release.bundle import Release, balanced_labels, load_release
 from dpaf_jax.release.export import write_csv, write_folder, write_npz
 from dpaf_jax.release.parquet import write_parquet
-from dpaf_jax.runtime.command import fail, fail_with_help, parse, start
+from dpaf_jax.runtime.command import fail, fail_with_help, parse, prepare_jax, start
 from dpaf_jax.runtime.errors import UserError
 
 _RELEASE = flags.DEFINE_string(
@@ -37,6 +37,7 @@ def main(argv: Sequence[str]) -> None:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
     if _RELEASE.value is None or _OUT.value is None:
         fail_with_help(argv, '--release and --out are needed')
+    prepare_jax()
     try:
         release = load_release(pathlib.Path(_RELEASE.value))
         labels = balanced_labels(_NUM.value, _prior(release))
