@@ -10,22 +10,27 @@ from typing import TYPE_CHECKING, Any
 from dpaf_jax.runtime.version import VERSION
 
 if TYPE_CHECKING:
+    from dpaf_jax.pipeline.outlook import Outlook, plan
     from dpaf_jax.pipeline.stages import Pipeline, Result, synthesize
     from dpaf_jax.release.bundle import Release, load_release
     from dpaf_jax.runtime.errors import UserError
 
 __version__ = VERSION
 __all__ = [
+    'Outlook',
     'Pipeline',
     'Release',
     'Result',
     'UserError',
     '__version__',
     'load_release',
+    'plan',
     'synthesize',
 ]
 
 _HOMES = {
+    'Outlook': 'pipeline.outlook',
+    'plan': 'pipeline.outlook',
     'Pipeline': 'pipeline.stages',
     'Result': 'pipeline.stages',
     'synthesize': 'pipeline.stages',

@@ -9,9 +9,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax, start
 from dpaf_jax.runtime.errors import UserError
 
 SOURCE = 'a folder of class folders, an .npz file (images, labels; or train_x, ...)'
@@ -41,7 +41,9 @@ _FIDELITY = flags.DEFINE_integer(
 _NEIGHBOURS = flags.DEFINE_integer(
     'neighbours', 3, 'k of precision and recall.', lower_bound=1
 )
-_NUM = flags.DEFINE_integer('num', 60_000, 'Images of a release.', lower_bound=1)
+_NUM = flags.DEFINE_integer(
+    'num', 60_000, 'Images of a release.', lower_bound=1, allow_override=True
+)
 _ATTRIBUTE = flags.DEFINE_string('attribute', '', 'Of celeba and ffhq: gender, hair.')
 _TEST_FRACTION = flags.DEFINE_float(
     'test_fraction',
@@ -100,7 +102,7 @@ def _told(line: str) -> None:
 
 def run() -> None:
     """Entry point."""
-    app.run(main, flags_parser=parse)
+    start(main, parse)
 
 
 if __name__ == '__main__':

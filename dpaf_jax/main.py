@@ -10,13 +10,21 @@ On several hosts start it once on each, with --cluster and a workdir that all of
 """
 
 import os
+import pathlib
 import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import EXIT_BAD_INPUT, fail, prepare_jax
+from dpaf_jax.runtime import files
+from dpaf_jax.runtime.command import (
+    EXIT_BAD_INPUT,
+    fail,
+    fail_with_help,
+    prepare_jax,
+    start,
+)
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 from dpaf_jax.runtime.errors import UserError
 
@@ -36,7 +44,7 @@ _CLUSTER = flags.DEFINE_string(
 )
 
 EXIT_BUG = 1
-EXIT_INTERRUPTED = 143  # as a shell reports SIGTERM; launch scripts start again
+EXIT_LOST = 143  # another process; as after SIGTERM, launch scripts start again
 
 
 def main(argv: Sequence[str]) -> None:
@@ -45,7 +53,7 @@ def main(argv: Sequence[str]) -> None:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
     workdir = _WORKDIR.value
     if CONFIG.value is None or workdir is None:
-        fail('--config and --workdir are needed; see python -m dpaf_jax.main --help')
+        fail_with_help(argv, '--config and --workdir are needed')
     if _STAGE.value == 'plan':
         # Planning is arithmetic; it must not wait for an accelerator.
         os.environ['JAX_PLATFORMS'] = 'cpu'
@@ -68,11 +76,16 @@ def main(argv: Sequence[str]) -> None:
     except OSError as error:
         # What was there before is whole: files appear under their names when complete.
         text = f'{error.filename or workdir}: {error.strerror or error}'
+        if files.is_full_disk(error):
+            text = files.full_disk(pathlib.Path(workdir))
         processes.end(EXIT_BAD_INPUT, f'error: {text}')
     except Interrupted as notice:
-        processes.end(EXIT_INTERRUPTED, str(notice))
+        processes.end(notice.status, str(notice))
     except Exception as error:
-        processes.end_where_another_is_gone(error, EXIT_INTERRUPTED)
+        if files.is_full_disk(error):  # as a library has put it
+            text = files.full_disk(pathlib.Path(workdir))
+            processes.end(EXIT_BAD_INPUT, f'error: {text}')
+        processes.end_where_another_is_gone(error, EXIT_LOST)
         if processes.count() == 1:
             raise
         traceback.print_exc()
@@ -80,7 +93,9 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _run_stages(workdir: str, stop: Any) -> None:
+    from dpaf_jax.pipeline.outlook import outlook
     from dpaf_jax.pipeline.stages import Pipeline
+    from dpaf_jax.pipeline.summary import summary
     from dpaf_jax.privacy.plan import describe
     from dpaf_jax.runtime import processes
 
@@ -94,11 +109,14 @@ def _run_stages(workdir: str, stop: Any) -> None:
         result = pipeline.run(stage)
         if stage == 'plan' and processes.is_first():
             print(describe(result))
+            print(outlook(pipeline.config, result).text)
+    if whole and processes.is_first():
+        print(summary(pipeline.workdir))
 
 
 def run() -> None:
     """Entry point."""
-    app.run(main, flags_parser=parse)
+    start(main, parse)
 
 
 if __name__ == '__main__':

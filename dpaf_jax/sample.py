@@ -4,11 +4,12 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from dpaf_jax.release.bundle import Release, balanced_labels, load_release
 from dpaf_jax.release.export import write_csv, write_folder, write_npz
-from dpaf_jax.runtime.command import fail, parse
+from dpaf_jax.release.parquet import write_parquet
+from dpaf_jax.runtime.command import fail, fail_with_help, parse, prepare_jax, start
 from dpaf_jax.runtime.errors import UserError
 
 _RELEASE = flags.DEFINE_string(
@@ -18,7 +19,8 @@ _NUM = flags.DEFINE_integer('num', 60000, 'How many images.', lower_bound=1)
 _OUT = flags.DEFINE_string(
     'out',
     None,
-    'A .npz file (images uint8 [N, H, W, C], labels int32 [N]), or a folder that gets '
+    'A .npz file (images uint8 [N, H, W, C], labels int32 [N]); a .parquet file, with '
+    'README.md beside it as the card of a Hugging Face data set; or a folder that gets '
     'train/<label>/<index>.png: torchvision (ImageFolder on train/), Hugging Face datasets '
     '("imagefolder") and TFDS (folder_dataset.ImageFolder) read it. Of a table a CSV file.',
     allow_override=True,
@@ -34,7 +36,8 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
     if _RELEASE.value is None or _OUT.value is None:
-        fail('--release and --out are needed; see python -m dpaf_jax.sample --help')
+        fail_with_help(argv, '--release and --out are needed')
+    prepare_jax()
     try:
         release = load_release(pathlib.Path(_RELEASE.value))
         labels = balanced_labels(_NUM.value, _prior(release))
@@ -42,6 +45,8 @@ def main(argv: Sequence[str]) -> None:
         if out.suffix == '.npz':
             images = np.concatenate(list(release.generate(labels, _SEED.value)))
             write_npz(out, images, labels)
+        elif out.suffix == '.parquet':
+            write_parquet(out, release, labels, _SEED.value)
         elif release.config.data.columns:
             rows = np.concatenate(list(release.generate(labels, _SEED.value)))
             write_csv(out, release.config.data, rows, labels)
@@ -71,7 +76,7 @@ def _prior(release: Release) -> tuple[float, ...]:
 
 def run() -> None:
     """Entry point."""
-    app.run(main, flags_parser=parse)
+    start(main, parse)
 
 
 if __name__ == '__main__':

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs dpaf_jax.main, keeps a log, and starts it again when a signal ended it (143: a
 # pre-emption, and the run has saved itself; 137: it was killed). The same workdir makes
-# it resume. An error of the run itself (status below 128) is final: it would recur.
+# it resume. An error of the run itself (status below 128) is final, since
+# it would recur, and so is a Ctrl-C (130).
 #
 #   launch/supervise.sh --config=configs/mnist.py --workdir=runs/mnist [--config.x=y ...]
 #   launch/supervise.sh --dry-run ...    prints the command and checks the config (plan)
@@ -68,7 +69,7 @@ for ((restarts = 0; ; restarts++)); do
   done
   child=''
   say "the run ended with status $status"
-  if ((status <= 128 || restarts >= ${MAX_RESTARTS:-20})); then exit "$status"; fi
+  if ((status <= 128 || status == 130 || restarts >= ${MAX_RESTARTS:-20})); then exit "$status"; fi
   if ((!stopping)); then
     sleep "${RESTART_SECONDS:-10}" &
     wait $! # ends early when a signal comes

@@ -34,6 +34,7 @@ MAY_IMPORT = {
     | CONFIG,
     'sample': {'release'} | RUNTIME,
     'evaluate': {'evaluation'} | RUNTIME,
+    'cli': {'main', 'sample', 'evaluate', 'verify', 'audit', 'attack'} | RUNTIME,
     'main': {'pipeline', 'training.signals', 'privacy.plan'} | RUNTIME,
     '__init__': {'pipeline', 'release'} | RUNTIME,
 }

@@ -17,9 +17,9 @@ no verdict: 0.
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, fail_with_help, parse, prepare_jax, start
 from dpaf_jax.runtime.errors import UserError
 
 _ATTACK = flags.DEFINE_string(
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
     if _ATTACK.value is None or _WORKDIR.value is None:
-        fail('--attack and --workdir are needed; see python -m dpaf_jax.attack --help')
+        fail_with_help(argv, '--attack and --workdir are needed')
     prepare_jax()
     # Imported late, so that --help and a mistyped flag answer at once.
     from dpaf_jax.attack.registry import ATTACKS
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
 
 def run() -> None:
     """Entry point."""
-    app.run(main, flags_parser=parse)
+    start(main, parse)
 
 
 if __name__ == '__main__':

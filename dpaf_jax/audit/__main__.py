@@ -10,14 +10,20 @@ import os
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import fail, prepare_jax
+from dpaf_jax.runtime.command import fail, fail_with_help, prepare_jax, start
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 from dpaf_jax.runtime.errors import UserError
 
 _OUT = flags.DEFINE_string(
     'out', None, 'Folder for audit.json and audit.png.', allow_override=True
+)
+_RELEASE = flags.DEFINE_string(
+    'release',
+    None,
+    'Folder of a release: its config is audited, in place of --config.',
+    allow_override=True,
 )
 _DEVICES = flags.DEFINE_list(
     'devices', ['1', '8'], 'Numbers of devices on which mechanisms are checked.'
@@ -38,9 +44,8 @@ def main(argv: Sequence[str]) -> None:
     """The command."""
     if len(argv) > 1:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
-    config = CONFIG.value
-    if config is None or _OUT.value is None:
-        fail('--config and --out are needed; see python -m dpaf_jax.audit --help')
+    if (CONFIG.value is None) == (_RELEASE.value is None) or _OUT.value is None:
+        fail_with_help(argv, '--out is needed, and --config or --release')
     try:
         numbers = [int(number) for number in _DEVICES.value]
     except ValueError:
@@ -54,10 +59,13 @@ def main(argv: Sequence[str]) -> None:
     # Imported late, so that --help and a mistyped flag answer at once.
     from dpaf_jax.audit import report, session
     from dpaf_jax.config import from_config_dict
+    from dpaf_jax.release.bundle import load_release
 
     try:
         made = session.audit(
-            from_config_dict(config),
+            from_config_dict(CONFIG.value)
+            if _RELEASE.value is None
+            else load_release(_RELEASE.value).config,
             devices=numbers,
             repetitions=_REPETITIONS.value,
             runs=_RUNS.value,
@@ -74,7 +82,7 @@ def main(argv: Sequence[str]) -> None:
 
 def run() -> None:
     """Entry point."""
-    app.run(main, flags_parser=parse)
+    start(main, parse)
 
 
 if __name__ == '__main__':

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from dpaf_jax.config import DataConfig, EvaluationConfig
-from dpaf_jax.evaluation import images, printout, suite
+from dpaf_jax.evaluation import images, printout, suite, utility
 from dpaf_jax.evaluation.suite import Labelled, TellFn
 from dpaf_jax.release.pictures import png_bytes
 from dpaf_jax.runtime.errors import UserError
@@ -54,7 +54,7 @@ def evaluated(sides: Sides, settings: dict[str, Any], tell: TellFn) -> dict[str,
         f'{len(sides.synthetic.labels)} synthetic images, {len(sides.test.labels)} real '
         f'test images, {sides.num_classes} classes'
     )
-    report['majority'] = suite.majority(sides.test.labels)
+    report['floor'] = utility.floor(sides.test.labels)
     report['synthetic'] = suite.evaluate(
         sides.synthetic, sides.test, sides.num_classes, config, tell
     )

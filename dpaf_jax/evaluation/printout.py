@@ -24,7 +24,7 @@ def table(report: dict[str, Any]) -> str:
 
     Args:
         report: of the command: `synthetic`, and `real` where real training images were
-            measured, each with `utility` and `fidelity`; `majority`; `notices`.
+            measured, each with `utility` and `fidelity`; `floor`; `notices`.
     """
     real = report.get('real') or {'utility': {}, 'fidelity': {}}
     lines = []
@@ -44,7 +44,7 @@ def table(report: dict[str, Any]) -> str:
             for also in ('selected', 'legacy_max'):
                 if also in found:
                     lines.append(_row(f'    {also}', _spread(found[also]), '', ''))
-        lines.append(_row('  always the commonest class', f'{report["majority"]:.3f}'))
+        lines.append(_row('  always the commonest class', f'{report["floor"]:.3f}'))
     else:
         lines.append('No accuracy: there is one class alone.')
     fidelity = report['synthetic']['fidelity']

@@ -67,11 +67,6 @@ def evaluate(
     return made
 
 
-def majority(labels: np.ndarray) -> float:
-    """The accuracy of always naming the commonest class."""
-    return float(np.bincount(labels).max() / len(labels))
-
-
 def calibrated(
     made: dict[str, dict[str, Any]], ceiling: dict[str, dict[str, Any]]
 ) -> dict[str, float]:

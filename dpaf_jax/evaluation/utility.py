@@ -140,6 +140,11 @@ def evaluate(
     }
 
 
+def floor(test_labels: np.ndarray) -> float:
+    """The accuracy of always naming the test split's largest class."""
+    return float(np.bincount(test_labels).max() / len(test_labels))
+
+
 def total_steps(num_examples: int, config: EvaluationConfig) -> int:
     """The slowest classifier's steps over all seeds: the last `on_progress` sees."""
     kept, _ = _held_out(num_examples, config)

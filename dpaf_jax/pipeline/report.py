@@ -12,6 +12,7 @@ import math
 import os
 import pathlib
 import platform
+import subprocess
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,9 @@ import jax
 from PIL import Image
 
 from dpaf_jax.pipeline.report_page import ATTACKS_NOT_COVERED, NOT_COVERED, html_page
+from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.files import write_bytes
+from dpaf_jax.runtime.version import VERSION
 from dpaf_jax.training.history import History
 
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'dp-accounting')
@@ -32,12 +35,13 @@ def write_report(
     privacy: dict[str, Any],
     accuracy: dict[str, Any],
     fidelity: dict[str, Any],
-    majority: float | None,
     checked: dict[str, Any],
     history: list[dict[str, Any]],
     wall_seconds: dict[str, float],
     sample_grid: Image.Image | None,
     environment: dict[str, Any],
+    floor: float | None = None,
+    ceiling: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Writes `<workdir>/report.json` and `<workdir>/report.html`.
 
@@ -49,13 +53,14 @@ def write_report(
             and `values` in [0, 1]; empty if nothing was evaluated.
         fidelity: of synthetic images against test images, as `fidelity.compare` has it;
             empty if it was not measured.
-        majority: the accuracy of always naming the commonest class; None likewise.
         checked: what `verify`, audits and attacks found, as `checks.outcomes` gives it.
         history: rows {'phase', 'step', 'seconds', 'epsilon_spent', ...}, oldest first;
             but for seconds, only values that epsilon covers.
         wall_seconds: by stage; not covered by epsilon.
         sample_grid: picture of synthetic images, a row per class; or None.
         environment: versions and hardware, as `environment()` gives them.
+        floor: the figure without any training; None if nothing was evaluated.
+        ceiling: as `accuracy` by model, of real training images, if it was asked for.
 
     Returns:
         The content of report.json; numbers that are not finite are the strings 'inf',
@@ -69,9 +74,11 @@ def write_report(
             'method': config.get('method', ''),
             'privacy': privacy,
             'accuracy': accuracy,
-            'majority': majority,
             'fidelity': fidelity,
             'accuracy_note': NOT_COVERED,
+            'floor': floor,
+            'ceiling': ceiling or {},
+            'when': now(),
             'checked': checked,
             'checked_note': ATTACKS_NOT_COVERED,
             'wall_seconds': wall_seconds,
@@ -96,7 +103,8 @@ def environment() -> dict[str, Any]:
     """Versions and hardware: everything that a reader needs to judge a wall time."""
     devices = jax.devices()
     return {
-        'dpaf_jax': _version('dpaf_jax', 'source'),
+        'dpaf_jax': VERSION,
+        'commit': _commit(),
         'python': platform.python_version(),
         **{name: _version(name, 'not installed') for name in PACKAGES},
         'platform': platform.platform(),
@@ -105,6 +113,19 @@ def environment() -> dict[str, Any]:
         'device_kind': devices[0].device_kind,
         'cpu_count': os.cpu_count(),
     }
+
+
+def _commit() -> str:
+    """Of the clone that the package is run from, and whether it was changed since."""
+    root = pathlib.Path(__file__).parents[2]
+    if not (root / '.git').exists():
+        return 'none (an installed package)'
+    command = ('git', '-C', str(root), 'describe', '--always', '--dirty', '--abbrev=12')
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return 'unknown'
+    return found.stdout.strip()
 
 
 def _version(package: str, otherwise: str) -> str:

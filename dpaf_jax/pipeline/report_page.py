@@ -11,20 +11,13 @@ from typing import Any
 from PIL import Image
 
 from dpaf_jax.pipeline.charts import Point, line_chart
+from dpaf_jax.pipeline.figures import FLOOR, MODEL_NAMES, figure
 from dpaf_jax.release.pictures import png_data_uri
 from dpaf_jax.training.history import duration, number
 
 NOT_COVERED = 'Measured on real test images: not covered by ε'
 ATTACKS_NOT_COVERED = 'Attacks are made from real training images: not covered by ε'
 NOT_CURVES = ('phase', 'step', 'seconds', 'epsilon_spent')
-MODEL_NAMES = {
-    'wide_resnet': 'Wide ResNet',
-    'cnn': 'Small CNN',
-    'logistic_regression': 'Logistic regression',
-    'adaboost': 'AdaBoost',
-    'bagging': 'Bagging',
-    'mlp': 'Multi-layer perceptron',
-}
 MECHANISM = {
     'Name': 'name',
     'Query': 'kind',
@@ -82,9 +75,14 @@ def html_page(report: dict[str, Any], grid: Image.Image | None) -> str:
         ),
         commands=[command for name, command in COMMANDS.items() if not checked[name]],
         grid=grid and png_data_uri(grid),
-        num_classes=data.get('num_classes', 0),
+        version=report['environment'].get('dpaf_jax', '–'),
+        commit=report['environment'].get('commit', '–'),
+        class_names=_class_names(data),
+        declared=_declared(data, privacy, config.get('release', {})),
+        next_steps=_next_steps(certified, checked, report),
         figure_name='AUROC' if data.get('columns') else 'Accuracy',
-        figures=_figures(report['accuracy']),
+        figures=_figures(report),
+        per_class=_per_class(report['accuracy'], _class_names(data)),
         curves=_curves(report['history'], privacy, certified),
         mechanisms=[
             list(MECHANISM),
@@ -147,17 +145,91 @@ def _outcome(outcome: dict[str, Any]) -> str:
     return f'OUT OF DATE: it was about another release or plan. It said: {verdict}'
 
 
-def _figures(accuracy: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Classifier, what it was trained on, mean ± std, and the figure of each seed."""
-    return [
+def _figures(report: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Classifier, what it was trained on, its figure, and that of each seed."""
+    sources = dict(report['accuracy'])
+    if sources and report['ceiling']:
+        sources['real images (ceiling)'] = report['ceiling']
+    rows: list[tuple[Any, ...]] = [
         (
             MODEL_NAMES.get(model, model),
             source,
-            f'{float(found["mean"]):.3f} ± {float(found["std"]):.3f}',
+            figure(found),
             ', '.join(f'{float(value):.3f}' for value in found['values']),
         )
-        for source, models in accuracy.items()
+        for source, models in sources.items()
         for model, found in models.items()
+    ]
+    if rows and report['floor'] is not None:
+        name = (
+            'auroc' if report['config'].get('data', {}).get('columns') else 'accuracy'
+        )
+        rows.append((FLOOR[name], 'nothing', f'{report["floor"]:.3f}', None))
+    return rows
+
+
+def _per_class(accuracy: dict[str, Any], names: list[str]) -> list[list[Any]]:
+    """A row for each classifier, a column for each class; the head first, or nothing."""
+    rows = [
+        [MODEL_NAMES.get(model, model), *(f'{float(value):.2f}' for value in each)]
+        for model, found in accuracy.get('synthetic', {}).items()
+        if len(each := found.get('per_class', [])) == len(names) and None not in each
+    ]
+    return [['Accuracy by class', *names], *rows] if rows else []
+
+
+def _class_names(data: dict[str, Any]) -> list[str]:
+    return [str(k) for k in range(data.get('num_classes', 0))]
+
+
+def _declared(
+    data: dict[str, Any], privacy: dict[str, Any], release: dict[str, Any]
+) -> list[tuple[str, Any]]:
+    """What the config says of the data."""
+    size, channels = data.get('image_size'), data.get('channels')
+    records = f'{size} × {size} pixels, {"colour" if channels == 3 else "grey"}'
+    if data.get('columns'):
+        records = f'rows with the columns {data["columns"]}'
+    prior = data.get('class_prior')
+    public = release.get('test_set_is_public')
+    return [
+        ('Kind of source', data.get('source')),
+        ('Records', records),
+        ('Classes', data.get('num_classes')),
+        ('Shares of the classes', prior or 'taken to be equal'),
+        ('N, number of training records, or more', privacy['num_examples']),
+        (
+            'Held out for tests, where the source has no test split',
+            data.get('test_fraction'),
+        ),
+        ('Test images', 'public' if public else 'private'),
+    ]
+
+
+def _next_steps(
+    certified: bool, checked: dict[str, Any], report: dict[str, Any]
+) -> list[str]:
+    """What is still to be done before somebody shares the release."""
+    if not certified:
+        return ['Do not share this release: nothing is certified. Run it certified.']
+    steps = []
+    if not checked['verify']:
+        steps.append('Have the release checked by itself: dpaf-jax verify RUN.')
+    elif not checked['verify']['passed']:
+        return ['Do not share this release: its check has failed.']
+    if not checked['attacks']:
+        steps.append(
+            'See what an attacker finds: dpaf-jax attack RUN --attack=membership.'
+        )
+    if float(report['privacy']['epsilon']) > 3:
+        steps.append(
+            'This ε is a weak promise by itself. Where it has to stand alone, plan for 3 '
+            'or less, with more images.'
+        )
+    return [
+        *steps,
+        'Share the folders release/ and samples/. Keep private/, checkpoints/, nonprivate/ '
+        'and this report; delete private/ when nobody needs the run any more.',
     ]
 
 

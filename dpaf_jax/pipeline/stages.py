@@ -9,6 +9,7 @@ its result in the workdir; one that is done is not done again.
 import dataclasses
 import hashlib
 import logging
+import math
 import os
 import pathlib
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ from dpaf_jax.data import (
 )
 from dpaf_jax.evaluation import suite, tables, utility
 from dpaf_jax.pipeline import checks, report
+from dpaf_jax.pipeline.figures import figure
 from dpaf_jax.privacy.plan import FIXED_ENTROPY, PrivacyPlan
 from dpaf_jax.release import pictures
 from dpaf_jax.release.bundle import (
@@ -43,7 +45,13 @@ from dpaf_jax.release.card import model_card
 from dpaf_jax.release.export import read_npz, write_csv, write_npz
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import json_text, read_json, write_json, write_text
+from dpaf_jax.runtime.files import (
+    json_text,
+    read_json,
+    require_space,
+    write_json,
+    write_text,
+)
 from dpaf_jax.training import fingerprint, resume
 from dpaf_jax.training.history import History
 from dpaf_jax.training.progress import Progress
@@ -68,6 +76,11 @@ class Result(NamedTuple):
 
     release: Release
     report: dict[str, Any]
+
+    def __repr__(self) -> str:
+        accuracy = self.report['accuracy'].get('synthetic', {})
+        told = ''.join(f', {name} {figure(found)}' for name, found in accuracy.items())
+        return f'<Result: {self.release}{told}>'
 
 
 def synthesize(
@@ -133,6 +146,9 @@ class Pipeline:
         self._entropy = entropy
         self._stop = stop or StopRequest()
         self._checked: dict[pathlib.Path, Dataset] = {}
+
+    def __repr__(self) -> str:
+        return f'<Pipeline of {self.config.method} in {self.workdir.root}>'
 
     def stages(self) -> tuple[str, ...]:
         """All stages in order.
@@ -362,11 +378,17 @@ class Pipeline:
         self._require(self.workdir.release, 'release')
         number = self.config.samples.num
         if self._num_samples() != number:
+            require_space(self.workdir.root, number * self._record_bytes)
             images, labels = load_release(self.workdir.release).sample(number)
             if self.config.data.columns:
                 write_csv(self.workdir.samples_csv, self.config.data, images, labels)
             write_npz(self.workdir.samples, images, labels)
         return self.workdir.samples
+
+    @property
+    def _record_bytes(self) -> int:
+        data = self.config.data
+        return math.prod(data.shape) * (4 if data.columns else 1)
 
     def _num_samples(self) -> int:
         if not self.workdir.samples.exists():
@@ -397,25 +419,27 @@ class Pipeline:
         evaluated = {
             'config': asked,
             'accuracy': accuracy,
-            'majority': suite.majority(test[1]),
+            'floor': self._protocol.floor(test[1]),
             'fidelity': found['fidelity'],
         }
         write_json(self.workdir.evaluation, evaluated)
         return accuracy
 
+    @property
+    def _protocol(self) -> Any:
+        return tables if self.config.data.columns else utility
+
     def _measured(self, source: Arrays, test: Arrays) -> dict[str, Any]:
         """Utility of images or rows, and fidelity of images; with progress on the way."""
         k, settings = self.config.data.num_classes, self.config.evaluation
-        is_table = bool(self.config.data.columns)
-        protocol = tables if is_table else utility
-        steps = protocol.total_steps(len(source[1]), settings)
+        steps = self._protocol.total_steps(len(source[1]), settings)
         progress = Progress('evaluate', steps, settings.batch_size)
 
         def on_progress(step: int, metrics: Mapping[str, Any]) -> None:
             self._stop.check('evaluate')
             progress.update(step, metrics)
 
-        if is_table:
+        if self.config.data.columns:
             made = tables.evaluate(*source, *test, k, settings, on_progress=on_progress)
             found: dict[str, Any] = {'utility': made, 'fidelity': {}}
         else:
@@ -431,6 +455,15 @@ class Pipeline:
             )
         progress.close()
         return found
+
+    def _ceiling(self, evaluated: dict[str, Any]) -> dict[str, Any]:
+        """What real images teach, where the evaluation that is reported asked for it."""
+        asked = evaluated.get('config', {}).get('evaluation', {})
+        if not asked.get('train_on_real'):
+            return {}
+        found = read_json(self.workdir.nonprivate / 'evaluation.json') or {}
+        ceiling: dict[str, Any] = found.get('real', {})
+        return ceiling
 
     def _state_figures(self, made: dict[str, Any], asked: dict[str, Any]) -> None:
         """Card and config.json of the release say how it was evaluated, and agree."""
@@ -455,7 +488,8 @@ class Pipeline:
             privacy=privacy,
             accuracy=evaluated.get('accuracy', {}),
             fidelity=evaluated.get('fidelity', {}),
-            majority=evaluated.get('majority'),
+            floor=evaluated.get('floor'),
+            ceiling=self._ceiling(evaluated),
             checked=checks.outcomes(self.workdir, privacy),
             history=History(self.workdir.root).rows(),
             wall_seconds=self.workdir.wall_seconds(),

@@ -110,7 +110,7 @@ class Mechanism:
         return dp_accounting.SelfComposedDpEvent(once, self.steps)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class PrivacyPlan:
     """All mechanisms of a run and what they cost together.
 
@@ -150,6 +150,9 @@ class PrivacyPlan:
     num_examples: int
     neighbors: str = NEIGHBORS
     accountant: str = ACCOUNTANT
+
+    def __repr__(self) -> str:
+        return describe(self)
 
     def __getitem__(self, name: str) -> Mechanism:
         return next(m for m in self.mechanisms if m.name == name)

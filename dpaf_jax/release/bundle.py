@@ -23,7 +23,7 @@ from dpaf_jax.config import Config, from_public_dict, public_dict
 from dpaf_jax.networks.images import to_float, to_uint8
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release import pictures
-from dpaf_jax.release.card import model_card
+from dpaf_jax.release.card import headline, model_card
 from dpaf_jax.release.relabel import by_label
 from dpaf_jax.release.samplers.latent import PRIOR
 from dpaf_jax.release.samplers.protocol import Labels
@@ -38,7 +38,7 @@ PRIVACY, CARD, PICTURE = 'privacy.json', 'README.md', 'samples.png'
 FILES = (GENERATOR, CONFIG, PRIVACY, CARD, PICTURE)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Release:
     """A trained generator with its public config and its privacy statement.
 
@@ -51,6 +51,14 @@ class Release:
     config: Config
     privacy: dict[str, Any]
     params: Any
+
+    def __repr__(self) -> str:
+        data = self.config.data
+        records = 'x'.join(map(str, data.shape))
+        return (
+            f'<Release of {self.config.method}: {records}, {data.num_classes} classes, '
+            f'{headline(self.privacy)}>'
+        )
 
     @property
     def prior(self) -> tuple[float, ...]:

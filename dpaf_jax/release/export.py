@@ -42,9 +42,7 @@ def write_csv(
         rows: [N, 1, F, 1] float32, 0 and 1 at the bounds.
         labels: [N] integers.
     """
-    low = np.array([column.low for column in data.table])
-    high = np.array([column.high for column in data.table])
-    values = low + (high - low) * rows.reshape(len(rows), -1)
+    values = in_units(data, rows)
     with (
         written_whole(path) as temporary,
         temporary.open('w', newline='', encoding='utf-8') as file,
@@ -53,6 +51,14 @@ def write_csv(
         writer.writerow([*(column.name for column in data.table), data.label])
         for row, label in zip(values.tolist(), labels.tolist(), strict=True):
             writer.writerow([*(f'{value:.7g}' for value in row), label])
+
+
+def in_units(data: DataConfig, rows: np.ndarray) -> np.ndarray:
+    """Rows [N, 1, F, 1], 0 and 1 at the bounds, as [N, F] in the units of their columns."""
+    low = np.array([column.low for column in data.table])
+    high = np.array([column.high for column in data.table])
+    scaled: np.ndarray = low + (high - low) * rows.reshape(len(rows), -1)
+    return scaled
 
 
 def write_folder(

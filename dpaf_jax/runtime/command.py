@@ -7,14 +7,27 @@ them all.
 import logging
 import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
-from absl import flags
+from absl import app, flags
 
 from dpaf_jax.runtime.memory import keep_freed_memory
 
 EXIT_BAD_INPUT = 2
+EXIT_CTRL_C = 130  # as a shell reports SIGINT
+CONSOLE = 'dpaf-jax'  # the command that has the others' names behind it
+
+
+def start(
+    main: Callable[[Sequence[str]], Any], parser: Callable[[Sequence[str]], list[str]]
+) -> None:
+    """Runs a command; Ctrl-C, where it does not listen itself, ends it without a traceback."""
+    try:
+        app.run(main, flags_parser=parser)
+    except KeyboardInterrupt:
+        print('stopped', file=sys.stderr)
+        sys.exit(EXIT_CTRL_C)
 
 
 def prepare_jax() -> None:
@@ -54,7 +67,13 @@ def parse(argv: Sequence[str]) -> list[str]:
 
 def fail_with_help(argv: Sequence[str], message: str) -> NoReturn:
     """As `fail`, in one line that ends with where to read about the command's flags."""
-    path = os.path.splitext(argv[0])[0].removesuffix(f'{os.sep}__main__')
-    module = path.split(os.sep)[-2:]  # package and file
     text = ' '.join(message.split()).rstrip('.')
-    fail(f'{text}. See python -m {".".join(module)} --help')
+    fail(f'{text}. See {_spelling(argv[0])} --help')
+
+
+def _spelling(program: str) -> str:
+    """How a user calls a command: `dpaf-jax sample`, or by its module."""
+    if program.partition(' ')[0] == CONSOLE:
+        return program
+    path = os.path.splitext(program)[0].removesuffix(f'{os.sep}__main__')
+    return f'python -m {".".join(path.split(os.sep)[-2:])}'  # package and file

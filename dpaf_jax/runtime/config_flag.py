@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pathlib
 import re
 import sys
 import traceback
@@ -13,13 +14,19 @@ from ml_collections import config_flags
 
 from dpaf_jax.runtime import command
 
+# Where `configs` stands beside the package: in a clone and where the wheel is installed.
+HOME = str(pathlib.Path(__file__).resolve().parents[2])
 CONFIG = config_flags.DEFINE_config_file(
-    'config', None, 'A file such as configs/mnist.py (or configs/celeba64.py:hair).'
+    'config',
+    None,
+    'A file such as configs/mnist.py (or configs/celeba64.py:hair); one of the '
+    "package's own is found from anywhere.",
 )
 
 
 def parse(argv: Sequence[str]) -> list[str]:
     """As `command.parse`, and also reads the config file."""
+    argv = [_located(argument) for argument in argv]
     _make_importable(argv)
     try:
         rest: list[str] = flags.FLAGS(list(argv))
@@ -32,10 +39,22 @@ def parse(argv: Sequence[str]) -> list[str]:
         _fail_at(argv, error)
 
 
+def _located(argument: str) -> str:
+    """A config that is not there by its path is the package's own of that name."""
+    flag, equals, value = '', '', argument  # what follows a flag without '='
+    if argument.startswith('-'):
+        flag, equals, value = argument.partition('=')
+    path, colon, rest = value.partition(':')
+    own = os.path.join(HOME, path)
+    asked = flag.lstrip('-') in ('', 'config') and path.startswith('configs/')
+    if not asked or os.path.exists(path) or not os.path.exists(own):
+        return argument
+    return f'{flag}{equals}{own}{colon}{rest}'
+
+
 def _make_importable(argv: Sequence[str]) -> None:
     """A config imports its siblings as `configs.<name>`, from wherever it is run."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    sys.path.append(os.path.dirname(package))
+    sys.path.append(HOME)
     for argument, following in zip(argv, [*argv[1:], ''], strict=True):
         name, has_value, value = argument.lstrip('-').partition('=')
         if name == 'config':

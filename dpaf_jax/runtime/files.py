@@ -1,6 +1,7 @@
 """Small files, whole or not at all."""
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -37,6 +38,52 @@ def _remove(path: pathlib.Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
     if path.is_file():
         path.unlink()
+
+
+def require_space(folder: pathlib.Path, needed: int) -> None:
+    """Stops before work starts where a disk has too little room for its outcome.
+
+    Args:
+        folder: on that disk; need not exist yet.
+        needed: bytes.
+
+    Raises:
+        UserError: it says how many are missing.
+    """
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if free < needed:
+        raise UserError(
+            str(folder),
+            f'needs {_size(needed)}, and {_size(free)} are free on that disk: '
+            f'{_size(needed - free)} are missing',
+            'Free them, or give a folder on another disk',
+        )
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether a full disk, or a quota, is what an error is about, however it was wrapped."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if os.strerror(errno.ENOSPC) in str(seen):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def full_disk(folder: pathlib.Path) -> str:
+    """What to say of it."""
+    free = shutil.disk_usage(folder).free if folder.exists() else 0
+    return (
+        f'{folder}: the disk is full ({_size(free)} are free). What was there before is '
+        'whole. Free some space, and run the same command to go on.'
+    )
+
+
+def _size(count: int) -> str:
+    return f'{count / 2**30:.1f} GiB' if count >= 2**30 else f'{count / 2**20:.1f} MiB'
 
 
 def write_bytes(path: pathlib.Path, content: bytes) -> None:

@@ -21,6 +21,7 @@ import orbax.checkpoint as ocp
 
 from dpaf_jax.runtime import processes
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import require_space
 from dpaf_jax.runtime.parallel import digest
 
 Tree = TypeVar('Tree')
@@ -97,6 +98,9 @@ class Checkpoints:
         """
         if step == self.latest_step():
             return
+        # Asked before: Orbax tells of a full disk from several threads, with tracebacks.
+        size = sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(state))
+        require_space(self._directory, size + size // 4 + 2**20)
         try:
             content = {'run': self._owner, 'sum': _checksum(state), 'state': state}
             self._manager.save(step, args=ocp.args.StandardSave(content))

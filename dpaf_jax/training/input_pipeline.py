@@ -133,6 +133,7 @@ def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[ClipBa
     place[data.index] = np.arange(len(data.index))
     absent[data.index] = False if present is None else ~present
     for start in range(0, total, CHUNK * number):
+        run.stop.check_within_window()
         index = np.arange(start, start + CHUNK * number)
         outside = index >= total
         index = np.where(outside, 0, index)
@@ -157,6 +158,7 @@ def every_feature(run: Run, features: Callable[[jax.Array], jax.Array]) -> np.nd
     made = np.empty((number, *one.shape[1:]), one.dtype)
     compiled = jax.jit(features)
     for start in range(0, number, CHUNK):
+        run.stop.check_within_window()
         chunk = _up_to(np.asarray(images[start : start + CHUNK]), CHUNK)
         room = made[start : start + CHUNK]
         room[:] = np.asarray(compiled(chunk))[: len(room)]

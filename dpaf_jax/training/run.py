@@ -5,10 +5,9 @@ import dataclasses
 import io
 import os
 import pathlib
-import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -24,7 +23,7 @@ from dpaf_jax.training.checkpoint import NOTHING, Checkpoints, Inherited, reache
 from dpaf_jax.training.history import History
 from dpaf_jax.training.phase import Phase
 from dpaf_jax.training.progress import Progress, TensorBoard
-from dpaf_jax.training.signals import Interrupted, StopRequest
+from dpaf_jax.training.signals import Interrupted, StopRequest, WindowLeft
 from dpaf_jax.training.workdir import Workdir
 
 
@@ -92,7 +91,12 @@ class Run:
         saved_at, ahead = time.monotonic(), None
         processes.from_first(lambda: self._mark_running())
         while step < phase.total_steps:
-            placed, step, metrics = phase.window(placed, step)
+            # The first one compiles, and may pass over all records: both take long.
+            try:
+                placed, step, metrics = phase.window(placed, step)
+            except WindowLeft:
+                self._leave(phase, checkpoints, step, placed, board)
+            self.stop.unsaved = True
             # One window ahead of the device, not more: a stop is noticed soon.
             jax.block_until_ready(ahead)
             ahead = parallel.first(metrics)
@@ -102,16 +106,29 @@ class Run:
             asked = int(due and processes.is_first()), self.stop.signal_number
             save, number = vote(asked)
             if step < phase.total_steps and (save or number):
-                self._save(phase, checkpoints, step, placed, board, ends=number > 0)
+                if number:
+                    self._leave(phase, checkpoints, step, placed, board, number)
+                self._save(phase, checkpoints, step, placed, board, ends=False)
                 saved_at = time.monotonic()
-            if step < phase.total_steps and number:
-                raise Interrupted(
-                    f'{signal.Signals(number).name}: stopped at {phase.name} step {step} '
-                    f'of {phase.total_steps} and saved. Run the same command to go on.'
-                )
         final = self._save(phase, checkpoints, step, placed, board, ends=True)
         progress.close()
         return final
+
+    def _leave(
+        self,
+        phase: Phase,
+        checkpoints: Checkpoints,
+        step: int,
+        placed: Any,
+        board: TensorBoard | None,
+        number: int = 0,
+    ) -> NoReturn:
+        """Saves, and ends the run as the signal asks; 0: the one that came here."""
+        self._save(phase, checkpoints, step, placed, board, ends=True)
+        at = f'{phase.name} step {step} of {phase.total_steps}'
+        raise Interrupted(
+            number or self.stop.signal_number, f'stopped at {at} and saved'
+        )
 
     def _progress(
         self,

@@ -1,30 +1,62 @@
-"""SIGTERM and SIGINT: a run that is asked to stop saves what it has."""
+"""SIGTERM and SIGINT: a run that is asked to stop saves what it has.
+
+Python runs a signal's handler between two instructions, and a compiled call may take long.
+So a thread answers at once, whatever the main thread does.
+"""
 
 import contextlib
+import os
 import signal
+import sys
+import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
+
+from dpaf_jax.runtime import processes
+
+ENDED_BY_SIGNAL = 128  # plus its number: the exit status that shells report
 
 
 class Interrupted(Exception):
-    """The run was asked to stop and has saved what it had."""
+    """The run was asked to stop and has saved what it had.
+
+    Args:
+        number: of the signal.
+        what: was stopped, and where.
+    """
+
+    def __init__(self, number: int, what: str):
+        name = signal.Signals(number).name
+        super().__init__(f'{name}: {what}. Run the same command to go on.')
+        self.status = ENDED_BY_SIGNAL + number
+
+
+class WindowLeft(Exception):
+    """A long window was left before it had changed the state: the loop saves that."""
 
 
 class StopRequest:
     """Notices SIGTERM and SIGINT.
 
     The training loop asks between windows, and saves. Everything else leaves its result
-    whole or not at all, so there a signal ends the run at once.
+    whole or not at all, so there a signal ends the run at once. A second Ctrl-C ends it
+    anywhere, as a kill would: what came after the last checkpoint is computed again.
+
+    Attributes:
+        signal_name: of the first that has come; None if none has.
+        unsaved: whether something has been computed that no checkpoint has.
     """
 
     def __init__(self) -> None:
         self.signal_name: str | None = None
+        self.unsaved = False
         self._where, self._deferred = 'the start', False
 
     def listen(self) -> None:
         """Takes the signals over; only possible in the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
+        _Watch.start(self)
 
     @property
     def signal_number(self) -> int:
@@ -35,23 +67,75 @@ class StopRequest:
         """Raises Interrupted if a signal has come; for work that saves nothing."""
         self._where = where
         if self.signal_name:
-            raise Interrupted(
-                f'{self.signal_name}: stopped in {where}. Run the same command to go on.'
-            )
+            raise Interrupted(self.signal_number, f'stopped in {where}')
+
+    def check_within_window(self) -> None:
+        """Raises WindowLeft if a signal has come; for passes that change no state.
+
+        Several processes go on to the end of their window: they must stop at the same one.
+        """
+        if self.signal_name and processes.count() == 1:
+            raise WindowLeft
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
         """Inside, a signal raises nothing: who works there asks for `signal_name`."""
-        self._deferred = True
+        self._deferred, self.unsaved = True, False
         try:
             yield
         finally:
             self._deferred = False
 
     def _note(self, number: int, _: Any) -> None:
-        # A second Ctrl-C means it; a second SIGTERM is what schedulers send anyway.
-        if number == signal.SIGINT and self.signal_name == 'SIGINT':
-            raise KeyboardInterrupt
+        """In the main thread, when it comes to it."""
         self.signal_name = self.signal_name or signal.Signals(number).name
         if not self._deferred:
             self.check(self._where)
+
+    def answer(self, number: int, count: int) -> None:
+        """In a thread, at once.
+
+        Args:
+            number: of the signal.
+            count: how many of it have come; a second SIGTERM is what schedulers send anyway.
+        """
+        name = signal.Signals(number).name
+        if number == signal.SIGINT and count > 1:
+            _end(number, f'{name}: aborted. Run the same command to go on.')
+        elif self._deferred and not self.unsaved and processes.count() == 1:
+            _end(number, str(Interrupted(number, 'stopped, nothing was to be saved')))
+        elif number == signal.SIGINT:
+            print('\nstopping after this step, again to abort', file=sys.stderr)
+
+
+def _end(number: int, message: str) -> NoReturn:
+    print(f'\n{message}', file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ENDED_BY_SIGNAL + number)
+
+
+class _Watch:
+    """The thread that is told of signals as they come, and the end of a pipe for it."""
+
+    writing = -1
+
+    @classmethod
+    def start(cls, stop: StopRequest) -> None:
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)  # as the interpreter demands
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        if cls.writing >= 0:  # an earlier run's thread ends
+            os.close(cls.writing)
+        cls.writing = writing
+        threading.Thread(target=_answer, args=(stop, reading), daemon=True).start()
+
+
+def _answer(stop: StopRequest, reading: int) -> None:
+    counts = {int(signal.SIGTERM): 0, int(signal.SIGINT): 0}
+    with open(reading, 'rb', buffering=0) as pipe:
+        while came := pipe.read(1):
+            number = came[0]
+            if number in counts:
+                counts[number] += 1
+                stop.answer(number, counts[number])

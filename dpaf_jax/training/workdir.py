@@ -14,12 +14,11 @@ import contextlib
 import fcntl
 import os
 import pathlib
-import shutil
 import time
 from collections.abc import Iterator
 
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import read_json, write_json
+from dpaf_jax.runtime.files import read_json, require_space, write_json
 
 MIN_FREE_BYTES = 200 * 2**20
 
@@ -72,13 +71,7 @@ class Workdir:
                     f'{self.root} is in use by another run',
                     'Wait, or give another',
                 ) from None
-            free = shutil.disk_usage(self.root).free
-            if free < MIN_FREE_BYTES:
-                raise UserError(
-                    '--workdir',
-                    f'{self.root} has only {free / 2**20:.0f} MiB of free space',
-                    'Free some, or give a folder on another disk',
-                )
+            require_space(self.root, MIN_FREE_BYTES)
             yield
 
     @contextlib.contextmanager

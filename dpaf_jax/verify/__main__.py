@@ -14,9 +14,9 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import fail, parse
+from dpaf_jax.runtime.command import fail, fail_with_help, parse, start
 
 EXIT_REJECTED = 1
 
@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
     if _RELEASE.value is None:
-        fail('--release is needed; see python -m dpaf_jax.verify --help')
+        fail_with_help(argv, '--release is needed')
     directory = pathlib.Path(_RELEASE.value)
     if not directory.is_dir():
         fail(f'{directory}: no such folder')
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> None:
 
 def run() -> None:
     """Entry point."""
-    app.run(main, flags_parser=parse)
+    start(main, parse)
 
 
 if __name__ == '__main__':

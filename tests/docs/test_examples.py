@@ -9,6 +9,7 @@ MODULES = (
     'config.schema',
     'methods',
     'networks.instance_norm',
+    'pipeline.outlook',
     'pipeline.stages',
     'privacy.accounting',
     'privacy.aggregation',

@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[2]
 TUTORIALS = ROOT / 'docs' / 'tutorials'
 NOTEBOOK = TUTORIALS / 'first_release.ipynb'
 ANATOMY = TUTORIALS / 'anatomy.ipynb'
+COMPARING = TUTORIALS / 'comparing_methods.ipynb'
 LARGEST = 300_000  # bytes of a notebook with its pictures
 SMALL = """
 WORKDIR = {workdir!r}
@@ -49,7 +50,9 @@ def pictures_of(notebook) -> int:
     return sum('image/png' in output.get('data', {}) for output in outputs)
 
 
-@pytest.mark.parametrize('path', [NOTEBOOK, ANATOMY], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    'path', [NOTEBOOK, ANATOMY, COMPARING], ids=lambda path: path.stem
+)
 def test_shows_what_it_printed_and_nothing_of_the_machine(path):
     stored = read(path)
     assert path.stat().st_size < LARGEST
@@ -69,7 +72,9 @@ def prints(source: str) -> bool:
     )
 
 
-@pytest.mark.parametrize('path', [NOTEBOOK, ANATOMY], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    'path', [NOTEBOOK, ANATOMY, COMPARING], ids=lambda path: path.stem
+)
 @pytest.mark.parametrize('start', ['.', 'docs', 'docs/tutorials'])
 def test_finds_the_repository_from_everywhere_in_it(path, start, monkeypatch):
     monkeypatch.chdir(ROOT / start)

@@ -60,10 +60,10 @@ def test_the_report_has_the_ceiling_the_share_and_the_commonest_class(tmp_path):
     )
     assert np.sum(cnn['confusion']) == len(sides.test.labels)
     counts = np.bincount(sides.test.labels)
-    assert report['majority'] == counts.max() / counts.sum()
+    assert report['floor'] == counts.max() / counts.sum()
     shown = printout.table(report)
     assert f'{cnn["mean"]:.3f}' in shown and '±' not in shown  # of one seed
-    assert f'{report["majority"]:.3f}' in shown
+    assert f'{report["floor"]:.3f}' in shown
 
 
 def test_pictures_without_classes_have_no_accuracy(tmp_path):

@@ -86,7 +86,6 @@ def written(workdir, **changes):
         'config': {'method': 'dpaf', 'data': {'num_classes': 2}},
         'privacy': PRIVACY,
         'fidelity': {},
-        'majority': None,
         'accuracy': ACCURACY,
         'checked': CHECKED,
         'history': HISTORY,
@@ -181,6 +180,57 @@ def test_real_test_figures_stand_under_their_warning(tmp_path):
     _, page, _ = written(tmp_path)
     warning = page.text.index('Measured on real test images: not covered by ε')
     assert warning < page.text.index('0.710 ± 0.014') < page.text.index('0.700, 0.720')
+
+
+def test_one_seed_has_no_deviation(tmp_path):
+    _, page, html = written(tmp_path)
+    assert '± 0.000' not in html
+    assert 'Logistic regressionsynthetic0.5000.500' in re.sub(
+        r'\s*\n\s*', '', page.text
+    )
+
+
+def test_figures_stand_between_floor_and_ceiling_also_by_class(tmp_path):
+    cnn = ACCURACY['synthetic']['cnn'] | {'per_class': [0.625, 0.875]}
+    accuracy = {'synthetic': {'cnn': cnn}}
+    ceiling = {'cnn': {'mean': 0.93, 'std': 0.0, 'values': [0.93]}}
+    made, _, html = written(tmp_path, accuracy=accuracy, floor=0.4321, ceiling=ceiling)
+    text = ' '.join(re.sub('<[^>]*>', ' ', html).split())
+    assert 'Small CNN real images (ceiling) 0.930' in text
+    assert 'Always the largest class (floor) nothing 0.432' in text
+    assert 'Accuracy by class 0 1 Small CNN 0.62 0.88' in text
+    assert 'not asked for' not in text
+    assert (made['floor'], made['ceiling']) == (0.4321, ceiling)
+    _, page, _ = written(tmp_path, floor=0.4)
+    assert 'ceiling was not asked for: evaluation.train_on_real=True' in page.text
+
+
+def test_a_reader_learns_when_by_what_and_on_which_data(tmp_path):
+    data = {'num_classes': 2, 'source': 'folder', 'image_size': 48, 'channels': 3}
+    environment = {'dpaf_jax': '9.8.7', 'commit': 'abcdef012345'}
+    made, page, _ = written(
+        tmp_path, config={'method': 'dpaf', 'data': data}, environment=environment
+    )
+    assert f'Report of {made["when"]}, by dpaf_jax 9.8.7, commit abcdef' in page.text
+    assert '48 × 48 pixels, colour' in page.text and 'folder' in page.text
+
+
+def test_the_next_step_goes_by_what_was_found(tmp_path):
+    _, page, _ = written(tmp_path)
+    assert 'dpaf-jax verify RUN' in page.text and 'Share the folders' in page.text
+    failed = CHECKED | {'verify': CONSISTENT | {'passed': False}}
+    _, page, _ = written(tmp_path, checked=failed)
+    assert 'Do not share this release' in page.text
+    assert 'Share the folders' not in page.text
+    _, page, _ = written(tmp_path, privacy=PRIVACY | {'guarantee': 'none (x)'})
+    assert 'Share the folders' not in page.text
+
+
+def test_print_and_narrow_screens_have_rules_of_their_own(tmp_path):
+    _, _, html = written(tmp_path)
+    assert '@media print' in html and '.detail { display: none; }' in html
+    assert 'max-width: 48rem' in html
+    assert 'screen and (prefers-color-scheme: dark)' in html  # paper is white
 
 
 def test_what_was_not_checked_is_said_with_the_command(tmp_path):
@@ -323,9 +373,9 @@ def test_fidelity_stands_in_the_report_where_it_was_measured(tmp_path):
     made, _, html = written(
         tmp_path,
         fidelity={'fd_efficientnet_lite0': 67.11, 'recall': 0.73},
-        majority=0.114,
+        floor=0.114,
     )
     assert made['fidelity']['recall'] == 0.73
-    assert made['majority'] == 0.114
+    assert made['floor'] == 0.114
     assert '67.11' in html and 'not the FID' in html and '0.114' in html
     assert 'fd_efficientnet_lite0' not in written(tmp_path)[2]

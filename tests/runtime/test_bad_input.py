@@ -11,7 +11,7 @@ import orbax.checkpoint as ocp
 import pytest
 import tiny_runs
 
-from dpaf_jax.training import workdir as workdirs
+from dpaf_jax.runtime import files
 from dpaf_jax.training.workdir import Workdir
 
 DIGITS, MNIST = '--config=configs/digits.py', '--config=configs/mnist.py'
@@ -73,7 +73,7 @@ def flags(config, base='digits') -> list[str]:
         (('--config=tests/conftest.py',), "no attribute 'get_config'"),
         (('--config=configs/celeba64.py:age',), "celeba64.py:age: .*'age'.*Choose"),
         (('--config=configs/mnist.py:age',), "mnist.py:age: .*'age'.*Choose"),
-        ((), '--config and --workdir are needed; see python -m dpaf_jax.main --help'),
+        ((), '--config and --workdir are needed. See python -m dpaf_jax.*--help'),
     ],
     ids=lambda value: value[-1] if value and isinstance(value, tuple) else '',
 )  # fmt: skip
@@ -248,19 +248,19 @@ def test_a_workdir_that_cannot_be_written(tmp_path, refused):
 def test_a_disk_that_is_full(refused, monkeypatch):
     usage = collections.namedtuple('usage', 'total used free')
     monkeypatch.setattr(
-        workdirs.shutil, 'disk_usage', lambda path: usage(10**12, 10**12, 2**20)
+        files.shutil, 'disk_usage', lambda path: usage(10**12, 10**12, 2**20)
     )
     text = refused(DIGITS, '--stage=plan')
-    assert 'has only 1 MiB of free space. Free some' in text
+    assert 'needs 200.0 MiB, and 1.0 MiB are free on that disk: 199.0 MiB are' in text
 
 
 def test_a_disk_that_fills_up_while_a_file_is_written(refused, monkeypatch, tmp_path):
     def full(self, *args, **options):
         raise OSError(28, 'No space left on device', str(self))
 
-    monkeypatch.setattr(workdirs.pathlib.Path, 'write_bytes', full)
+    monkeypatch.setattr(files.pathlib.Path, 'write_bytes', full)
     text = refused(DIGITS, '--stage=plan')
-    assert text.startswith(f'{tmp_path}/run/') and 'No space left on device' in text
+    assert text.startswith(f'{tmp_path}/run: the disk is full (')
 
 
 def test_a_workdir_in_use(refused, tmp_path):

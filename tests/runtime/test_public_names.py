@@ -21,3 +21,16 @@ def test_names_are_shown_without_importing_what_they_stand_for():
 def test_every_name_is_there():
     for name in dpaf_jax.__all__:
         assert getattr(dpaf_jax, name) is not None
+
+
+def test_results_are_shown_for_people():
+    run = tiny_runs.finished('one_shot')
+    release = dpaf_jax.load_release(str(run.workdir / 'release'))
+    assert repr(release).startswith('<Release of dpaf: 8x8x1, 2 classes, epsilon = ')
+    pipeline = dpaf_jax.Pipeline(run.config, run.workdir)
+    assert repr(pipeline) == f'<Pipeline of dpaf in {run.workdir}>'
+    assert 'guarantee: certified' in repr(pipeline.run('plan'))
+    report = {
+        'accuracy': {'synthetic': {'cnn': {'mean': 0.5, 'std': 0, 'values': [1]}}}
+    }
+    assert repr(dpaf_jax.Result(release, report)).endswith('certified>, cnn 0.500>')

@@ -6,6 +6,9 @@ import pathlib
 import shutil
 import signal
 import struct
+import subprocess
+import sys
+from unittest import mock
 
 import jax
 import numpy as np
@@ -15,6 +18,7 @@ import tiny_runs
 from tensorboardX import SummaryWriter
 from tensorboardX.proto import event_pb2
 
+from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.checkpoint import Checkpoints
@@ -294,12 +298,56 @@ class TestSignals:
         with pytest.raises(Interrupted, match='SIGTERM: stopped in samples'):
             stop.check('samples')
 
-    def test_a_second_interrupt_of_the_keyboard_means_it(self):
+    @pytest.mark.parametrize('unsaved', [True, False])
+    def test_the_keyboard_is_answered_at_once_while_compiled_code_runs(self, unsaved):
+        code = (
+            'import hashlib\n'
+            'from dpaf_jax.training.signals import StopRequest\n'
+            'stop = StopRequest()\n'
+            'stop.listen()\n'
+            'with stop.deferred():\n'
+            f'    stop.unsaved = {unsaved}\n'
+            '    print("ready", flush=True)\n'
+            '    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)\n'  # ten minutes
+        )
+        with subprocess.Popen(
+            [sys.executable, '-c', code],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=os.environ | {'PYTHONPATH': str(tiny_runs.ROOT)},
+        ) as process:  # fmt: skip
+            assert process.stdout.readline() == 'ready\n'
+            process.send_signal(signal.SIGINT)
+            lines = [process.stderr.readline() for _ in range(2)]
+            if unsaved:
+                assert lines[1] == 'stopping after this step, again to abort\n'
+                process.send_signal(signal.SIGINT)
+                assert 'SIGINT: aborted.' in process.communicate(timeout=60)[1]
+            else:
+                assert lines[1].startswith('SIGINT: stopped, nothing was to be saved.')
+            assert process.wait(timeout=60) == 130
+
+    def test_a_pass_over_all_records_is_left_with_the_state_before_it(self, tmp_path):
+        config = tiny_runs.begun(tmp_path / 'run')
         stop = StopRequest()
-        with stop.deferred():
-            stop._note(signal.SIGINT, None)
-            with pytest.raises(KeyboardInterrupt):
-                stop._note(signal.SIGINT, None)
+        pipeline = Pipeline(config, tmp_path / 'run', stop=stop)
+        window = OneShotPhase.window
+
+        def leave(phase, state, step):
+            stop.signal_name = 'SIGINT'
+            stop.check_within_window()
+            return window(phase, state, step)
+
+        before = tiny_runs.contents(tmp_path / 'run' / 'checkpoints')
+        with (
+            mock.patch.object(OneShotPhase, 'window', leave),
+            pytest.raises(
+                Interrupted, match=r'stopped at gan step \d of 4 and saved'
+            ) as left,
+        ):
+            pipeline.run('train')
+        assert left.value.status == 130
+        after = tiny_runs.contents(tmp_path / 'run' / 'checkpoints')
+        assert before.keys() == after.keys()
 
     def test_training_is_left_at_a_stop_that_came_with_the_last_step(self, tmp_path):
         config = tiny_runs.begun(tmp_path / 'run')

@@ -10,6 +10,7 @@ import time
 import pytest
 import tiny_runs
 
+from dpaf_jax.runtime import files
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json, write_json
 from dpaf_jax.training import workdir as workdirs
@@ -73,11 +74,9 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 def test_a_full_disk_is_noticed_before_work_starts(tmp_path, monkeypatch):
     usage = collections.namedtuple('usage', 'total used free')
     free = workdirs.MIN_FREE_BYTES - 1
-    monkeypatch.setattr(
-        workdirs.shutil, 'disk_usage', lambda path: usage(free, 0, free)
-    )
+    monkeypatch.setattr(files.shutil, 'disk_usage', lambda path: usage(free, 0, free))
     message = refused(Workdir(tmp_path))
-    assert message.startswith(f'--workdir: {tmp_path} has only 200 MiB of free space. ')
+    assert message.startswith(f'{tmp_path}: needs 200.0 MiB, and 200.0 MiB are free')
     free += 1
     with Workdir(tmp_path).locked():
         pass

@@ -22,6 +22,16 @@ from dpaf_jax.training.phase import repeat
 from dpaf_jax.training.run import Run
 
 WINDOW = 10  # at most so many steps in one compiled call
+LARGE = 28 * 28  # pixels; of more a generator step takes a second or so on a CPU
+
+
+def _longest_window(run: Run) -> int:
+    """Where steps are written out one by one, those of large images are long enough alone.
+
+    A window of one compiles in a tenth of the time, and a stop does not wait for ten.
+    """
+    height, width, _ = run.config.data.shape
+    return 1 if run.unrolls and height * width > LARGE else WINDOW
 
 
 class OneShotPhase(GanPhase):
@@ -35,7 +45,7 @@ class OneShotPhase(GanPhase):
         super().__init__(run, gan, learnt)
         dpaf = run.config.dpaf
         self._per_release = dpaf.generator_steps
-        self._length = math.gcd(self._per_release, WINDOW)
+        self._length = math.gcd(self._per_release, _longest_window(run))
         self.total_steps = gan.schedule.dpagg_steps * self._per_release
         self.images_per_step = dpaf.generator.batch_size
         pmapped = functools.partial(parallel.pmapped, devices=run.devices)
@@ -43,7 +53,8 @@ class OneShotPhase(GanPhase):
         self._release_fn = pmapped(gan.privatised, donate=(0,))
         self._window_fn = pmapped(self._window, donate=(0,))
         self._conv2_fn = pmapped(self._update_conv2, donate=(0,))
-        self._begin_fn = pmapped(self._begin_part, donate=(0,))
+        # Not donated: the pass behind it may be left, and then what was before is saved.
+        self._begin_fn = pmapped(self._begin_part)
         self._whitening = Whitening(run, gan)
 
     def charged(self, step: int) -> Mapping[str, int]:

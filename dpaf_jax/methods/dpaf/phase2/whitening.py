@@ -83,6 +83,7 @@ class Whitening:
         ]
         centres = self._centres_fn(state, keys[0])
         for key in keys[1:]:
+            run.stop.check_within_window()
             moments = self._add_fn(moments, state, key, centres)
         factors: Factors = self._factors_fn(moments)
         return factors

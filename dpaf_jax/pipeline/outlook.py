@@ -1,0 +1,197 @@
+"""What a run may be expected to give, before it has looked at an image.
+
+Measured runs say it: those whose records per class, times epsilon, are nearest to what is
+planned. That product orders them, since the noise of a class's aggregate is as large as
+1 / epsilon records.
+"""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from dpaf_jax import methods
+from dpaf_jax.config import Config, from_config_dict
+from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, describe
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.history import duration, number
+
+TOO_FEW = 100  # records per class times epsilon: nothing was measured below 147
+FEW, FAIR = 400, 5000
+STEP_SECONDS = 0.4  # of 32 x 32 pixels, batch 200, two CPU cores to itself; 2026-11-25
+GROWTH = 1.3  # with the power of the number of pixels
+
+
+class Measured(NamedTuple):
+    """A run of `recommended.py`, from docs/results.csv: mean over generators.
+
+    Attributes:
+        data: its name there.
+        shown: its name for people.
+        num_classes: K.
+        num_examples: N.
+        epsilon: certified.
+        accuracy: of a small CNN on real test images.
+        ceiling: that of real training images; None where it was not measured.
+    """
+
+    data: str
+    shown: str
+    num_classes: int
+    num_examples: int
+    epsilon: float
+    accuracy: float
+    ceiling: float | None = None
+
+    @property
+    def strength(self) -> float:
+        """Records per class, times epsilon."""
+        return self.num_examples * self.epsilon / self.num_classes
+
+
+MEASURED = (
+    Measured('digits', 'digits, 8 × 8', 10, 1469, 1, 0.848),
+    Measured('mnist', 'MNIST', 10, 1500, 1, 0.726),
+    Measured('fashion_mnist', 'Fashion-MNIST', 10, 5000, 1, 0.755),
+    Measured('mnist', 'MNIST', 10, 5000, 1, 0.915),
+    Measured('digits', 'digits, 8 × 8', 10, 1469, 10, 0.963),
+    Measured('mnist', 'MNIST', 10, 1500, 10, 0.924),
+    Measured('cifar10', 'CIFAR-10', 10, 50000, 1, 0.486, 0.662),
+    Measured('fashion_mnist', 'Fashion-MNIST', 10, 60000, 1, 0.849),
+    Measured('mnist', 'MNIST', 10, 60000, 1, 0.968),
+    Measured('celeba10k_hair', 'faces, hair colour', 3, 8038, 10, 0.786, 0.815),
+    Measured('celeba10k_gender', 'faces, gender', 2, 8038, 10, 0.865, 0.893),
+    Measured('cifar10', 'CIFAR-10', 10, 50000, 10, 0.507, 0.662),
+    Measured('fashion_mnist', 'Fashion-MNIST', 10, 60000, 10, 0.866),
+    Measured('mnist', 'MNIST', 10, 60000, 10, 0.981),
+)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Outlook:
+    """What was planned, and what to expect of it; its repr is for people.
+
+    Attributes:
+        privacy: the plan: mechanisms, noise, epsilon.
+        strength: records per class, times epsilon; infinite without noise.
+        verdict: in plain words.
+        nearest: measured runs, nearest first.
+        seconds: of training, from a measured rate; None for other methods than DPAF's one
+            release.
+    """
+
+    privacy: PrivacyPlan
+    strength: float
+    verdict: str
+    nearest: tuple[Measured, ...]
+    seconds: float | None
+
+    def __repr__(self) -> str:
+        return f'{describe(self.privacy)}\n{self.text}'
+
+    @property
+    def text(self) -> str:
+        """Everything but the mechanisms, as lines."""
+        lines = [self.verdict]
+        if self.nearest:
+            lines.append('Nearest measured runs (accuracy of a small CNN):')
+        lines += [f'  {_told(run)}' for run in self.nearest]
+        if self.seconds is not None:
+            low, high = duration(self.seconds), duration(4 * self.seconds)
+            lines.append(f'Training takes {low} to {high} on two CPU cores.')
+        return '\n'.join(lines)
+
+
+def plan(config: ConfigDict) -> Outlook:
+    """Plans a run, and says what to expect: no image is looked at, nothing is written.
+
+    Args:
+        config: as for `synthesize`, with `data.num_examples`.
+
+    Raises:
+        UserError: the config is wrong, its epsilon cannot be met, or N is not stated.
+
+    Example:
+        >>> from dpaf_jax.config import defaults
+        >>> config = defaults()
+        >>> config.method, config.data.num_examples = 'dp_merf', 1469
+        >>> print(plan(config).verdict)
+        1469 pictures of 10 classes at ε = 10: enough for fair images.
+    """
+    typed = from_config_dict(config)
+    count = typed.data.num_examples
+    if not count:
+        problem, remedy = 'is 0', 'State the number of your images, or a larger one'
+        raise UserError('config.data.num_examples', problem, remedy)
+    return outlook(typed, methods.get(typed.method).plan(typed, count))
+
+
+def outlook(config: Config, privacy: PrivacyPlan) -> Outlook:
+    """What to expect of a plan.
+
+    Args:
+        config: of the run.
+        privacy: its plan.
+    """
+    certified = privacy.guarantee == CERTIFIED and math.isfinite(config.privacy.epsilon)
+    epsilon = config.privacy.epsilon if certified else math.inf
+    strength = privacy.num_examples * epsilon / config.data.num_classes
+    known = config.method == 'dpaf' and not config.data.columns
+    return Outlook(
+        privacy,
+        strength,
+        _verdict(config, privacy.num_examples, epsilon, strength),
+        _nearest(strength) if known and certified else (),
+        _seconds(config) if known else None,
+    )
+
+
+def _nearest(strength: float) -> tuple[Measured, ...]:
+    """Three measured runs, nearest first."""
+    by_distance = sorted(
+        MEASURED, key=lambda run: abs(math.log(run.strength / strength))
+    )
+    return tuple(by_distance[:3])
+
+
+def _verdict(config: Config, count: int, epsilon: float, strength: float) -> str:
+    classes = config.data.num_classes
+    if math.isinf(epsilon):
+        return f'{count} pictures of {classes} classes: nothing is certified.'
+    head = f'{count} pictures of {classes} classes at ε = {number(epsilon)}:'
+    wanted = _rounded_up(FEW * classes / epsilon)
+    if strength < TOO_FEW:
+        return (
+            f'{head} TOO FEW. Expect noise. {wanted} pictures would give rough images '
+            f'at this ε, and so would ε = {number(epsilon * FEW / strength)} with these.'
+        )
+    if strength < FEW:
+        return f'{head} few. Expect rough images; from {wanted} on they get better.'
+    if strength < FAIR:
+        return f'{head} enough for fair images.'
+    return f'{head} enough for good images; more help less and less.'
+
+
+def _rounded_up(value: float) -> int:
+    """To two digits."""
+    unit = 10 ** max(0, math.floor(math.log10(value)) - 1)
+    return math.ceil(value / unit) * unit
+
+
+def _told(run: Measured) -> str:
+    ceiling = f', by real images {run.ceiling:.2f}' if run.ceiling else ''
+    return (
+        f'{run.accuracy:.2f}{ceiling}: {run.shown}, {run.num_examples} in '
+        f'{run.num_classes} classes at ε = {number(run.epsilon)}'
+    )
+
+
+def _seconds(config: Config) -> float | None:
+    settings: Any = config.dpaf
+    if settings.batch_size:
+        return None
+    height, width, _ = config.data.shape
+    return float(
+        settings.generator_steps * STEP_SECONDS * (height * width / 32**2) ** GROWTH
+    )

@@ -1,0 +1,45 @@
+"""What a finished run says on the terminal: how good it is, and where everything is."""
+
+from typing import Any
+
+from dpaf_jax.pipeline.figures import FLOOR, MODEL_NAMES, figure
+from dpaf_jax.release.card import headline
+from dpaf_jax.runtime.files import read_json
+from dpaf_jax.training.workdir import Workdir
+
+
+def summary(workdir: Workdir) -> str:
+    """A few lines for whoever started the run: its accuracies are not covered by epsilon.
+
+    Args:
+        workdir: of a run with a report.
+    """
+    report = read_json(workdir.report)
+    samples = workdir.samples_csv if workdir.samples_csv.exists() else workdir.samples
+    places = {
+        'release, may be shared': f'{workdir.release}  ({headline(report["privacy"])})',
+        'samples, may be shared': samples,
+        'report, for those who may see the data': workdir.report.with_suffix('.html'),
+        'check it': f'python -m dpaf_jax.verify --release={workdir.release}',
+    }
+    return '\n'.join([*_accuracies(report), *_aligned(places)])
+
+
+def _accuracies(report: dict[str, Any]) -> list[str]:
+    made = report['accuracy'].get('synthetic', {})
+    if not made:
+        return []
+    rows = {MODEL_NAMES.get(name, name): figure(found) for name, found in made.items()}
+    rows |= {
+        f'{MODEL_NAMES.get(name, name)}, by real images (ceiling)': figure(found)
+        for name, found in report['ceiling'].items()
+    }
+    if report['floor'] is not None:
+        name = 'auroc' if report['config']['data']['columns'] else 'accuracy'
+        rows[FLOOR[name]] = f'{report["floor"]:.3f}'
+    return ['On real test images, not covered by ε:', *_aligned(rows)]
+
+
+def _aligned(rows: dict[str, Any]) -> list[str]:
+    width = max(map(len, rows))
+    return [f'  {name:<{width}}  {value}' for name, value in rows.items()]

@@ -1,0 +1,146 @@
+"""The card of a synthetic data set: what the Hugging Face Hub shows of it.
+
+It says what the release says, no more: nothing in it comes from private data.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from dpaf_jax.release.bundle import Release
+from dpaf_jax.release.card import headline
+from dpaf_jax.runtime.version import VERSION
+
+MARK = '<!-- Data set card by dpaf_jax. -->'  # a file with it may be written anew
+SIZES = ('n<1K', '1K<n<10K', '10K<n<100K', '100K<n<1M', '1M<n<10M', '10M<n<100M')
+
+TEMPLATE = """\
+---
+pretty_name: Synthetic {records} under differential privacy
+{task}size_categories:
+- {size}
+tags:
+- synthetic
+- differential-privacy
+- dpaf_jax
+dataset_info:
+  features:
+{features}
+  splits:
+  - name: train
+    num_examples: {number}
+configs:
+- config_name: default
+  data_files:
+  - split: train
+    path: {file}
+---
+{mark}
+
+# Synthetic {records}
+
+{number} synthetic {records} in {classes} classes, drawn from a generator that was trained on
+private data by {method} with dpaf_jax {version}. No real record is in this file.
+
+## Privacy
+
+**{headline}**
+
+- Guarantee: {guarantee}
+- ε: {epsilon}
+- δ: {delta:g}
+- Neighbours: {neighbors}.
+- N = {num_examples}, public.
+
+{meaning}
+
+Drawing more of them costs nothing further. The release that they came from has
+`privacy.json`, from which anybody can recompute ε: `python -m dpaf_jax.verify`.
+
+## Limits
+
+- The unit of protection is one record with its label, not one person. Somebody with k
+  records is protected at about k times ε.
+- Choosing settings by results on real data is not covered by ε.
+- Labels are those that the generator was asked for, or that its classifier gave: some are
+  wrong.
+- Rare kinds of records are missing or blurred: noise hides what few have. Biases of the
+  real data are still there, or stronger.
+- Figures measured on these records are not figures of the real data. Check a conclusion on
+  real data before anybody relies on it.
+
+## Use
+
+```python
+from datasets import load_dataset
+
+data = load_dataset('parquet', data_files='{file}')['train']
+```
+
+A licence is for whoever publishes this to choose.
+"""
+
+
+def dataset_card(
+    release: Release, labels: np.ndarray, features: dict[str, Any], file: str
+) -> str:
+    """The card as Markdown, with the metadata that the Hub reads in front.
+
+    Args:
+        release: that the records were drawn from.
+        labels: [N] integers; theirs.
+        features: columns, as `datasets.Features.to_dict` has them.
+        file: name of the Parquet file beside the card.
+    """
+    privacy, data = release.privacy, release.config.data
+    certified = privacy['guarantee'] == 'certified'
+    return TEMPLATE.format(
+        mark=MARK,
+        records='rows of a table' if data.columns else 'images',
+        task='' if data.columns else 'task_categories:\n- image-classification\n',
+        size=size_category(len(labels)),
+        features='\n'.join(_feature(name, kind) for name, kind in features.items()),
+        number=len(labels),
+        file=file,
+        classes=data.num_classes,
+        method=release.config.method,
+        version=VERSION,
+        headline=headline(privacy),
+        guarantee=privacy['guarantee'],
+        epsilon=privacy['epsilon'] if certified else 'none',
+        delta=privacy['delta'],
+        neighbors=privacy['neighbors'],
+        num_examples=privacy['num_examples'],
+        meaning=_meaning(privacy['epsilon']) if certified else NOTHING_HOLDS,
+    )
+
+
+def size_category(number: int) -> str:
+    """The Hub's name for so many records."""
+    return SIZES[min(max(len(str(number)) - 3, 0), len(SIZES) - 1)]
+
+
+NOTHING_HOLDS = (
+    'Nothing bounds what these records tell about a single private one. Do not hand them '
+    'to anybody\nwho may not see the private data.'
+)
+
+
+def _meaning(epsilon: float) -> str:
+    factor = f'{np.exp(epsilon):.3g}' if epsilon < 14 else 'above a million'
+    return (
+        'Whether or not any one record was among the private data, every outcome is equally '
+        f'likely up to a\nfactor of e^ε = {factor}, but for events of probability δ.'
+    )
+
+
+def _feature(name: str, kind: dict[str, Any]) -> str:
+    if kind['_type'] == 'ClassLabel':
+        names = ''.join(
+            f"\n          '{k}': {name!r}" for k, name in enumerate(kind['names'])
+        )
+        return (
+            f'  - name: {name}\n    dtype:\n      class_label:\n        names:{names}'
+        )
+    shown = 'image' if kind['_type'] == 'Image' else kind['dtype']
+    return f'  - name: {name!r}\n    dtype: {shown}'

@@ -1,0 +1,110 @@
+"""A synthetic data set as one Parquet file, as the Hugging Face Hub has them.
+
+Images are PNG bytes under the features of the `datasets` library, which the file names in
+its metadata; rows of a table are one column each. pyarrow is an extra: `pip install
+'dpaf_jax[parquet]'`.
+"""
+
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from dpaf_jax.config import DataConfig
+from dpaf_jax.release.bundle import Release
+from dpaf_jax.release.dataset_card import MARK, dataset_card
+from dpaf_jax.release.export import in_units
+from dpaf_jax.release.pictures import png_bytes
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import write_text, written_whole
+
+CARD = 'README.md'
+
+
+def write_parquet(
+    path: pathlib.Path, release: Release, labels: np.ndarray, seed: int | None
+) -> None:
+    """Writes the file batch by batch, and README.md beside it: the data set's card.
+
+    Args:
+        path: of the file.
+        release: that the images are drawn from.
+        labels: [N] integers; theirs.
+        seed: as for `Release.generate`.
+
+    Raises:
+        UserError: pyarrow is not there, or a README.md is that is no such card.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise UserError(
+            '--out',
+            f'is {path}, and pyarrow is not installed',
+            "pip install 'dpaf_jax[parquet]', or write .npz",
+        ) from None
+    card = path.parent / CARD
+    if card.exists() and MARK not in card.read_text(encoding='utf-8', errors='replace'):
+        raise UserError(
+            str(card),
+            "exists, and is not a data set's card that this command wrote",
+            f'Give --out a folder of its own, such as synthetic/{path.name}',
+        )
+    data = release.config.data
+    features = _features(data)
+    schema = pa.schema(
+        [(name, _arrow_type(pa, kind)) for name, kind in features.items()],
+        metadata={'huggingface': json.dumps({'info': {'features': features}})},
+    )
+    with (
+        written_whole(path) as temporary,
+        pq.ParquetWriter(temporary, schema, compression='zstd') as writer,
+    ):
+        for columns in _batches(release, labels, seed):
+            writer.write_table(pa.table(columns, schema=schema))
+    write_text(card, dataset_card(release, labels, features, path.name))
+
+
+def _features(data: DataConfig) -> dict[str, Any]:
+    """Columns as `datasets.Features.to_dict` has them."""
+    names = [str(k) for k in range(data.num_classes)]
+    if not data.columns:
+        label = {'names': names, '_type': 'ClassLabel'}
+        return {'image': {'_type': 'Image'}, 'label': label}
+    number = {'dtype': 'float32', '_type': 'Value'}
+    return {
+        **{column.name: number for column in data.table},
+        data.label: {'dtype': 'int64', '_type': 'Value'},
+    }
+
+
+def _arrow_type(pa: Any, feature: dict[str, Any]) -> Any:
+    if feature['_type'] == 'Image':
+        return pa.struct({'bytes': pa.binary(), 'path': pa.string()})
+    return pa.float32() if feature.get('dtype') == 'float32' else pa.int64()
+
+
+def _batches(
+    release: Release, labels: np.ndarray, seed: int | None
+) -> Iterator[dict[str, Any]]:
+    data = release.config.data
+    start = 0
+    for images in release.generate(labels, seed):
+        meant = labels[start : start + len(images)].astype(np.int64)
+        start += len(images)
+        if data.columns:
+            rows = in_units(data, images).astype(np.float32)
+            named = zip((column.name for column in data.table), rows.T, strict=True)
+            yield {**dict(named), data.label: meant}
+        else:
+            yield {'image': [_encoded(image) for image in images], 'label': meant}
+
+
+def _encoded(image: np.ndarray) -> dict[str, Any]:
+    """[H, W, C] as `datasets.Image` stores it."""
+    pixels = image[..., 0] if image.shape[-1] == 1 else image
+    return {'bytes': png_bytes(Image.fromarray(pixels)), 'path': None}

@@ -1,0 +1,98 @@
+"""What is promised before a run is what was measured, and a warning where N is too few."""
+
+import math
+import statistics
+
+import pytest
+import tiny_runs
+
+import dpaf_jax
+from docs import tables
+from dpaf_jax.config import defaults
+from dpaf_jax.pipeline.outlook import MEASURED, TOO_FEW
+from dpaf_jax.runtime.errors import UserError
+
+
+def planned(count, epsilon=1.0, classes=2):
+    config = defaults()
+    config.method = 'dp_merf'  # one mechanism: quickly planned
+    config.data.num_classes, config.data.num_examples = classes, count
+    config.privacy.epsilon, config.privacy.delta = epsilon, 1e-5
+    return dpaf_jax.plan(config)
+
+
+@pytest.mark.parametrize('run', MEASURED, ids=lambda r: f'{r.data},{r.epsilon:g}')
+def test_every_figure_is_one_of_the_table_of_results(run):
+    rows = [
+        row
+        for row in tables.RESULTS
+        if row['data'] == run.data
+        and row['records'] == str(run.num_examples)
+        and row['epsilon'] == f'{run.epsilon:g}'
+        and row['classifier'] == 'cnn'
+        and row['guarantee'] == 'certified'
+        and row['config'].startswith('recommended.py')
+        and not row['state']
+        and not {'image_size=64', 'image_size=128'} & set(row['overrides'].split('.'))
+        and 'data.image_size=64' not in row['overrides']
+        and 'data.image_size=128' not in row['overrides']
+        and 'wide_resnet' not in row['overrides']
+    ]
+    mean = statistics.mean(float(row['accuracy']) for row in rows)
+    assert run.accuracy == pytest.approx(mean, abs=0.0011)
+    if run.ceiling:
+        real = [
+            float(row['accuracy'])
+            for row in tables.RESULTS
+            if row['method'] == 'real'
+            and row['data'] == run.data
+            and row['classifier'] == 'cnn'
+        ]
+        assert run.ceiling in real
+
+
+def test_too_few_are_told_with_what_would_do():
+    found = planned(100)
+    assert found.strength < TOO_FEW
+    assert 'TOO FEW. Expect noise. 800 pictures' in found.verdict
+    assert 'TOO FEW' not in planned(800).verdict
+    assert 'TOO FEW' in repr(found) and 'guarantee: certified' in repr(found)
+
+
+def test_more_pictures_or_epsilon_or_fewer_classes_never_promise_less():
+    order = ['TOO FEW', 'few.', 'fair', 'good']
+
+    def rank(**changed):
+        verdict = planned(**({'count': 500} | changed)).verdict
+        return next(i for i, word in enumerate(order) if word in verdict)
+
+    assert rank() <= rank(count=5000) <= rank(count=60000)
+    assert rank() <= rank(epsilon=10.0)
+    assert rank(classes=10) <= rank(classes=2)
+
+
+def test_a_run_of_ours_is_among_its_own_nearest():
+    from dpaf_jax.config import from_config_dict
+    from dpaf_jax.pipeline.outlook import outlook
+
+    config = tiny_runs.load_config('recommended', 'mnist,1')
+    typed = from_config_dict(config)
+    privacy = planned(60000, classes=10).privacy
+    found = outlook(typed, privacy)
+    assert any(
+        (run.data, run.num_examples, run.epsilon) == ('mnist', 60000, 1)
+        for run in found.nearest
+    )
+    assert 'Training takes' in found.text and math.isfinite(found.strength)
+
+
+def test_without_n_it_asks_for_it():
+    with pytest.raises(UserError, match='num_examples: is 0'):
+        planned(0)
+
+
+def test_without_noise_nothing_is_promised():
+    config = tiny_runs.load_config('recommended', 'mnist,inf')
+    config.data.num_examples = 500
+    found = dpaf_jax.plan(config)
+    assert found.verdict.endswith('nothing is certified.') and not found.nearest

@@ -1,0 +1,151 @@
+"""`dpaf-jax`: one word for each command, thin over the same code."""
+
+import importlib
+import pathlib
+import re
+import sys
+
+import pytest
+import tiny_runs
+
+from dpaf_jax import cli
+
+# Flags that are defined inside `tiny_runs.call` are gone behind it.
+for command in cli.COMMANDS.values():
+    importlib.import_module(command.module)
+
+
+OWN_FLAG = {
+    'synthesize': '  --stage: ',
+    'plan': '  --stage: ',
+    'sample': '  --seed: ',
+    'evaluate': '--suite: ',
+    'audit': '  --repetitions: ',
+    'attack': '  --attempts: ',
+}
+
+
+def call(*args: str) -> tiny_runs.Outcome:
+    sys.modules.pop('config_config', None)  # what an earlier command has loaded
+    return tiny_runs.call(lambda: cli.main(args), 'dpaf-jax')
+
+
+@pytest.fixture
+def translated(monkeypatch):
+    """What a command would be called with."""
+    called: list[list[str]] = []
+    monkeypatch.setattr(sys, 'argv', [])
+
+    class Module:
+        @staticmethod
+        def run():
+            called.append(sys.argv)
+
+    monkeypatch.setattr(cli.importlib, 'import_module', lambda name: Module)
+
+    def of(*args):
+        cli.main(args)
+        return called.pop()
+
+    return of
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch) -> pathlib.Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'my pictures').mkdir()
+    return tmp_path / 'my pictures'
+
+
+def test_a_folder_and_an_epsilon_are_all_that_is_typed(translated, pictures):
+    assert translated('synthesize', str(pictures), '--epsilon', '3') == [
+        'dpaf-jax synthesize',
+        f'--config=configs/recommended.py:folder:{pictures},3',
+        '--workdir=runs/my pictures',
+    ]
+
+
+def test_where_and_how_may_be_said_too(translated, pictures):
+    given = translated(
+        *('synthesize', 'my pictures', '--out', 'runs/mine'),
+        *('--config.data.image_size=64', '--stage=plan'),
+    )
+    assert given[1:] == [
+        '--config=configs/recommended.py:folder:my pictures',
+        '--workdir=runs/mine',
+        '--config.data.image_size=64',
+        '--stage=plan',
+    ]
+
+
+def test_sources_are_known_by_what_they_are(translated, pictures):
+    (pictures / 'a.npz').touch()
+    (pictures.parent / 'digits').mkdir()
+    for about, source in {
+        'digits/': 'folder:digits/',
+        './digits': 'folder:./digits',
+        'mnist': 'mnist',
+        f'{pictures}/a.npz': f'npz:{pictures}/a.npz',
+        'celeba:/x': 'celeba:/x',
+    }.items():
+        given = translated('synthesize', about, '--epsilon=0.5')
+        assert given[1] == f'--config=configs/recommended.py:{source},0.5'
+    outcome = tiny_runs.call(lambda: translated('synthesize', 'digits'), 'dpaf-jax')
+    assert outcome.code == 2 and 'Write ./digits' in outcome.err
+
+
+def test_a_run_stands_for_its_release(translated, pictures):
+    (pictures / 'release').mkdir()
+    run = str(pictures)
+    assert translated('verify', run)[1:] == [f'--release={run}/release']
+    assert translated('verify', f'{run}/release')[1:] == [f'--release={run}/release']
+    assert translated('sample', run, '--num=3', '--out', 'x.npz')[1:] == [
+        f'--release={run}/release', '--num=3', '--out', 'x.npz',
+    ]  # fmt: skip
+    assert translated('audit', run)[1:] == [
+        f'--release={run}/release', f'--out={run}/audit',
+    ]  # fmt: skip
+    assert translated('evaluate', run, '--real=x.npz')[1:] == [
+        f'--synthetic={run}/release', '--real=x.npz',
+    ]  # fmt: skip
+    assert translated('attack', run, '--attack=membership')[1:] == [
+        f'--workdir={run}', '--attack=membership',
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize('word', cli.COMMANDS)
+def test_help_teaches_and_lists_the_flags_of_the_command(word):
+    outcome = call(word, '--help')
+    assert (outcome.code, outcome.err) == (0, '')
+    assert f'  dpaf-jax {word} ' in outcome.out  # an example
+    assert OWN_FLAG.get(word, '') in outcome.out
+
+
+@pytest.mark.parametrize(
+    ('args', 'message'),
+    [
+        ((), 'required: COMMAND. See dpaf-jax --help'),
+        (('bake',), "invalid choice: 'bake'"),
+        (('synthesize',), 'required: SOURCE. See dpaf-jax synthesize --help'),
+        (('synthesize', '/no/where'), '/no/where: no such folder or .npz file'),
+        (('synthesize', 'digits', '--epsilon=x'), "invalid float value: 'x'"),
+        (('synthesize', 'digits', '--epsilon=-1'), 'epsilon: is -1.0. It must be'),
+        (('synthesize', 'digits', '--epsilno=1'), "'epsilno'.*See dpaf-jax synth"),
+        (('synthesize', 'digits', '--config.daat.a=1'), 'daat.a: no such field'),
+        (('sample', '/no/where'), '--out are needed. See dpaf-jax sample --help'),
+        (('verify', '/no/where'), '/no/where: no such folder'),
+        (('evaluate', '/no/where'), '--real and --synthetic are needed'),
+        (('attack', '/no/where'), '--attack and --workdir are needed'),
+        (('audit', '/no/where'), '/no/where/generator.safetensors: is missing'),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_where_to_read(
+    args, message, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    outcome = call(*args)
+    assert outcome.code == 2 and outcome.out == ''
+    (line,) = outcome.err.splitlines()
+    assert line.startswith('error: ')
+    assert re.search(message, line), line
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,53 @@
+"""A full disk is told with what is missing, however it comes to light."""
+
+import collections
+import errno
+
+import pytest
+
+from dpaf_jax.runtime import files
+from dpaf_jax.runtime.errors import UserError
+
+
+@pytest.fixture
+def free(monkeypatch):
+    usage = collections.namedtuple('usage', 'total used free')
+
+    def of(count):
+        monkeypatch.setattr(files.shutil, 'disk_usage', lambda path: usage(0, 0, count))
+
+    return of
+
+
+def test_what_is_missing_is_said_before_work_starts(tmp_path, free):
+    free(3 * 2**30)
+    files.require_space(tmp_path / 'not' / 'there', 3 * 2**30)
+    with pytest.raises(
+        UserError, match=r'needs 5\.0 GiB.*3\.0 GiB are.*2\.0 GiB are m'
+    ):
+        files.require_space(tmp_path / 'not' / 'there', 5 * 2**30)
+
+
+def wrapped(inner: Exception) -> Exception:
+    try:
+        try:
+            raise inner
+        except Exception as error:
+            raise RuntimeError('of a library') from error
+    except RuntimeError as outer:
+        return outer
+
+
+@pytest.mark.parametrize(
+    ('error', 'full'),
+    [
+        (OSError(errno.ENOSPC, 'full'), True),
+        (OSError(errno.EDQUOT, 'quota'), True),
+        (wrapped(OSError(errno.ENOSPC, 'full')), True),
+        (ValueError('write 7 bytes: No space left on device [28]'), True),
+        (OSError(errno.EACCES, 'denied'), False),
+        (wrapped(ValueError('another')), False),
+    ],
+)
+def test_a_full_disk_is_known_through_what_wraps_it(error, full):
+    assert files.is_full_disk(error) == full
