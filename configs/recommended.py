@@ -4,8 +4,7 @@ python -m dpaf_jax.main --config=configs/recommended.py:digits --workdir=runs/di
 python -m dpaf_jax.main --config=configs/recommended.py:mnist,1 --workdir=runs/mnist \
         --config.data.source=npz:/path/to/mnist.npz
 python -m dpaf_jax.main --config=configs/recommended.py:folder:/path/to/images,3 \
-        --workdir=runs/mine --config.data.num_classes=4 --config.data.num_examples=12000 \
-        --config.data.image_size=32 --config.data.channels=3
+        --workdir=runs/mine
 
 DPAF's one-shot table and a labeller (docs/explanation/algorithm.md). How long they learn
 goes by epsilon and the number of records.
@@ -37,8 +36,9 @@ def get_config(argument: str = 'digits') -> ConfigDict:
     else:
         config = variants.one_shot(default.get_config())
         config.data.source = source
-        config.data.image_size = 32
-        config.networks.layers = ''  # by the size, which the command line may set
+        config.data.num_classes = config.data.image_size = config.data.channels = 0
+        config.privacy.delta = 0.0  # these by the data, unless the command line says
+        config.networks.layers = ''  # by the size
     config.privacy.epsilon = epsilon
     variants.labelled(config)
     if source == 'digits':

@@ -76,15 +76,21 @@ class DataConfig:
         'a CSV file or an npz archive.',
     )
     image_size: int = at_least(
-        16, 4, 'Side: images are cropped to the centred square, then resized.'
+        16,
+        0,
+        'Side, 4 or more: images are cropped to the centred square, then resized. 0: from '
+        'the data.',
     )
-    channels: int = at_least(1, 1, '1: grey, 3: colour.')
-    num_classes: int = at_least(10, 1, 'K: labels are 0 .. K - 1.')
+    channels: int = at_least(1, 0, '1: grey, 3: colour; 0: from the data.')
+    num_classes: int = at_least(10, 0, 'K: labels are 0 .. K - 1; 0: from the data.')
     num_examples: int = at_least(
-        0, 0, 'N, public, or any larger number; 0: from the prepared data.'
+        0, 0, 'N, public, or any larger number; 0: from the data.'
     )
     test_fraction: float = between(
-        0.2, 0.0, 0.9, 'Held out by a hash where the source has no test split.'
+        0.2,
+        0.0,
+        0.9,
+        'Held out by a hash where the source has no test split; 0: nothing is.',
     )
     attribute: str = one_of(
         '',
@@ -131,7 +137,9 @@ class PrivacyConfig:
         'certified', ('certified', 'as_published'), 'as_published certifies nothing.'
     )
     epsilon: float = plain(10.0, 'Of everything; inf: no noise, no clip, no guarantee.')
-    delta: float = plain(1e-5, 'Of everything; below 1 / num_examples.')
+    delta: float = plain(
+        1e-5, 'Of everything; below 1 / num_examples; 0: a tenth of it.'
+    )
     budgets: str = plain(
         '0.1,rest,0.1',
         "Epsilon of each mechanism (DPAF: phase 1, conv2*, DPAGG): '0.1', '20%' or 'rest'.",
@@ -291,11 +299,12 @@ def defaults() -> ConfigDict:
     return ConfigDict(nested_defaults(Config))
 
 
-def from_config_dict(config: ConfigDict) -> Config:
+def from_config_dict(config: ConfigDict, *, is_open: bool = False) -> Config:
     """Turns a ConfigDict into typed objects.
 
     Args:
         config: with exactly the fields of `defaults`.
+        is_open: fields that say 0, 'from the data', may stay so.
 
     Returns:
         The frozen `Config`.
@@ -312,17 +321,39 @@ def from_config_dict(config: ConfigDict) -> Config:
         Traceback (most recent call last):
         dpaf_jax.runtime.errors.UserError: config.data.image_size: is 2. It must be ...
     """
+    if is_open:
+        return _read(config.to_dict())
     typed = read_config(config.to_dict())
-    _check_data(typed.data)
-    _check_privacy(typed.privacy)
-    _check_warm_start(typed)
-    if typed.data.table:
-        _check_knows_tables(typed)
+    check(typed)
     return typed
+
+
+def check(config: Config) -> None:
+    """How fields go together, none of them open; UserError where they do not."""
+    _check_decided(config.data)
+    _check_data(config.data)
+    _check_privacy(config.privacy)
+    _check_warm_start(config)
+    if config.data.table:
+        _check_knows_tables(config)
 
 
 def read_config(fields: Mapping[str, Any]) -> Config:
     """The typed fields, each checked by itself; UserError for one that does not fit."""
+    typed = _read(fields)
+    _check_decided(typed.data)
+    return typed
+
+
+def _check_decided(data: DataConfig) -> None:
+    for name, least in (('num_classes', 1), ('image_size', 4), ('channels', 1)):
+        value = getattr(data, name)
+        if value < least:
+            where = f'config.data.{name}'
+            raise UserError(where, f'is {value}', f'It must be at least {least}')
+
+
+def _read(fields: Mapping[str, Any]) -> Config:
     typed = read(Config, fields, 'config')
     if getattr(typed, typed.method, typed) is ABSENT:
         where = f'config.{typed.method}'

@@ -27,19 +27,10 @@ def splits(source: Source, config: DataConfig) -> np.ndarray:
     """The source's own test split, or else a hash split by `test_fraction`.
 
     Returns:
-        [n] bool, True for the test split.
-
-    Raises:
-        UserError: when there is no test split and no way to one.
+        [n] bool, True for the test split; nowhere for a fraction of 0.
     """
     if source.is_test is not None:
         return source.is_test
-    if config.test_fraction == 0:
-        raise UserError(
-            'config.data.test_fraction',
-            f'is 0, and {source.where} has no test split of its own',
-            'Set it to the share to hold out, such as 0.2',
-        )
     return hash_split(source.record_id, len(source.labels), config.test_fraction)
 
 
@@ -84,6 +75,8 @@ def _check_sides(source: Source, is_test: np.ndarray, config: DataConfig) -> Non
             f'class {label} ({source.class_names[label]}) has no training images',
             'Add images of it, or leave the class out',
         )
+    if config.test_fraction == 0 and source.is_test is None:
+        return  # trained on everything, tested on nothing
     if not (is_test & source.is_present).any():
         raise UserError(
             source.where,

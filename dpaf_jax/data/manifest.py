@@ -25,7 +25,7 @@ ARRAYS = (  # by file, in the order in which the checksum takes them
     'train_index.npy',
 )
 # Raise when the same source and settings would decode to other pixels or splits.
-FORMAT = 4
+FORMAT = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _parse(fields: Any) -> Manifest:
             value = getattr(part, field.name)
             if isinstance(field.type, type) and type(value) is not field.type:
                 raise TypeError(f'{field.name} is {value!r}')
-    counts = (manifest.image_size, manifest.num_present, manifest.num_test)
-    if min(counts) < 1 or len(names) != manifest.num_classes:
+    counts = (manifest.image_size, manifest.num_present)
+    if min(counts) < 1 or manifest.num_test < 0 or len(names) != manifest.num_classes:
         raise ValueError('counts do not fit')
     return manifest

@@ -37,7 +37,7 @@ def to_pixels(content: Content, image_size: int, channels: int) -> np.ndarray:
     Args:
         content: an encoded picture, or [H, W] or [H, W, C] uint8 with C in {1, 3}.
         image_size: S.
-        channels: 1 (grey: ITU-R 601 luma) or 3 (RGB; transparency is dropped).
+        channels: 1 (grey: ITU-R 601 luma) or 3 (RGB); transparency is laid on white.
 
     Returns:
         [S, S, channels] uint8.
@@ -77,6 +77,11 @@ def _convert(picture: Image.Image, channels: int) -> Image.Image:
     if picture.mode.startswith(('I', 'F')):
         # Pillow would clip these at 255 without a word.
         raise BadPictureError('has more than 8 bits a channel')
+    if picture.has_transparency_data:
+        # Colours behind what cannot be seen are whatever a program has left there.
+        picture = picture.convert('RGBA')
+        ground = Image.new('RGBA', picture.size, 'white')
+        picture = Image.alpha_composite(ground, picture)
     return picture.convert(_MODES[channels])
 
 

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from dpaf_jax import methods
 from dpaf_jax.config import Config, from_config_dict
+from dpaf_jax.pipeline import decide
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, describe
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.history import duration, number
@@ -104,10 +105,11 @@ class Outlook:
 
 
 def plan(config: ConfigDict) -> Outlook:
-    """Plans a run, and says what to expect: no image is looked at, nothing is written.
+    """Plans a run, and says what to expect: no image is decoded, nothing is written.
 
     Args:
-        config: as for `synthesize`, with `data.num_examples`.
+        config: as for `synthesize`, with `data.num_examples`, or with fields that the data
+            decide: then they are looked at.
 
     Raises:
         UserError: the config is wrong, its epsilon cannot be met, or N is not stated.
@@ -119,7 +121,9 @@ def plan(config: ConfigDict) -> Outlook:
         >>> print(plan(config).verdict)
         1469 pictures of 10 classes at ε = 10: enough for fair images.
     """
-    typed = from_config_dict(config)
+    typed = from_config_dict(config, is_open=True)
+    decided = decide.look(typed)[0] if decide.undecided(typed) else {}
+    typed = decide.filled(typed, decided)
     count = typed.data.num_examples
     if not count:
         problem, remedy = 'is 0', 'State the number of your images, or a larger one'

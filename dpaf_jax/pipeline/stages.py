@@ -29,7 +29,7 @@ from dpaf_jax.data import (
     read_manifest,
 )
 from dpaf_jax.evaluation import suite, tables, utility
-from dpaf_jax.pipeline import checks, report
+from dpaf_jax.pipeline import checks, decide, report
 from dpaf_jax.pipeline.figures import figure
 from dpaf_jax.privacy.plan import FIXED_ENTROPY, PrivacyPlan
 from dpaf_jax.release import pictures
@@ -140,12 +140,26 @@ class Pipeline:
         entropy: bytes | None = None,
         stop: StopRequest | None = None,
     ):
-        self.config: Config = from_config_dict(config)
-        self.method = methods.get(self.config.method)
         self.workdir = Workdir(workdir)
+        self.config: Config = self._decided(from_config_dict(config, is_open=True))
+        self.method = methods.get(self.config.method)
         self._entropy = entropy
         self._stop = stop or StopRequest()
         self._checked: dict[pathlib.Path, Dataset] = {}
+
+    def _decided(self, config: Config) -> Config:
+        """The config without open fields: what this workdir was begun with, or a look."""
+        if not decide.undecided(config):
+            return decide.filled(config, {})
+        return decide.filled(config, processes.from_first(lambda: self._look(config)))
+
+    def _look(self, config: Config) -> dict[str, Any]:
+        if before := read_json(self.workdir.config):
+            kept: dict[str, Any] = before['config']
+            return kept
+        decided, text = decide.look(config)
+        print(text, flush=True)
+        return decided
 
     def __repr__(self) -> str:
         return f'<Pipeline of {self.config.method} in {self.workdir.root}>'
@@ -404,6 +418,10 @@ class Pipeline:
             return before['accuracy']
         data = load(self.config.data, self._data_directory)
         test = np.asarray(data.test_images), np.asarray(data.test_labels)
+        if not len(test[1]):
+            logging.warning('Not evaluated: data.test_fraction = 0 holds nothing out')
+            write_json(self.workdir.evaluation, {'config': asked, 'accuracy': {}})
+            return {}
         found = self._measured(read_npz(self.workdir.samples), test)
         accuracy = {'synthetic': found['utility']}
         if self.config.evaluation.train_on_real:

@@ -28,7 +28,7 @@ def summary(workdir: Workdir) -> str:
 def _accuracies(report: dict[str, Any]) -> list[str]:
     made = report['accuracy'].get('synthetic', {})
     if not made:
-        return []
+        return ['Not evaluated: data.test_fraction = 0 holds nothing out.']
     rows = {MODEL_NAMES.get(name, name): figure(found) for name, found in made.items()}
     rows |= {
         f'{MODEL_NAMES.get(name, name)}, by real images (ceiling)': figure(found)

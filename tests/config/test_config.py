@@ -112,7 +112,13 @@ def test_a_number_out_of_range_is_refused_by_name(name, value):
 @pytest.mark.parametrize('name', [n for n in BOUNDED if 'low' in limits(n)])
 def test_the_lowest_value_is_allowed(name):
     value = LEAVES[name](limits(name)['low'])
-    from_config_dict(changed(**{name.replace('.', '__'): value}))
+    from_config_dict(changed(**{name.replace('.', '__'): value}), is_open=True)
+
+
+@pytest.mark.parametrize('name', ['num_classes', 'image_size', 'channels'])
+def test_a_field_that_the_data_decide_is_refused_where_nobody_looks_at_them(name):
+    message = refused(**{f'data__{name}': 0})
+    assert message.startswith(f'config.data.{name}: is 0. It must be at least ')
 
 
 def test_an_unknown_field_is_refused_with_the_fields_there_are():

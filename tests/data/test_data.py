@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 from scipy import stats
+from sources import encode
 
 from configs.default import get_config
 from dpaf_jax import data
@@ -219,10 +220,6 @@ class TestFailures:
         config = dataclasses.replace(config, source='hdf5:x')
         self.refused(config, cache, "config.data.source: is 'hdf5:x'.*folder")
 
-    def test_no_test_split_and_no_fraction(self, cache):
-        config = make_config(test_fraction=0.0)
-        self.refused(config, cache, 'config.data.test_fraction: is 0, and digits')
-
     def test_a_number_of_classes_that_the_source_does_not_have(self, cache):
         config = make_config(num_classes=9)
         self.refused(config, cache, 'config.data.num_classes: is 9.*10 classes')
@@ -321,7 +318,7 @@ class TestLoad:
             lambda text: json.dumps(json.loads(text) | {'extra': 1}),
             lambda text: json.dumps(json.loads(text) | {'num_examples': 14.0}),
             lambda text: json.dumps(json.loads(text) | {'checksum': None}),
-            lambda text: json.dumps(json.loads(text) | {'num_test': 0}),
+            lambda text: json.dumps(json.loads(text) | {'num_test': -1}),
             lambda text: json.dumps(json.loads(text) | {'class_names': ['0']}),
             lambda text: text.replace('"attribute"', '"atribute"'),
         ],
@@ -407,6 +404,12 @@ class TestPictures:
         for channels in (1, 3):
             pixels = to_pixels(path.read_bytes(), 6, channels)
             assert pixels.shape == (6, 6, channels) and np.all(pixels == 255)
+
+    def test_what_cannot_be_seen_is_white(self):
+        pixels = np.full((6, 6, 4), 90, np.uint8)
+        pixels[:, 3:, 3] = 0  # whatever colour a program has left there
+        found = to_pixels(encode(pixels), 6, 3)
+        assert np.all(found[:, :3] == 90) and np.all(found[:, 3:] == 255)
 
     def test_16_bit_pictures_are_not_clipped_in_silence(self, tmp_path):
         path = tmp_path / 'x.png'

@@ -117,3 +117,58 @@ def test_from_pictures_to_a_verified_release(folder, tmp_path, kind):
     for name in ('release/privacy.json', 'release/config.json', 'release/README.md'):
         words = re.split(r'[^0-9.]+', (tmp_path / 'run' / name).read_text())
         assert '1000' in words and present not in words, name
+
+
+OPEN = {
+    'data__num_classes': 0,
+    'data__image_size': 0,
+    'data__channels': 0,
+    'data__num_examples': 0,
+    'privacy__delta': 0.0,
+}
+
+
+def test_open_fields_are_decided_once_said_and_kept(folder, tmp_path, capsys):
+    """From a folder alone to a verified release; nothing is looked at a second time."""
+    config = tiny.config_dict(data__source=f'folder:{folder}', **OPEN, **tiny.ONE_SHOT)
+    pipeline = Pipeline(config, tmp_path / 'run')
+    said = capsys.readouterr().out
+    data, privacy = pipeline.config.data, pipeline.config.privacy
+    assert (data.num_classes, data.image_size, data.channels) == (2, 8, 3)
+    assert 400 < data.num_examples < 550 and privacy.delta == 2e-4
+    for name in ('num_classes=2', 'image_size=8', f'num_examples={data.num_examples}'):
+        assert f'--config.data.{name}' in said
+    assert '--config.privacy.delta=0.0002' in said and 'class0: 300' in said
+    for stage in ('plan', 'prepare', 'train', 'release'):
+        pipeline.run(stage)
+    assert verify(pipeline.workdir.release).passed
+    kept = json.loads((pipeline.workdir.release / 'config.json').read_text())
+    assert kept['data']['num_examples'] == data.num_examples
+    assert kept['privacy']['delta'] == 2e-4
+    with mock.patch('dpaf_jax.pipeline.decide.survey', side_effect=AssertionError):
+        assert Pipeline(config, tmp_path / 'run').config == pipeline.config
+
+
+def test_a_stated_field_is_not_decided(folder, tmp_path, capsys):
+    fields = OPEN | {'data__channels': 1, 'data__num_examples': 10_000}
+    config = tiny.config_dict(
+        data__source=f'folder:{folder}', **fields, **tiny.ONE_SHOT
+    )
+    made = Pipeline(config, tmp_path / 'run').config
+    assert made.data.channels == 1 and made.privacy.delta == 1e-5
+    assert 'channels=' not in capsys.readouterr().out
+
+
+def test_without_a_test_split_all_are_trained_on_and_none_is_judged(
+    folder, tmp_path, caplog
+):
+    config = config_of(folder, NUMBER, data__test_fraction=0.0, **tiny.ONE_SHOT)
+    made = Pipeline(config, tmp_path / 'run')
+    for stage in made.stages():
+        made.run(stage)
+    assert json.loads((tmp_path / 'run/private/data/manifest.json').read_text())[
+        'num_present'
+    ] == NUMBER  # fmt: skip
+    assert 'Not evaluated: data.test_fraction = 0' in caplog.text
+    assert json.loads((tmp_path / 'run/report.json').read_text())['accuracy'] == {}
+    assert made.is_done()

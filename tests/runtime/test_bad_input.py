@@ -92,7 +92,6 @@ def test_the_command_line(refused, args, message):
         ('privacy.epsilon', 'nan', 'is nan'),
         ('privacy.delta', '-1e-5', 'is -1e-05. It must be in (0, 1)'),
         ('privacy.delta', '1', 'is 1.0. It must be in (0, 1)'),
-        ('privacy.delta', '0', 'is 0, which no Gaussian mechanism can meet'),
         ('privacy.budgets', '5,rest,5.5', "is '5,rest,5.5', which adds up to 10.5 of"),
         ('privacy.budgets', '60%,20%,30%', "is '60%,20%,30%', which adds up to 11 of"),
         ('privacy.budgets', '1,2', 'has 2 entries. Give one for each of conv1, conv2'),
@@ -203,12 +202,6 @@ def test_nan_in_an_npz(refused, tmp_path):
     source = npz(tmp_path / 'x.npz', train_x=images)
     text = refused(*flags(tiny_runs.one_shot(source)))
     assert 'x.npz: train_x[7] has values outside [0, 1], NaN or inf. Scale' in text
-
-
-def test_neither_test_split_nor_fraction(refused, tmp_path):
-    source = tiny_runs.write_folder(tmp_path / 'images')
-    text = refused(*flags(tiny_runs.one_shot(source, data__test_fraction=0.0)))
-    assert text.startswith('config.data.test_fraction: is 0, and ')
 
 
 def test_an_n_that_is_less_than_the_data_have(refused, tmp_path):

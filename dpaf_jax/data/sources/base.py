@@ -29,6 +29,7 @@ class Source:
         is_empty: [n] bool, or None for nowhere: records that a filter of the source
             empties. They count in N and split like others, but have no image and no
             label: how many they are is private, and N stays public.
+        notes: what is worth a look, such as files that were passed over; private.
     """
 
     where: str
@@ -38,6 +39,7 @@ class Source:
     is_test: np.ndarray | None
     contents: Callable[[], Iterator[Content]]
     is_empty: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def is_present(self) -> np.ndarray:

@@ -1,5 +1,6 @@
 """folder:<path>: class sub-folders, or pictures and a labels.csv."""
 
+import collections
 import csv
 import pathlib
 import posixpath
@@ -9,9 +10,17 @@ import numpy as np
 from dpaf_jax.config import DataConfig
 from dpaf_jax.data.sources.attributes import check_attribute
 from dpaf_jax.data.sources.base import Source, counting_names, existing
-from dpaf_jax.data.sources.listing import list_folders, list_pictures, read_pictures
+from dpaf_jax.data.sources.listing import (
+    list_folders,
+    list_others,
+    list_pictures,
+    read_pictures,
+)
 from dpaf_jax.runtime.errors import UserError
 
+# Names of splits; of those with test images the first that is there counts.
+_HELD_OUT = 'test', 'valid', 'validation', 'val', 'dev'
+_TABLE = 'labels.csv'
 _LAYOUT = 'Give a folder with one sub-folder a class, or with pictures and a labels.csv'
 
 
@@ -23,7 +32,8 @@ def open_source(path: str, config: DataConfig) -> Source:
       if wanted, split (train or test). A file must not be listed twice: one person
       would then be two records.
     - Otherwise class sub-folders, labelled in the order of their sorted names,
-      directly in the folder or in its `train/` and, if there is one, `test/`.
+      directly in the folder or in its `train/` and, if there is one, `test/` (or
+      `valid/`, `validation/`, `val/` or `dev/`).
 
     Where nothing says what the test split is, a hash of the path relative to the
     folder does.
@@ -33,13 +43,14 @@ def open_source(path: str, config: DataConfig) -> Source:
         config: the data section of the config.
 
     Raises:
-        UserError: neither layout, no pictures, a bad row or a missing file.
+        UserError: neither layout, no pictures, a bad row or a missing file, splits in
+            place of classes.
     """
     check_attribute(config)
     root = existing(path, 'config.data.source')
     if not root.is_dir():
         raise UserError('config.data.source', f'names {root}, a file', _LAYOUT)
-    table = root / 'labels.csv'
+    table = root / _TABLE
     listed = _from_table(table, config) if table.exists() else _from_folders(root)
     names, labels, class_names, is_test = listed
     if not names:
@@ -51,6 +62,7 @@ def open_source(path: str, config: DataConfig) -> Source:
         record_id=names.__getitem__,
         is_test=None if is_test is None else np.array(is_test, bool),
         contents=lambda: read_pictures(root, names),
+        notes=_notes(root, names, class_names, table.exists()),
     )
 
 
@@ -61,7 +73,11 @@ def _from_folders(root: pathlib.Path) -> _Listed:
     top = list_folders(root)
     # A class may be called 'train': then its pictures are directly in it.
     is_split = 'train' in top and list_folders(root / 'train') != []
-    sides = [side for side in ('train', 'test') if side in top] if is_split else ['']
+    held_out = next((name for name in _HELD_OUT if name in top), '')
+    if not is_split and held_out and set(top) <= {'train', *_HELD_OUT}:
+        problem = f'has the folders {", ".join(top)}: splits, and no classes in them'
+        raise UserError(str(root), problem, _LAYOUT)
+    sides = [side for side in ('train', held_out) if side] if is_split else ['']
     class_names = list_folders(root / sides[0])
     names, labels, is_test = [], [], []
     for side in sides:
@@ -73,8 +89,40 @@ def _from_folders(root: pathlib.Path) -> _Listed:
             for name in list_pictures(root / below):
                 names.append(f'{below}/{name}')
                 labels.append(class_names.index(folder))
-                is_test.append(side == 'test')
-    return names, labels, tuple(class_names), is_test if 'test' in sides else None
+                is_test.append(side == held_out)
+    return names, labels, tuple(class_names), is_test if len(sides) > 1 else None
+
+
+def _notes(
+    root: pathlib.Path, names: list[str], class_names: tuple[str, ...], has_table: bool
+) -> tuple[str, ...]:
+    """What is in the folder and was not taken, or not taken for what it may be."""
+    notes, taken = [], set(names)
+    if left := [name for name in list_pictures(root) if name not in taken]:
+        where = (
+            'without a row in labels.csv' if has_table else 'in no folder of a class'
+        )
+        notes.append(f'{len(left)} pictures {where} passed over, such as {left[0]}')
+    suffixes = collections.Counter(
+        pathlib.PurePath(name).suffix for name in list_others(root) if name != _TABLE
+    )
+    if suffixes:
+        each = ', '.join(
+            f'{suffix or "no suffix"} {suffixes[suffix]}' for suffix in sorted(suffixes)
+        )
+        notes.append(f'files passed over, by their names no pictures: {each}')
+    if not has_table and len(class_names) > 1:
+        below = [
+            set(list_folders(root / name))
+            for name in class_names
+            if (root / name).is_dir()
+        ]
+        if common := sorted(set.intersection(*below)) if below else []:
+            notes.append(
+                f'every class has a folder {common[0]}: if that is a class, and '
+                f'{class_names[0]} a site or a part, write a labels.csv'
+            )
+    return tuple(notes)
 
 
 def _from_table(table: pathlib.Path, config: DataConfig) -> _Listed:
@@ -105,7 +153,10 @@ def _rows(table: pathlib.Path) -> list[dict[str, str]]:
     seen: set[str] = set()
     try:
         with open(table, encoding='utf-8-sig', newline='') as file:
-            reader = csv.DictReader(file, skipinitialspace=True)
+            head = file.readline()
+            file.seek(0)
+            mark = ';' if ';' in head and ',' not in head else ','
+            reader = csv.DictReader(file, delimiter=mark, skipinitialspace=True)
             if not {'file', 'label'} <= set(reader.fieldnames or ()):
                 remedy = 'Its first line must be: file,label or file,label,split'
                 raise UserError(str(table), 'lacks the columns file and label', remedy)
@@ -131,6 +182,8 @@ def _row_problem(row: dict[str, str], seen: set[str], root: pathlib.Path) -> str
         return 'has a split other than train and test'
     if row['file'] in seen:
         return f'lists {row["file"]} a second time'
+    if posixpath.isabs(row['file']) or row['file'].split('/')[0] == '..':
+        return f'names {row["file"]}, outside the folder'
     if not (root / row['file']).is_file():
         return f'names {row["file"]}, which does not exist'
     return ''

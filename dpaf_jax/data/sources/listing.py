@@ -24,6 +24,19 @@ def list_pictures(root: pathlib.Path) -> Iterator[str]:
             yield name
 
 
+def list_others(root: pathlib.Path) -> Iterator[str]:
+    """Yields the paths, as `list_pictures` does, of all files that it passes over.
+
+    Hidden ones are not among them.
+    """
+    for name, is_folder in _entries(root):
+        if is_folder:
+            for below in list_others(root / name):
+                yield f'{name}/{below}'
+        elif not name.lower().endswith(_SUFFIXES):
+            yield name
+
+
 def list_folders(root: pathlib.Path) -> list[str]:
     """The sorted names of the folders directly in `root`, hidden ones left out."""
     return [name for name, is_folder in _entries(root) if is_folder]

@@ -1,0 +1,202 @@
+"""A look at a source before anything is decoded: what there is, and what follows from it.
+
+What the survey sees is private, and goes to the terminal of whoever owns the data. What
+follows from it (`proposed`) goes into the config, and is public from there on.
+"""
+
+import collections
+import hashlib
+import io
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from dpaf_jax.config import DataConfig
+from dpaf_jax.data.checks import splits
+from dpaf_jax.data.sources import open_source
+from dpaf_jax.data.sources.base import Content, Source, reading
+
+SIDES = 8, 16, 32  # of images, where pictures are of several sizes or larger
+GREY = '1', 'L', 'LA', 'I', 'F', 'I;16'  # Pillow's modes
+SHOWN = 3  # examples of a kind
+
+
+class Survey(NamedTuple):
+    """What a source holds; private.
+
+    Attributes:
+        where: what messages call the source.
+        class_names: by label.
+        counts: pictures of each class.
+        num_train: records of the training split, empty ones included.
+        num_test: of the test split.
+        sizes: how many pictures there are of each (width, height).
+        modes: how many of each of Pillow's modes; '' for what is no picture.
+        repeated: names of pictures that are the same to the byte, in groups.
+        mislabelled: those groups of them that have two labels.
+        notes: what the source itself has noticed.
+    """
+
+    where: str
+    class_names: tuple[str, ...]
+    counts: tuple[int, ...]
+    num_train: int
+    num_test: int
+    sizes: Mapping[tuple[int, int], int]
+    modes: Mapping[str, int]
+    repeated: tuple[tuple[str, ...], ...]
+    mislabelled: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+
+
+def survey(config: DataConfig) -> Survey:
+    """Looks at every picture's head, and at no pixel.
+
+    Args:
+        config: the data section; its num_classes, image_size and channels may be 0.
+
+    Raises:
+        UserError: for a source that is missing or malformed.
+    """
+    source = open_source(config)
+    is_test = splits(source, config)
+    present = np.flatnonzero(source.is_present)
+    sizes: collections.Counter[tuple[int, int]] = collections.Counter()
+    modes: collections.Counter[str] = collections.Counter()
+    same: dict[bytes, list[int]] = {}
+    with reading(source.where):
+        for i, content in zip(present.tolist(), source.contents(), strict=True):
+            size, mode = _head(content)
+            sizes[size] += size != (0, 0)
+            modes[mode] += 1
+            same.setdefault(_digest(content), []).append(i)
+    labels = source.labels[present]
+    names = source.class_names or tuple(map(str, range(int(labels.max(initial=0)) + 1)))
+    groups = [group for group in same.values() if len(group) > 1]
+    return Survey(
+        where=source.where,
+        class_names=names,
+        counts=tuple(int(np.sum(labels == k)) for k in range(len(names))),
+        num_train=int(np.sum(~is_test)),
+        num_test=int(np.sum(is_test)),
+        sizes=+sizes,
+        modes=modes,
+        repeated=_named(source, groups),
+        mislabelled=_named(
+            source, [g for g in groups if len(set(source.labels[g].tolist())) > 1]
+        ),
+        notes=source.notes,
+    )
+
+
+def _head(content: Content) -> tuple[tuple[int, int], str]:
+    """(width, height) and mode; (0, 0) and '' for what cannot be opened."""
+    if isinstance(content, np.ndarray):
+        height, width = content.shape[:2]
+        grey = content.ndim == 2 or content.shape[2] == 1
+        return (width, height), 'L' if grey else 'RGB'
+    try:
+        with Image.open(io.BytesIO(content)) as picture:
+            return picture.size, picture.mode
+    except Exception:  # whatever is wrong: `prepare` says it, and where
+        return (0, 0), ''
+
+
+def _digest(content: Content) -> bytes:
+    data = content.tobytes() if isinstance(content, np.ndarray) else content
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _named(source: Source, groups: list[list[int]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(source.record_id(i) for i in group) for group in groups)
+
+
+def proposed(found: Survey) -> dict[str, Any]:
+    """What a config takes from the data where it says 0, by its field's name.
+
+    - `image_size`: the pictures' own side where all are squares of one, at most 32;
+      else the largest of 8, 16 and 32 that half of them reach.
+    - `channels`: 3 where a picture has colours.
+    - `num_examples`: the records of the training split.
+    - `delta`: a tenth of 1 / N, rounded down to a power of ten times 1, 2 or 5.
+    """
+    has_colour = any(mode and mode not in GREY for mode in found.modes)
+    return {
+        'num_classes': len(found.class_names),
+        'image_size': _side(found.sizes),
+        'channels': 3 if has_colour else 1,
+        'num_examples': found.num_train,
+        'delta': _delta(found.num_train),
+    }
+
+
+def _side(sizes: Mapping[tuple[int, int], int]) -> int:
+    if not sizes:
+        return SIDES[-1]
+    if len(sizes) == 1:
+        ((width, height),) = sizes
+        if width == height and SIDES[0] <= width <= SIDES[-1]:
+            return width
+    short = np.repeat([min(size) for size in sizes], list(sizes.values()))
+    return max((s for s in SIDES if s <= np.median(short)), default=SIDES[0])
+
+
+def _delta(num_examples: int) -> float:
+    most = 0.1 / max(num_examples, 1)
+    power = math.floor(math.log10(most))
+    digit = max(d for d in (1, 2, 5) if d * 10.0**power <= most * (1 + 1e-9))
+    return float(f'{digit}e{power}')
+
+
+def table(found: Survey) -> str:
+    """The survey as lines, for the terminal of the data's owner alone."""
+    total = sum(found.counts)
+    rows = [
+        (
+            'pictures',
+            f'{total}: {found.num_train} to train on, {found.num_test} to test',
+        ),
+        *(
+            (f'class {k}', f'{name}: {count}')
+            for k, (name, count) in enumerate(
+                zip(found.class_names, found.counts, strict=True)
+            )
+        ),
+        ('sizes', _sizes(found.sizes)),
+        ('kinds', _kinds(found.modes)),
+    ]
+    if found.repeated:
+        copies = sum(len(group) - 1 for group in found.repeated)
+        rows.append(('copies', f'{copies}, such as {_examples(found.repeated)}'))
+    if found.mislabelled:
+        rows.append(('two labels', _examples(found.mislabelled)))
+    rows += [('note', note) for note in found.notes]
+    wide = max(len(name) for name, _ in rows)
+    lines = [f'  {name:<{wide}}  {text}' for name, text in rows]
+    return '\n'.join([f'{found.where} (private: for your eyes alone)', *lines])
+
+
+def _sizes(sizes: Mapping[tuple[int, int], int]) -> str:
+    if not sizes:
+        return 'none'
+    if len(sizes) == 1:
+        ((width, height),) = sizes
+        return f'all {width} x {height}'
+    by_area = sorted(sizes, key=math.prod)
+    (low, height), (high, tall) = by_area[0], by_area[-1]
+    return f'{low} x {height} to {high} x {tall}, {len(sizes)} different ones'
+
+
+def _kinds(modes: Mapping[str, int]) -> str:
+    words = [f'{modes[mode]} {mode}' for mode in sorted(modes) if mode]
+    if modes.get(''):
+        words.append(f'{modes[""]} that cannot be opened')
+    return ', '.join(words)
+
+
+def _examples(groups: tuple[tuple[str, ...], ...]) -> str:
+    shown = [' = '.join(group[:SHOWN]) for group in groups[:SHOWN]]
+    return '; '.join(shown) + ('; ...' if len(groups) > SHOWN else '')

@@ -1,0 +1,76 @@
+"""What a config leaves to the data: decided once, said aloud, and kept.
+
+A field that is 0 takes what `data.survey` proposes. From then on it is a public number like
+any other: it stands in the release's config and in its plan. Whoever may not publish one of
+these numbers states another.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dpaf_jax.config import Config
+from dpaf_jax.config.schema import check
+from dpaf_jax.data.survey import proposed, survey, table
+
+FIELDS = (  # section, name
+    ('data', 'num_classes'),
+    ('data', 'image_size'),
+    ('data', 'channels'),
+    ('data', 'num_examples'),
+    ('privacy', 'delta'),
+)
+Decided = dict[str, Any]  # {'data.channels': 3}
+
+
+def undecided(config: Config) -> list[str]:
+    """The fields that the data are to decide: 'data.channels', ....
+
+    `num_examples` alone is none: N is then known as soon as images are prepared.
+    """
+    private = math.isfinite(config.privacy.epsilon)
+    names = [
+        f'{section}.{name}'
+        for section, name in FIELDS
+        if not getattr(getattr(config, section), name) and (name != 'delta' or private)
+    ]
+    return names if names != ['data.num_examples'] else []
+
+
+def look(config: Config) -> tuple[Decided, str]:
+    """Looks at the data; returns what follows for the open fields, and what to print.
+
+    Raises:
+        UserError: the source is missing or malformed.
+    """
+    found, names = survey(config.data), undecided(config)
+    values = proposed(found)
+    if config.data.num_examples:  # delta goes by the public N
+        known = found._replace(num_train=config.data.num_examples)
+        values['delta'] = proposed(known)['delta']
+    made = {name: values[name.partition('.')[2]] for name in names}
+    lines = [f'  --config.{name}={value}' for name, value in made.items()]
+    head = (
+        'Decided from the data, and public from here on; state another to change one:'
+    )
+    return made, '\n'.join([table(found), head, *lines])
+
+
+def filled(config: Config, decided: Mapping[str, Any]) -> Config:
+    """The config with its open fields filled, and checked as a whole.
+
+    Raises:
+        UserError: the whole does not fit.
+    """
+    sections: dict[str, dict[str, Any]] = {'data': {}, 'privacy': {}}
+    for path in undecided(config):
+        section, _, name = path.partition('.')
+        sections[section][name] = decided[path]
+    made = dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, **sections['data']),
+        privacy=dataclasses.replace(config.privacy, **sections['privacy']),
+    )
+    check(made)
+    return made

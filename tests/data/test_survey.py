@@ -1,0 +1,140 @@
+"""A look at a folder: what is seen, and what follows from it."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from sources import make_config
+
+from dpaf_jax.data.survey import proposed, survey, table
+from dpaf_jax.runtime.errors import UserError
+
+
+def open_config(root, **changes):
+    fields = {'source': f'folder:{root}', 'image_size': 0, 'channels': 0}
+    return make_config(**(fields | {'num_classes': 0} | changes))
+
+
+def save(path, size=(20, 30), mode='RGB', seed=0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shape = (size[1], size[0], 3)
+    noise = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+    Image.fromarray(noise).convert(mode).save(path)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Thirty pictures in two classes, and what is found beside pictures."""
+    root = tmp_path / 'pictures'
+    for i in range(30):
+        mode = 'L' if i % 3 else 'RGB'
+        save(root / ('cat', 'dog')[i % 2] / f'{i:02d}.png', (20 + i, 40), mode, i)
+    (root / 'dog' / 'copy.png').write_bytes((root / 'cat' / '00.png').read_bytes())
+    (root / 'dog' / 'notes.txt').write_text('x')
+    (root / 'cat' / 'phone.heic').write_text('x')
+    save(root / 'stray.png')
+    return root
+
+
+def test_what_there_is(root):
+    found = survey(open_config(root))
+    assert (found.class_names, found.counts) == (('cat', 'dog'), (15, 16))
+    assert found.num_train + found.num_test == 31 and found.num_test > 0
+    assert found.modes == {'L': 20, 'RGB': 11} and len(found.sizes) == 30
+    assert found.repeated == found.mislabelled == (('cat/00.png', 'dog/copy.png'),)
+    shown = table(found)
+    for text in ('cat: 15', 'dog: 16', '20 x 40 to 49 x 40', '20 L, 11 RGB', 'copies'):
+        assert text in shown, text
+    assert '1 pictures in no folder of a class passed over, such as stray.png' in shown
+    assert '.heic 1, .txt 1' in shown and 'eyes alone' in shown.splitlines()[0]
+
+
+def test_what_follows(root):
+    found = survey(open_config(root))
+    assert proposed(found) == {
+        'num_classes': 2,
+        'image_size': 32,
+        'channels': 3,
+        'num_examples': found.num_train,
+        'delta': 0.002,
+    }
+
+
+@pytest.mark.parametrize(
+    ('sizes', 'side'),
+    [
+        ([(28, 28)], 28),
+        ([(8, 8)], 8),
+        ([(64, 64)], 32),
+        ([(28, 30)], 16),
+        ([(20, 90), (90, 20), (33, 40)], 16),
+        ([(5, 5)], 8),
+    ],
+)
+def test_the_side_is_one_that_half_of_the_pictures_reach(tmp_path, sizes, side):
+    for i in range(12):
+        save(tmp_path / 'x' / f'{i}.png', sizes[i % len(sizes)], seed=i)
+    assert proposed(survey(open_config(tmp_path)))['image_size'] == side
+
+
+@pytest.mark.parametrize(
+    ('number', 'delta'), [(1, 0.1), (600, 1e-4), (472, 2e-4), (60_000, 1e-6)]
+)
+def test_delta_is_at_most_a_tenth_of_one_in_n(root, number, delta):
+    found = survey(open_config(root))._replace(num_train=number)
+    assert proposed(found)['delta'] == delta <= 0.1 / number
+
+
+def test_grey_pictures_stay_grey(tmp_path):
+    for i in range(9):
+        save(tmp_path / 'x' / f'{i}.png', mode='L', seed=i)
+    assert proposed(survey(open_config(tmp_path)))['channels'] == 1
+
+
+def test_splits_are_not_taken_for_classes(tmp_path):
+    for i in range(8):
+        save(tmp_path / ('train', 'valid')[i % 2] / f'{i}.png', seed=i)
+    with pytest.raises(UserError, match='has the folders train, valid: splits'):
+        survey(open_config(tmp_path))
+
+
+@pytest.mark.parametrize('held_out', ['test', 'valid', 'val'])
+def test_a_held_out_folder_by_any_of_its_names(tmp_path, held_out):
+    for i in range(8):
+        side = 'train' if i < 6 else held_out
+        save(tmp_path / side / 'ab'[i % 2] / f'{i}.png', seed=i)
+    found = survey(open_config(tmp_path))
+    assert (found.num_train, found.num_test, found.class_names) == (6, 2, ('a', 'b'))
+
+
+def test_folders_that_look_like_sites(tmp_path):
+    for i in range(8):
+        save(tmp_path / f'site{i % 2}' / f'class{i // 4}' / f'{i}.png', seed=i)
+    (note,) = survey(open_config(tmp_path)).notes
+    assert 'every class has a folder class0' in note and 'labels.csv' in note
+
+
+def test_pictures_without_a_row(tmp_path):
+    for i in range(6):
+        save(tmp_path / f'{i}.png', seed=i)
+    rows = [f'{i}.png;{"ab"[i % 2]}' for i in range(4)]
+    text = '\n'.join(['file;label', *rows])
+    (tmp_path / 'labels.csv').write_text(text, encoding='utf-8-sig')
+    found = survey(open_config(tmp_path))
+    assert found.counts == (2, 2)
+    assert '2 pictures without a row in labels.csv' in found.notes[0]
+
+
+@pytest.mark.parametrize('file', ['../other.png', '/etc/other.png'])
+def test_a_row_that_leaves_the_folder(tmp_path, file):
+    save(tmp_path / 'other.png')
+    (tmp_path / 'in').mkdir()
+    (tmp_path / 'in' / 'labels.csv').write_text(f'file,label\n{file},a\n')
+    with pytest.raises(
+        UserError, match='line 2: names .*other.png, outside the folder'
+    ):
+        survey(open_config(tmp_path / 'in'))
+
+
+def test_a_broken_picture_is_counted_and_stops_nothing_yet(root):
+    (root / 'cat' / '02.png').write_bytes(b'no picture')
+    assert '1 that cannot be opened' in table(survey(open_config(root)))
