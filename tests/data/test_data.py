@@ -407,6 +407,7 @@ class TestPictures:
 
     def test_what_cannot_be_seen_is_white(self):
         pixels = np.full((6, 6, 4), 90, np.uint8)
+        pixels[..., 3] = 255
         pixels[:, 3:, 3] = 0  # whatever colour a program has left there
         found = to_pixels(encode(pixels), 6, 3)
         assert np.all(found[:, :3] == 90) and np.all(found[:, 3:] == 255)
