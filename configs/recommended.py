@@ -37,6 +37,7 @@ def get_config(argument: str = 'digits') -> ConfigDict:
         config = variants.one_shot(default.get_config())
         config.data.source = source
         config.data.num_classes = config.data.image_size = config.data.channels = 0
+        config.data.class_names = '?'
         config.privacy.delta = 0.0  # these by the data, unless the command line says
         config.networks.layers = ''  # by the size
     config.privacy.epsilon = epsilon

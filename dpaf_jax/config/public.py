@@ -19,6 +19,8 @@ PUBLIC_SOURCE = (
 
 # What the head of earlier releases did, before it was a choice.
 EARLIER_HEAD = {'steps': 1, 'memory': 1, 'penalty': 0.0}
+# Their classes had numbers alone.
+EARLIER_DATA = {'class_names': ''}
 # How they were evaluated.
 EARLIER_EVALUATION = {
     'suite': 'quick',
@@ -33,6 +35,7 @@ def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
     """A released config with the fields, all or none of a section, that came after it."""
     made = dict(fields)
     _complete(made, 'evaluation', EARLIER_EVALUATION)
+    _complete(made, 'data', EARLIER_DATA)
     if isinstance(made.get('dpaf'), dict):
         made['dpaf'] = dict(made['dpaf'])
         _complete(made['dpaf'], 'head', EARLIER_HEAD)

@@ -108,6 +108,18 @@ class DataConfig:
     cache: str = plain(
         '', 'Where decoded images are kept (private!); empty: in the workdir.'
     )
+    class_names: str = plain(
+        '',
+        "Public names of the classes by label, 'cat/dog'; '?': from the data; empty: their "
+        'numbers.',
+    )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the classes are called in public, by label."""
+        if not self.class_names:
+            return tuple(map(str, range(self.num_classes)))
+        return tuple(self.class_names.split('/'))
 
     @property
     def table(self) -> tuple['Column', ...]:
@@ -362,6 +374,7 @@ def _read(fields: Mapping[str, Any]) -> Config:
 
 
 def _check_data(data: DataConfig) -> None:
+    _check_names(data)
     prior = data.class_prior
     if prior and (
         len(prior) != data.num_classes or min(prior) <= 0 or abs(sum(prior) - 1) > 1e-6
@@ -387,6 +400,20 @@ def _check_data(data: DataConfig) -> None:
             f'is {data.source!r}',
             "Use 'digits', 'tfds:<name>', or folder:, npz:, celeba:, ffhq: or table: and "
             'a path',
+        )
+
+
+def _check_names(data: DataConfig) -> None:
+    names = data.names
+    usable = all(
+        name.isprintable() and name.strip() == name and name[:1] not in ('', '.')
+        for name in names
+    )
+    if len(names) != data.num_classes or len(set(names)) < len(names) or not usable:
+        raise UserError(
+            'config.data.class_names',
+            f'is {data.class_names!r}',
+            f'Give {data.num_classes} different names with / between them, or none',
         )
 
 

@@ -117,6 +117,7 @@ def _named(source: Source, groups: list[list[int]]) -> tuple[tuple[str, ...], ..
 def proposed(found: Survey) -> dict[str, Any]:
     """What a config takes from the data where it says 0, by its field's name.
 
+    - `class_names`: the folders', or those of labels.csv; numbers need none.
     - `image_size`: the pictures' own side where all are squares of one, at most 32;
       else the largest of 8, 16 and 32 that half of them reach.
     - `channels`: 3 where a picture has colours.
@@ -124,8 +125,11 @@ def proposed(found: Survey) -> dict[str, Any]:
     - `delta`: a tenth of 1 / N, rounded down to a power of ten times 1, 2 or 5.
     """
     has_colour = any(mode and mode not in GREY for mode in found.modes)
+    numbers = [str(k) for k in range(len(found.class_names))]
+    named = list(found.class_names) != numbers
     return {
         'num_classes': len(found.class_names),
+        'class_names': '/'.join(found.class_names) if named else '',
         'image_size': _side(found.sizes),
         'channels': 3 if has_colour else 1,
         'num_examples': found.num_train,

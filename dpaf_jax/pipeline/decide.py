@@ -1,12 +1,13 @@
 """What a config leaves to the data: decided once, said aloud, and kept.
 
-A field that is 0 takes what `data.survey` proposes. From then on it is a public number like
+A field that is 0, or '?', takes what `data.survey` proposes. From then on it is public like
 any other: it stands in the release's config and in its plan. Whoever may not publish one of
-these numbers states another.
+them states another.
 """
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,11 +17,13 @@ from dpaf_jax.data.survey import proposed, survey, table
 
 FIELDS = (  # section, name
     ('data', 'num_classes'),
+    ('data', 'class_names'),
     ('data', 'image_size'),
     ('data', 'channels'),
     ('data', 'num_examples'),
     ('privacy', 'delta'),
 )
+OPEN = {'class_names': '?'}  # of others it is 0
 Decided = dict[str, Any]  # {'data.channels': 3}
 
 
@@ -33,7 +36,8 @@ def undecided(config: Config) -> list[str]:
     names = [
         f'{section}.{name}'
         for section, name in FIELDS
-        if not getattr(getattr(config, section), name) and (name != 'delta' or private)
+        if getattr(getattr(config, section), name) == OPEN.get(name, 0)
+        and (name != 'delta' or private)
     ]
     return names if names != ['data.num_examples'] else []
 
@@ -50,7 +54,7 @@ def look(config: Config) -> tuple[Decided, str]:
         known = found._replace(num_train=config.data.num_examples)
         values['delta'] = proposed(known)['delta']
     made = {name: values[name.partition('.')[2]] for name in names}
-    lines = [f'  --config.{name}={value}' for name, value in made.items()]
+    lines = [f'  --config.{name}={shlex.quote(str(v))}' for name, v in made.items()]
     head = (
         'Decided from the data, and public from here on; state another to change one:'
     )

@@ -179,6 +179,8 @@ def _per_class(accuracy: dict[str, Any], names: list[str]) -> list[list[Any]]:
 
 
 def _class_names(data: dict[str, Any]) -> list[str]:
+    if names := data.get('class_names'):
+        return list(names.split('/'))
     return [str(k) for k in range(data.get('num_classes', 0))]
 
 
@@ -195,7 +197,7 @@ def _declared(
     return [
         ('Kind of source', data.get('source')),
         ('Records', records),
-        ('Classes', data.get('num_classes')),
+        ('Classes', ', '.join(_class_names(data))),
         ('Shares of the classes', prior or 'taken to be equal'),
         ('N, number of training records, or more', privacy['num_examples']),
         (

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dpaf_jax.config import Config, public_source
+from dpaf_jax.config import Config, DataConfig, public_source
 
 # Classifiers whose figures a card may show, in its order: of images, of tables.
 MODELS = ('wide_resnet', 'cnn', 'logistic_regression')
@@ -11,7 +11,7 @@ TABLE_MODELS = ('logistic_regression', 'adaboost', 'bagging', 'mlp')
 TEMPLATE = """\
 # Synthetic image generator ({method})
 
-Generates {records} in {classes} classes, trained under differential privacy with dpaf_jax.
+Generates {records} in {classes}, trained under differential privacy with dpaf_jax.
 
 ![Synthetic samples, one row per class](samples.png)
 
@@ -58,7 +58,7 @@ def model_card(
     return TEMPLATE.format(
         method=config.method,
         records=_records(config),
-        classes=config.data.num_classes,
+        classes=classes(config.data),
         headline=headline(privacy),
         guarantee=privacy['guarantee'],
         neighbors=privacy['neighbors'],
@@ -74,6 +74,12 @@ def model_card(
         labels=_labels(config),
         accuracy=figures_head(config) + _rows(accuracy) if accuracy else '',
     )
+
+
+def classes(data: DataConfig) -> str:
+    """How many, and what they are called where that is public."""
+    names = f' ({", ".join(data.names)})' if data.class_names else ''
+    return f'{data.num_classes} classes{names}'
 
 
 def _records(config: Config) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpaf_jax.release.bundle import Release
-from dpaf_jax.release.card import headline
+from dpaf_jax.release.card import classes, headline
 from dpaf_jax.runtime.version import VERSION
 
 MARK = '<!-- Data set card by dpaf_jax. -->'  # a file with it may be written anew
@@ -39,7 +39,7 @@ configs:
 
 # Synthetic {records}
 
-{number} synthetic {records} in {classes} classes, drawn from a generator that was trained on
+{number} synthetic {records} in {classes}, drawn from a generator that was trained on
 private data by {method} with dpaf_jax {version}. No real record is in this file.
 
 ## Privacy
@@ -102,7 +102,7 @@ def dataset_card(
         features='\n'.join(_feature(name, kind) for name, kind in features.items()),
         number=len(labels),
         file=file,
-        classes=data.num_classes,
+        classes=classes(data),
         method=release.config.method,
         version=VERSION,
         headline=headline(privacy),

@@ -64,11 +64,16 @@ def in_units(data: DataConfig, rows: np.ndarray) -> np.ndarray:
 def write_folder(
     path: pathlib.Path, release: Release, labels: np.ndarray, seed: int | None
 ) -> None:
-    """Writes train/<label>/<index>.png, image by image; labels sort as numbers do."""
+    """Writes train/<class>/<index>.png, image by image.
+
+    Classes are named as the release names them. Numbers sort as such, and names as those of a
+    folder do, whose labels follow their order.
+    """
     if path.exists():
         raise UserError(str(path), 'exists', 'Give a folder that is not there yet')
-    digits = len(str(release.config.data.num_classes - 1))
-    names = [str(k).zfill(digits) for k in range(release.config.data.num_classes)]
+    data = release.config.data
+    digits = 0 if data.class_names else len(str(data.num_classes - 1))
+    names = [name.zfill(digits) for name in data.names]
     with written_whole(path) as staging:
         for name in names:
             (staging / 'train' / name).mkdir(parents=True)

@@ -71,9 +71,8 @@ def write_parquet(
 
 def _features(data: DataConfig) -> dict[str, Any]:
     """Columns as `datasets.Features.to_dict` has them."""
-    names = [str(k) for k in range(data.num_classes)]
     if not data.columns:
-        label = {'names': names, '_type': 'ClassLabel'}
+        label = {'names': list(data.names), '_type': 'ClassLabel'}
         return {'image': {'_type': 'Image'}, 'label': label}
     number = {'dtype': 'float32', '_type': 'Value'}
     return {

@@ -219,3 +219,19 @@ def test_the_public_config_is_strict_json_and_is_read_back():
     text = json.dumps(public_dict(config), allow_nan=False)
     others = dict.fromkeys(set(METHOD_SECTIONS) - {config.method})
     assert from_public_dict(json.loads(text)) == dataclasses.replace(config, **others)
+
+
+def test_names_of_classes_are_their_numbers_or_what_is_declared():
+    assert from_config_dict(changed(data__num_classes=3)).data.names == ('0', '1', '2')
+    given = changed(data__num_classes=2, data__class_names='cat/big dog')
+    assert from_config_dict(given).data.names == ('cat', 'big dog')
+
+
+@pytest.mark.parametrize(
+    'names', ['cat', 'a/a', 'a/', '?', 'a/b/c', 'a/.b', 'a/ b', 'a/b\n']
+)
+def test_names_that_are_none(names):
+    message = refused(data__num_classes=2, data__class_names=names)
+    assert message.startswith(
+        f'config.data.class_names: is {names!r}. Give 2 different'
+    )

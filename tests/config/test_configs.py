@@ -240,6 +240,7 @@ def decided(config: ConfigDict) -> ConfigDict:
     """With what the data would decide."""
     known = {'num_classes': 10, 'image_size': 32, 'channels': 3}
     config.data.update({k: v for k, v in known.items() if not config.data[k]})
+    config.data.class_names = ''
     config.privacy.delta = config.privacy.delta or 1e-5
     return config
 

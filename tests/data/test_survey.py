@@ -52,6 +52,7 @@ def test_what_follows(root):
     found = survey(open_config(root))
     assert proposed(found) == {
         'num_classes': 2,
+        'class_names': 'cat/dog',
         'image_size': 32,
         'channels': 3,
         'num_examples': found.num_train,

@@ -121,6 +121,7 @@ def test_from_pictures_to_a_verified_release(folder, tmp_path, kind):
 
 OPEN = {
     'data__num_classes': 0,
+    'data__class_names': '?',
     'data__image_size': 0,
     'data__channels': 0,
     'data__num_examples': 0,
@@ -145,6 +146,9 @@ def test_open_fields_are_decided_once_said_and_kept(folder, tmp_path, capsys):
     kept = json.loads((pipeline.workdir.release / 'config.json').read_text())
     assert kept['data']['num_examples'] == data.num_examples
     assert kept['privacy']['delta'] == 2e-4
+    assert kept['data']['class_names'] == 'class0/class1'
+    card = (pipeline.workdir.release / 'README.md').read_text()
+    assert '2 classes (class0, class1)' in card
     with mock.patch('dpaf_jax.pipeline.decide.survey', side_effect=AssertionError):
         assert Pipeline(config, tmp_path / 'run').config == pipeline.config
 
