@@ -147,10 +147,7 @@ def _plan(config: Config) -> PrivacyPlan:
             'is 0',
             'Give the public number of training images: an audit reads no data',
         )
-    made: PrivacyPlan = methods.get(config.method).plan(
-        config, config.data.num_examples
-    )
-    return made
+    return methods.plan(config, config.data.num_examples)
 
 
 def _check(plan: PrivacyPlan, devices: Sequence[int]) -> None:

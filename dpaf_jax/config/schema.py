@@ -113,6 +113,11 @@ class DataConfig:
         "Public names of the classes by label, 'cat/dog'; '?': from the data; empty: their "
         'numbers.',
     )
+    group: str = plain(
+        '',
+        'Whose pictures belong together, one of which takes part: a column of labels.csv, '
+        "or a pattern for files' paths such as '([^/]*)_'; empty: each stands for itself.",
+    )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -375,6 +380,7 @@ def _read(fields: Mapping[str, Any]) -> Config:
 
 def _check_data(data: DataConfig) -> None:
     _check_names(data)
+    _check_group(data)
     prior = data.class_prior
     if prior and (
         len(prior) != data.num_classes or min(prior) <= 0 or abs(sum(prior) - 1) > 1e-6
@@ -415,6 +421,21 @@ def _check_names(data: DataConfig) -> None:
             f'is {data.class_names!r}',
             f'Give {data.num_classes} different names with / between them, or none',
         )
+
+
+def _check_group(data: DataConfig) -> None:
+    if '(' not in data.group:
+        return
+    remedy = (
+        "Give a regular expression with one pair of parentheses, such as '([^/]*)_'"
+    )
+    try:
+        groups = re.compile(data.group).groups
+    except re.error as error:
+        problem = f'is {data.group!r} ({error})'
+        raise UserError('config.data.group', problem, remedy) from error
+    if groups != 1:
+        raise UserError('config.data.group', f'is {data.group!r}', remedy)
 
 
 def _check_knows_tables(config: Config) -> None:

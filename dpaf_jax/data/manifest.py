@@ -41,6 +41,7 @@ class Settings:
     annotations: str
     columns: str = ''  # defaults: what was prepared before tables has no such fields
     label: str = 'label'
+    group: str = ''
     format: int = FORMAT
 
     @classmethod

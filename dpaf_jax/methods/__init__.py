@@ -1,8 +1,11 @@
 """Generative methods: one module each, with `plan(config, N)` and `train(config, ...)`."""
 
+import dataclasses
 from types import ModuleType
 
+from dpaf_jax.config import Config
 from dpaf_jax.methods import dp_gan, dp_merf, dpaf, dpba_wgan, dpgen, g_pate, gs_wgan
+from dpaf_jax.privacy.plan import ONE_GROUP, ONE_RECORD, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 
 METHODS: dict[str, ModuleType] = {
@@ -34,3 +37,20 @@ def get(name: str) -> ModuleType:
             'config.method', f'is {name!r}', f'Choose one of {", ".join(METHODS)}'
         )
     return METHODS[name]
+
+
+def plan(config: Config, num_examples: int) -> PrivacyPlan:
+    """The method's plan; for groups where at most one image of each takes part.
+
+    Args:
+        config: with `data.group`.
+        num_examples: N, public: of images, or of groups.
+
+    Raises:
+        UserError: the config does not fit the method, or epsilon cannot be met.
+    """
+    made: PrivacyPlan = get(config.method).plan(config, num_examples)
+    if not config.data.group:
+        return made
+    neighbors = made.neighbors.replace(ONE_RECORD, ONE_GROUP)
+    return dataclasses.replace(made, neighbors=neighbors)

@@ -259,7 +259,7 @@ class Pipeline:
         plan = self._plan_of(fields)
         if plan and fixed == (plan.guarantee == FIXED_ENTROPY):
             return plan
-        plan = self.method.plan(self.config, self._num_examples())
+        plan = methods.plan(self.config, self._num_examples())
         if fixed:
             plan = dataclasses.replace(plan, guarantee=FIXED_ENTROPY)
         self.workdir.plan.unlink(missing_ok=True)
