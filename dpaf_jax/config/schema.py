@@ -119,6 +119,25 @@ class DataConfig:
         "or a pattern for files' paths such as '([^/]*)_'; empty: each stands for itself.",
     )
 
+    fit: str = one_of(
+        'crop',
+        ('crop', 'pad'),
+        'Pictures that are no squares: cropped to the centre, or whole, padded with black.',
+    )
+    window: str = plain(
+        '',
+        'Grey levels of pictures with more than 8 bits that become black and white, '
+        "'0:4095', from public knowledge.",
+    )
+
+    @property
+    def grey_levels(self) -> tuple[float, float] | None:
+        """The window as numbers: what becomes 0 and what 255."""
+        if not self.window:
+            return None
+        low, _, high = self.window.partition(':')
+        return float(low), float(high)
+
     @property
     def names(self) -> tuple[str, ...]:
         """What the classes are called in public, by label."""
@@ -381,6 +400,7 @@ def _read(fields: Mapping[str, Any]) -> Config:
 def _check_data(data: DataConfig) -> None:
     _check_names(data)
     _check_group(data)
+    _check_window(data)
     prior = data.class_prior
     if prior and (
         len(prior) != data.num_classes or min(prior) <= 0 or abs(sum(prior) - 1) > 1e-6
@@ -436,6 +456,16 @@ def _check_group(data: DataConfig) -> None:
         raise UserError('config.data.group', problem, remedy) from error
     if groups != 1:
         raise UserError('config.data.group', f'is {data.group!r}', remedy)
+
+
+def _check_window(data: DataConfig) -> None:
+    try:
+        low, high = data.grey_levels or (0.0, 1.0)
+    except ValueError:
+        low = high = math.nan
+    if not -math.inf < low < high < math.inf:
+        remedy = "Write low:high, two numbers, such as '0:4095', or nothing"
+        raise UserError('config.data.window', f'is {data.window!r}', remedy)
 
 
 def _check_knows_tables(config: Config) -> None:

@@ -42,6 +42,8 @@ class Settings:
     columns: str = ''  # defaults: what was prepared before tables has no such fields
     label: str = 'label'
     group: str = ''
+    fit: str = 'crop'
+    window: str = ''
     format: int = FORMAT
 
     @classmethod
