@@ -99,7 +99,7 @@ class DataConfig:
     )
     annotations: str = plain('', 'ffhq: folder or file of the FFHQ features JSON.')
     class_prior: tuple[float, ...] = plain(
-        (), 'Public class probabilities; empty: uniform.'
+        (), 'Public class probabilities; empty: uniform, or noisy_prior.'
     )
     columns: str = plain(
         '', "table: its numbers with public bounds, 'age:0:120,bmi:10:60'."
@@ -128,6 +128,13 @@ class DataConfig:
         '',
         'Grey levels of pictures with more than 8 bits that become black and white, '
         "'0:4095', from public knowledge.",
+    )
+
+    noisy_prior: float = between(
+        0.0,
+        0.0,
+        0.5,
+        'Share of epsilon for a noisy class histogram, which samples follow; 0: class_prior.',
     )
 
     @property
@@ -402,6 +409,10 @@ def _check_data(data: DataConfig) -> None:
     _check_group(data)
     _check_window(data)
     prior = data.class_prior
+    if prior and data.noisy_prior:
+        problem = f'is {data.noisy_prior:g}, where config.data.class_prior is stated'
+        remedy = 'Keep one: a noisy histogram is for a prior that nobody knows'
+        raise UserError('config.data.noisy_prior', problem, remedy)
     if prior and (
         len(prior) != data.num_classes or min(prior) <= 0 or abs(sum(prior) - 1) > 1e-6
     ):

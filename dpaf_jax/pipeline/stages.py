@@ -365,7 +365,7 @@ class Pipeline:
             inherited=inherited,
             public=public,
         )
-        return self.method.train(run)
+        return methods.train(run)
 
     def _planned(self) -> dict[str, Any] | None:
         """The plan of a training that is still to be done; every process has it from here."""
