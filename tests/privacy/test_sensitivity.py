@@ -125,7 +125,7 @@ def gan_case(number, *, free=False, **fields):
     [
         ('conv2', 'mixed', 'first_layer'),
         ('count,pixels,conv1,conv2', 'class_pure', 'input'),
-        ('count,contrast,fourier,wavelet,labeller', 'class_pure', 'none'),
+        ('count,contrast,fourier,wavelet,shape,labeller', 'class_pure', 'none'),
     ],
 )
 def test_one_record_moves_dpaggs_table_by_at_most_its_bound(

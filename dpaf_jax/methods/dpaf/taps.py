@@ -19,12 +19,20 @@ from dpaf_jax.networks.wavelets import num_features, wavelet_features
 from dpaf_jax.runtime.errors import UserError
 
 # Of norm at most 1 each.
-UNIT_TAPS = ('count', 'pixels', 'contrast', 'fourier', 'wavelet', 'labeller')
+UNIT_TAPS = (
+    'count', 'pixels', 'contrast', 'fourier', 'wavelet', 'shape', 'labeller'
+)  # fmt: skip
 TAPS = (*UNIT_TAPS, 'conv1', 'conv2')
-FOURIER_COLUMNS, LABELLER_COLUMNS = 1024, 512
+FOURIER_COLUMNS, SHAPE_COLUMNS, LABELLER_COLUMNS = 1024, 2048, 512
 # Length scale of the Fourier features per unit of sqrt(pixels): images of one class are
 # about this far apart, so the features tell them apart but do not single them out.
 FOURIER_SCALE = 0.2
+# Length scales of Fourier features of wavelets, which have norm 1. Images of one class are .5
+# from their nearest and .9 from others: the finest see what hardly an image is like.
+SHAPE_SCALES = 0.15, 0.6
+SHAPE_DIRECTIONS = (
+    512  # that wavelets are projected on before: distances stay, within a few %
+)
 # Length scales of Fourier features of a labeller's logits, in units of the length of a
 # class's weights, which is how large a logit can be: from near a border to far from all.
 LABELLER_SCALES = 1 / 40, 1 / 6
@@ -160,6 +168,7 @@ def _shapes(config: Config, layout: Architecture) -> dict[str, tuple[int, ...]]:
         'contrast': (contrast.COLUMNS,),
         'fourier': (FOURIER_COLUMNS,),
         'wavelet': (num_features(size, config.data.channels),),
+        'shape': (SHAPE_COLUMNS,),
         'labeller': (LABELLER_COLUMNS,),
         'conv1': (layout.side(1), layout.side(1), maps1),
         'conv2': (layout.side(2), layout.side(2), layout.maps(2)),
@@ -200,7 +209,8 @@ def features(
 
     Args:
         networks: the modules.
-        params: as for `sin_maps`, and 'contrast', 'fourier', 'labeller' if those are tapped.
+        params: as for `sin_maps`, and 'contrast', 'fourier', 'shape', 'labeller' if those are
+            tapped.
         images: [B, H, W, C] float32 in [-1, 1].
         labels: [B] int32.
 
@@ -222,10 +232,11 @@ def features(
         small = reduced(light).reshape(len(images), -1)
         waves = jnp.cos(small @ fourier['weights'] + fourier['phases'])
         taps['fourier'] = _unit(waves)
-    if labeller := params.get('labeller'):
-        logits = taps['wavelet'] @ labeller['weights']
-        waves = jnp.cos(logits @ labeller['directions'] + labeller['phases'])
-        taps['labeller'] = _unit(waves)
+    for tap in ('shape', 'labeller'):
+        if known := params.get(tap):
+            values = taps['wavelet'] @ known['weights']
+            waves = jnp.cos(values @ known['directions'] + known['phases'])
+            taps[tap] = _unit(waves)
     return taps
 
 
@@ -258,18 +269,38 @@ def init_labeller(key: jax.Array, weights: jax.Array) -> dict[str, jax.Array]:
         key: public coins.
         weights: [features, K] of the labeller: public or noised.
     """
-    number = weights.shape[1]
-    key_weights, key_scales, key_phases = jax.random.split(key, 3)
-    low, high = np.log(LABELLER_SCALES)
-    scales = jax.random.uniform(
-        key_scales, (LABELLER_COLUMNS,), minval=low, maxval=high
-    )
     # A labeller that has learnt nothing has no length; its logits are all 0.
-    length = jnp.sqrt(jnp.sum(jnp.square(weights)) / number + 1e-12)
-    directions = jax.random.normal(key_weights, (number, LABELLER_COLUMNS))
-    phases = jax.random.uniform(key_phases, (LABELLER_COLUMNS,), maxval=2 * math.pi)
-    return {
-        'weights': weights,
-        'directions': directions / (jnp.exp(scales) * length),
-        'phases': phases,
-    }
+    length = jnp.sqrt(jnp.sum(jnp.square(weights)) / weights.shape[1] + 1e-12)
+    waves = _init_waves(key, weights.shape[1], LABELLER_COLUMNS, LABELLER_SCALES)
+    waves['directions'] /= length
+    return {'weights': weights, **waves}
+
+
+def init_shape(key: jax.Array, image_size: int, channels: int) -> dict[str, jax.Array]:
+    """Random Fourier features of wavelets, at many length scales: never trained.
+
+    Their class means are a kernel mean embedding (Gretton et al. 2012): they say how densely
+    images of a class lie about each place, so that what lies between two shapes, and is
+    neither, is missed there.
+
+    Args:
+        key: public coins.
+        image_size, channels: of the images.
+    """
+    number = num_features(image_size, channels)
+    key_weights, key_waves = jax.random.split(key)
+    weights = jax.random.normal(key_weights, (number, SHAPE_DIRECTIONS))
+    waves = _init_waves(key_waves, SHAPE_DIRECTIONS, SHAPE_COLUMNS, SHAPE_SCALES)
+    return {'weights': weights / math.sqrt(SHAPE_DIRECTIONS), **waves}
+
+
+def _init_waves(
+    key: jax.Array, size: int, columns: int, scales: tuple[float, float]
+) -> dict[str, jax.Array]:
+    """Directions [size, columns] and phases of cosines, of length scales between two."""
+    key_weights, key_scales, key_phases = jax.random.split(key, 3)
+    low, high = np.log(scales)
+    lengths = jax.random.uniform(key_scales, (columns,), minval=low, maxval=high)
+    directions = jax.random.normal(key_weights, (size, columns))
+    phases = jax.random.uniform(key_phases, (columns,), maxval=2 * math.pi)
+    return {'directions': directions / jnp.exp(lengths), 'phases': phases}

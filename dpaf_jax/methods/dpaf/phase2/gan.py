@@ -23,6 +23,7 @@ from dpaf_jax.methods.dpaf.taps import (
     TapLayout,
     init_fourier,
     init_labeller,
+    init_shape,
     make_tap_layout,
 )
 from dpaf_jax.networks.contrast import init_contrast
@@ -156,6 +157,9 @@ class Gan:
         params = {'conv1': conv1, 'conv2': conv2, 'head': head}
         if 'fourier' in self.taps:
             params['fourier'] = init_fourier(keys[4], image)
+        if 'shape' in self.taps:
+            coins = jax.random.fold_in(key, 1)
+            params['shape'] = init_shape(coins, data.image_size, data.channels)
         if 'contrast' in self.taps:
             params['contrast'] = init_contrast(keys[6], data.channels)
         if LABELLER in self.taps:
