@@ -27,7 +27,7 @@ import numpy as np
 from absl import app, flags
 
 from dpaf_jax.runtime.clock import now
-from dpaf_jax.runtime.command import fail_with_help, parse
+from dpaf_jax.runtime.command import fail, fail_with_help, parse
 from dpaf_jax.runtime.files import write_json
 
 _OUT = flags.DEFINE_string('out', None, 'The JSON file.')
@@ -218,10 +218,12 @@ def main(argv: Sequence[str]) -> None:
     """Measures and writes."""
     if _OUT.value is None:
         fail_with_help(argv, '--out is needed')
+    out = pathlib.Path(_OUT.value)
+    if not os.access(out.parent, os.W_OK):
+        fail(f'--out: {out.parent} is no folder that can be written. Give another')
     with tempfile.TemporaryDirectory() as folder:
         data = sources(pathlib.Path(folder), _SMOKE.value)
         asked = parts(data, _SMOKE.value)
-        out = pathlib.Path(_OUT.value)
         if not measure_all(asked, out, 60 * _MINUTES.value):
             sys.exit(EXIT_INCOMPLETE)
 

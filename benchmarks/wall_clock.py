@@ -25,8 +25,9 @@ from unittest import mock  # noqa: E402
 
 from absl import app, flags  # noqa: E402
 
-from dpaf_jax.runtime.command import prepare_jax  # noqa: E402
+from dpaf_jax.runtime.command import fail, fail_with_help, prepare_jax  # noqa: E402
 from dpaf_jax.runtime.config_flag import CONFIG, parse  # noqa: E402
+from dpaf_jax.runtime.errors import UserError  # noqa: E402
 
 _WORKDIR = flags.DEFINE_string(
     'workdir', None, 'Folder of the run; default: one that is deleted.'
@@ -168,12 +169,16 @@ def run(config: Any, workdir: pathlib.Path, ledger: Ledger) -> Any:
 
 def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
-    del argv
+    if CONFIG.value is None:
+        fail_with_help(argv, '--config is needed')
     prepare_jax()
     ledger = Ledger()
     with contextlib.ExitStack() as stack:
         folder = _WORKDIR.value or stack.enter_context(tempfile.TemporaryDirectory())
-        found = run(CONFIG.value, pathlib.Path(folder), ledger)
+        try:
+            found = run(CONFIG.value, pathlib.Path(folder), ledger)
+        except UserError as error:
+            fail(str(error))
     from benchmarks.timing import peak_mib, print_result
 
     rows, whole = ledger.rows(), time.time() - START
