@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import torch
 from opacus import GradSampleModule
@@ -10,6 +11,9 @@ from torch import nn
 from torch.nn import functional
 
 from dpaf_jax.networks.architecture import SLOPE
+
+# Where JAX computes, so that both are timed on one card.
+PLACE = 'cuda' if jax.default_backend() == 'gpu' else 'cpu'
 
 
 class Convolutions(nn.Module):
@@ -42,7 +46,7 @@ class Convolutions(nn.Module):
 
 def _inputs(problem: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     image, planes, v = (
-        torch.from_numpy(np.array(problem.units[name]))
+        torch.from_numpy(np.array(problem.units[name])).to(PLACE)
         for name in ('image', 'planes', 'v')
     )
     return image.permute(0, 3, 1, 2), planes, v.permute(0, 3, 1, 2)
@@ -54,7 +58,8 @@ def _network(problem: Any) -> Convolutions:
         np.array(part[layer]['kernel']) for part in parts for layer in sorted(part)
     ]
     where = {'none': None, 'input': 0, 'first_layer': 1}
-    return Convolutions(kernels, where[problem.networks.conv1.label_injection])
+    made = Convolutions(kernels, where[problem.networks.conv1.label_injection])
+    return made.to(PLACE)
 
 
 def opacus(problem: Any, clip: float) -> Callable[[], Any]:
@@ -68,7 +73,7 @@ def opacus(problem: Any, clip: float) -> Callable[[], Any]:
         samples = [p.grad_sample for p in model.parameters()]
         norms = [s.reshape(len(s), -1).norm(2, dim=-1) for s in samples]
         factor = (clip / (torch.stack(norms, dim=1).norm(2, dim=1) + 1e-6)).clamp(max=1)
-        return [torch.einsum('i,i...', factor, s).numpy() for s in samples]
+        return [torch.einsum('i,i...', factor, s).cpu().numpy() for s in samples]
 
     return call
 
@@ -81,6 +86,6 @@ def torch_plain(problem: Any) -> Callable[[], Any]:
     def call() -> list[np.ndarray]:
         model.zero_grad()
         (model(image, planes) * v).sum().backward()
-        return [p.grad.numpy() for p in model.parameters() if p.grad is not None]
+        return [p.grad.cpu().numpy() for p in model.parameters() if p.grad is not None]
 
     return call

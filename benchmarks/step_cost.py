@@ -5,10 +5,11 @@
 Each phase of the config's method is compiled twice and timed in turn, on random images: as it
 runs, and with fixed unpadded batches, one gradient of the batch's loss instead of clipped ones
 of its examples, no compression and no noise. Windows that ask the data and windows that do not
-are timed apart and count as often as a run has them. The last line is one JSON object:
-`dp_over_nonprivate` (CPU time of the run over that without protection, phases weighted by
-their steps), `images_per_second` of the certified phases, and `peak_mib` of the certified
-run's process, before the other one was made.
+are timed apart and count as often as a run has them. Times are CPU time where the CPU
+computes, wall time on an accelerator. The last line is one JSON object: `dp_over_nonprivate`
+(time of the run over that without protection, phases weighted by their steps),
+`images_per_second` of the certified phases, and `peak_mib` of the certified run's process,
+before the other one was made.
 """
 
 import contextlib
@@ -125,14 +126,14 @@ def main(argv: Sequence[str]) -> None:
             without()
             found = interleaved({'certified': ours, 'plain': without}, _ROUNDS.value)
             for name, timing in found.items():
-                phase[name] += timing.cpu * number
-                each = 1e3 * timing.cpu / ours.steps
-                print(f'{ours.name:<12} {name:<10} {each:9.2f} ms CPU a step')
+                phase[name] += timing.cost * number
+                each = 1e3 * timing.cost / ours.steps
+                print(f'{ours.name:<12} {name:<10} {each:9.2f} ms a step')
             wall += found['certified'].wall * number
         steps = ours.phase.total_steps
         for name, spent in phase.items():
             seconds[name] += spent
-            result[f'{ours.name}_{name}_cpu_ms'] = 1e3 * spent / steps
+            result[f'{ours.name}_{name}_ms'] = 1e3 * spent / steps
         rate = steps * ours.phase.images_per_step / wall
         result[f'{ours.name}_images_per_second'] = rate
         result[f'{ours.name}_dp_over_nonprivate'] = phase['certified'] / phase['plain']

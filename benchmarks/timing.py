@@ -23,6 +23,11 @@ class Timing(NamedTuple):
     wall: float
     cpu: float
 
+    @property
+    def cost(self) -> float:
+        """What is compared: CPU time where the CPU computes, else wall time."""
+        return self.cpu if jax.default_backend() == 'cpu' else self.wall
+
 
 def interleaved(
     candidates: Mapping[str, Callable[[], Any]], rounds: int
@@ -54,9 +59,11 @@ def peak_mib() -> float:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures hold for."""
+    """What the figures hold for, and the most memory that an accelerator's program took."""
     device = jax.local_devices()[0]
+    peak = (device.memory_stats() or {}).get('peak_bytes_in_use')
     return {
+        **({'device_peak_mib': round(peak / 2**20)} if peak else {}),
         'device': device.device_kind,
         'devices': len(jax.local_devices()),
         'cores': os.cpu_count(),

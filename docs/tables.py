@@ -1,4 +1,4 @@
-"""The tables of the pages, made from results.csv and published.csv.
+"""The tables of the pages, made from results.csv, published.csv and gpu.json.
 
     python docs/tables.py           writes each table where a page names it
     python docs/tables.py --check   exit status 1 if a page is not what the files give
@@ -8,6 +8,7 @@ figure is a mean and a standard deviation over generators, with their number in 
 """
 
 import csv
+import json
 import pathlib
 import re
 import statistics
@@ -15,7 +16,11 @@ import sys
 from collections.abc import Callable, Iterable
 
 DOCS = pathlib.Path(__file__).parent
-PAGES = (DOCS / 'results.md', DOCS.parent / 'README.md')
+PAGES = (
+    DOCS / 'results.md',
+    DOCS / 'howto' / 'benchmark.md',
+    DOCS.parent / 'README.md',
+)
 BLOCK = re.compile(r'(<!-- table: (\S+) -->\n).*?(<!-- end -->)', re.DOTALL)
 NONE = '–'
 
@@ -370,6 +375,47 @@ def auroc() -> str:
     return table(f'AUROC|{"|".join(judges.values())}', *rows)
 
 
+GPU = DOCS / 'gpu.json'  # of `python -m benchmarks.gpu`, where a card has been measured
+GPU_FIGURES = {
+    'speedup_over_naive': '{:.2f} × naive `vmap`',
+    'speedup_over_jax_privacy': '{:.2f} × JAX-Privacy',
+    'speedup_over_opacus': '{:.2f} × Opacus',
+    'over_plain': '{:.2f} of an ordinary gradient',
+    'dp_over_nonprivate': '{:.2f} of the step without protection',
+    'images_per_second': '{:.0f} images/s',
+    'seconds': '{:.0f} s',
+    'compiling': '{:.0f} s of compilation',
+}
+
+
+def gpu() -> str:
+    """What benchmarks/gpu.py has found, or that no card has been measured."""
+    if not GPU.exists():
+        return 'No card has been measured yet.\n'
+    found = json.loads(GPU.read_text(encoding='utf-8'))
+    rows = []
+    for name, part in found['parts'].items():
+        told = [
+            text.format(part[field])
+            for field, text in GPU_FIGURES.items()
+            if part.get(field) is not None
+        ]
+        machine = part.get('machine', {})
+        memory = machine.get('device_peak_mib')
+        use = part.get('utilisation_percent')
+        rows.append(
+            [
+                name,
+                part.get('error') or ', '.join(told),
+                NONE if memory is None else f'{memory} MiB',
+                NONE if use is None else f'{use:.0f} %',
+            ]
+        )
+    card = ', '.join(found['card'].values()) or 'no card: a smoke run'
+    head = f'{card}; {found["date"]}|measured|most memory|utilisation'
+    return table(head, *rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     'main': main_table,
     'judges': judges,
@@ -382,6 +428,7 @@ TABLES: dict[str, Callable[[], str]] = {
     'few': few,
     'papers': papers,
     'auroc': auroc,
+    'gpu': gpu,
 }
 
 

@@ -6,6 +6,8 @@ whoever reads a room needs to know only the rooms below it.
 
 import ast
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -134,3 +136,14 @@ def test_a_room_can_be_taken_in_at_a_glance(room):
         if path.suffix == '.py' or (path.is_dir() and any(path.glob('*.py')))
     }
     assert len(entries - {'__init__.py'}) <= MOST
+
+
+def test_sampling_and_judging_import_no_accountant_and_no_scikit_learn():
+    """They are most of what those commands would wait for."""
+    code = (
+        'import sys, dpaf_jax.sample, dpaf_jax.evaluation.command; print(*sys.modules)'
+    )
+    ran = subprocess.run(
+        [sys.executable, '-c', code], capture_output=True, text=True, check=True
+    )
+    assert not {'dp_accounting', 'sklearn', 'scipy', 'orbax'} & set(ran.stdout.split())

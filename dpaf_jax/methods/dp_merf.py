@@ -233,7 +233,9 @@ class MerfPhase:
         self._run, self._merf = run, merf
         self.total_steps = run.config.dp_merf.generator_steps
         self.images_per_step = float(run.config.dp_merf.batch_size)
-        self._length = math.gcd(self.total_steps, WINDOW)
+        # Steps that are written out one by one compile one by one, too.
+        most = 1 if run.unrolls else WINDOW
+        self._length = math.gcd(self.total_steps, most)
         self._accumulate = parallel.pmapped(self._add, run.devices, donate=(0,))
         self._release_fn = parallel.pmapped(merf.release, run.devices, donate=(0,))
         self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))

@@ -28,7 +28,7 @@ from dpaf_jax.data import (
     prepare,
     read_manifest,
 )
-from dpaf_jax.evaluation import suite, tables, utility
+from dpaf_jax.evaluation import suite, utility
 from dpaf_jax.pipeline import checks, decide, report
 from dpaf_jax.pipeline.figures import figure
 from dpaf_jax.privacy.plan import FIXED_ENTROPY, PrivacyPlan
@@ -445,7 +445,11 @@ class Pipeline:
 
     @property
     def _protocol(self) -> Any:
-        return tables if self.config.data.columns else utility
+        if not self.config.data.columns:
+            return utility
+        from dpaf_jax.evaluation import tables  # late: scikit-learn is slow
+
+        return tables
 
     def _measured(self, source: Arrays, test: Arrays) -> dict[str, Any]:
         """Utility of images or rows, and fidelity of images; with progress on the way."""
@@ -458,7 +462,9 @@ class Pipeline:
             progress.update(step, metrics)
 
         if self.config.data.columns:
-            made = tables.evaluate(*source, *test, k, settings, on_progress=on_progress)
+            made = self._protocol.evaluate(
+                *source, *test, k, settings, on_progress=on_progress
+            )
             found: dict[str, Any] = {'utility': made, 'fidelity': {}}
         else:
             for line in suite.notices(settings):

@@ -7,11 +7,12 @@ clipper, the noise and the accountant read it; none of them takes loose numbers.
 import dataclasses
 import json
 import math
-from typing import Any
-
-import dp_accounting
+from typing import TYPE_CHECKING, Any
 
 from dpaf_jax.privacy.grid import Grid
+
+if TYPE_CHECKING:  # slow to import: samplers read plans and account for nothing
+    import dp_accounting
 
 FIXED_ENTROPY = 'none (fixed entropy)'
 
@@ -29,9 +30,9 @@ ONE_RECORD, ONE_GROUP = (
 )
 CERTIFIED = 'certified'
 ACCOUNTANT = 'PLD (dp-accounting, pessimistic, grid 1e-4)'
-EVENTS = {
-    'gaussian': dp_accounting.GaussianDpEvent,
-    'laplace': dp_accounting.LaplaceDpEvent,
+EVENTS = {  # of dp-accounting
+    'gaussian': 'GaussianDpEvent',
+    'laplace': 'LaplaceDpEvent',
 }
 
 
@@ -96,18 +97,20 @@ class Mechanism:
             return None
         return Grid.of(self.l2_sensitivity, self.noise_std)
 
-    def event(self, noise_multiplier: float | None = None) -> dp_accounting.DpEvent:
+    def event(self, noise_multiplier: float | None = None) -> 'dp_accounting.DpEvent':
         """What this mechanism costs one record over the whole run.
 
         Args:
             noise_multiplier: to be asked about another than its own.
         """
+        import dp_accounting  # late
+
         sigma = self.noise_multiplier if noise_multiplier is None else noise_multiplier
         if sigma == 0:
             return dp_accounting.NonPrivateDpEvent()
         if self.law not in EVENTS:
             raise ValueError(f'{self.name} has noise of the unknown law {self.law!r}')
-        event = EVENTS[self.law]
+        event = getattr(dp_accounting, EVENTS[self.law])
         once: dp_accounting.DpEvent = event(sigma)
         if self.sampling_prob < 1:
             once = dp_accounting.PoissonSampledDpEvent(self.sampling_prob, once)
@@ -165,8 +168,10 @@ class PrivacyPlan:
         return any(m.name == name for m in self.mechanisms)
 
     @property
-    def dp_event(self) -> dp_accounting.DpEvent:
+    def dp_event(self) -> 'dp_accounting.DpEvent':
         """The whole composition for one record (worst class)."""
+        import dp_accounting  # late
+
         if self.guarantee.startswith('none') and self.epsilon is None:
             return dp_accounting.NonPrivateDpEvent()
         return dp_accounting.ComposedDpEvent([m.event() for m in self.mechanisms])
@@ -200,7 +205,7 @@ def _or_infinity(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
+def event_to_json(event: 'dp_accounting.DpEvent') -> dict[str, Any]:
     """A dp-accounting event as nested objects: its class and its arguments by name."""
     # vars() does not see attrs classes with slots; their fields are the arguments.
     arguments = {
@@ -212,6 +217,8 @@ def event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
 
 
 def _argument_to_json(value: Any) -> Any:
+    import dp_accounting  # late
+
     if isinstance(value, dp_accounting.DpEvent):
         return event_to_json(value)
     if isinstance(value, list | tuple):
@@ -219,8 +226,10 @@ def _argument_to_json(value: Any) -> Any:
     return value
 
 
-def event_from_json(fields: dict[str, Any]) -> dp_accounting.DpEvent:
+def event_from_json(fields: dict[str, Any]) -> 'dp_accounting.DpEvent':
     """Rebuilds an event from `event_to_json`'s output."""
+    import dp_accounting  # late
+
     cls = getattr(dp_accounting, fields['class'])
     return cls(**{k: _argument_from_json(v) for k, v in fields.items() if k != 'class'})
 

@@ -1,4 +1,4 @@
-"""What every command does first: flags and their mistakes, the compile cache, memory.
+"""What every command does first: flags and their mistakes, the cache of programs, memory.
 
 A flag whose name several commands share allows its override, so that a process may import
 them all.
@@ -31,22 +31,12 @@ def start(
 
 
 def prepare_jax() -> None:
-    """Keeps compiled programs between runs, memory between steps, and the log short.
-
-    Programs hold shapes and code, never data.
-    """
-    import jax  # late, so that --help answers at once
+    """Keeps compiled programs between runs, memory between steps, and the log short."""
+    # Late, so that --help answers at once.
+    from dpaf_jax.runtime.compilation_cache import keep_programs
 
     keep_freed_memory()
-    cache = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-    defaults = {
-        'jax_compilation_cache_dir': os.path.join(cache, 'dpaf_jax', 'xla'),
-        'jax_persistent_cache_min_compile_time_secs': 0.2,
-    }
-    # JAX reads its environment when it is imported, which may have been long ago.
-    for name, value in defaults.items():
-        if name.upper() not in os.environ:
-            jax.config.update(name, value)
+    keep_programs()
     logging.getLogger('jax').setLevel(logging.WARNING)
 
 

@@ -6,7 +6,9 @@ otherwise. What stays the same over a reboot is told here, and nothing else.
 """
 
 import contextlib
+import hashlib
 import importlib.metadata
+import json
 import os
 import pathlib
 import platform
@@ -96,18 +98,29 @@ def driver(device: jax.Device) -> str:
 
 def settings() -> dict[str, Any]:
     """Variables and settings of JAX that shape programs or what they compute, by name."""
-    variables = {
-        name: value
-        for name, value in os.environ.items()
-        if VARIABLES.match(name) and not HARMLESS_VARIABLES.match(name)
-    }
-    flags = variables.get('XLA_FLAGS', '')
-    if flags and not flags.startswith('-'):  # XLA then takes it for a file of flags
-        with contextlib.suppress(OSError):
-            variables['XLA_FLAGS'] = pathlib.Path(flags).read_text()
     known = {
         name: str(value)
         for name, value in jax.config.values.items()
         if not HARMLESS_SETTINGS.match(name)
     }
-    return variables | known
+    return variables() | known
+
+
+def variables() -> dict[str, str]:
+    """The variables among `settings`."""
+    found = {
+        name: value
+        for name, value in os.environ.items()
+        if VARIABLES.match(name) and not HARMLESS_VARIABLES.match(name)
+    }
+    flags = found.get('XLA_FLAGS', '')
+    if flags and not flags.startswith('-'):  # XLA then takes it for a file of flags
+        with contextlib.suppress(OSError):
+            found['XLA_FLAGS'] = pathlib.Path(flags).read_text()
+    return found
+
+
+def kind() -> str:
+    """A short name of what `processor`, `cores` and `variables` tell: for a folder."""
+    told = json.dumps([processor(), cores(), variables()], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:12]

@@ -2,6 +2,7 @@
 
 import collections
 import importlib.util
+import json
 import pathlib
 import re
 
@@ -67,3 +68,26 @@ def test_a_generator_is_of_one_run(tables):
         if row['generator']:
             of[row['generator']].add((row['data'], row['epsilon'], row['state']))
     assert all(len(runs) == 1 for runs in of.values())
+
+
+def test_the_table_of_a_card_is_of_its_file(tables, tmp_path, monkeypatch):
+    path = tmp_path / 'gpu.json'
+    monkeypatch.setattr(tables, 'GPU', path)
+    assert tables.gpu() == 'No card has been measured yet.\n'
+    parts = {
+        'clipping': {
+            'speedup_over_naive': 4.321,
+            'speedup_over_opacus': None,
+            'machine': {'device_peak_mib': 512},
+            'utilisation_percent': 91.4,
+        },
+        'step: x': {'error': 'no time left'},
+    }
+    content = {'date': 'today', 'card': {'name': 'Card'}, 'parts': parts}
+    path.write_text(json.dumps(content))
+    head, _, *rows = tables.gpu().splitlines()
+    assert head.startswith('| Card; today |')
+    assert rows == [
+        '| clipping | 4.32 × naive `vmap` | 512 MiB | 91 % |',
+        '| step: x | no time left | – | – |',
+    ]

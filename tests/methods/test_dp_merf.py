@@ -223,13 +223,13 @@ def test_the_divisor_follows_the_public_prior_and_not_the_labels():
 
 
 @functools.cache
-def trained(devices=1, unrolls=True, window=2, **fields):
+def trained(devices=1, unrolls=True, **fields):
     """(run, start, end) of a whole phase."""
     config = settings(**fields)
     run = tiny.run(tempfile.gettempdir(), config, devices)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, 'unrolls', property(lambda self: unrolls))
-        patch.setattr(dp_merf, 'WINDOW', window)
+        patch.setattr(dp_merf, 'WINDOW', 2)
         patch.setattr(input_pipeline, 'CHUNK', 3)  # 40 records: the last chunk is short
         phase = MerfPhase(run, Merf(config, run.plan, devices))
         start = phase.init()
@@ -263,7 +263,6 @@ def test_windows_equal_single_steps_and_a_scan_and_eight_devices():
     assert end.steps == 4
     moved = jax.tree.map(np.array_equal, start.generator, end.generator)
     assert not any(jax.tree.leaves(moved))
-    assert_close(end, trained(window=1)[2])
     assert_close(end, trained(unrolls=False)[2])
     assert_close(end, trained(devices=8)[2])
 

@@ -1,0 +1,232 @@
+"""Everything that a card is asked, in ten minutes and without a network; one JSON file.
+
+    python -m benchmarks.gpu --out=docs/gpu.json      # then: python docs/tables.py
+    python -m benchmarks.gpu --out=smoke.json --smoke # tiny, on any machine
+
+Runs other benchmarks, each in a process of its own, while nvidia-smi is asked every second
+what the card does: clipping against naive vmap, and JAX-Privacy and Opacus where they are
+installed, with and without TF32; what a step costs over the same without protection, for each
+method; MNIST and faces of 64 x 64 from arrays to report. Images are those of $DPAF_DATA where
+it has them, else random: times are the same. What fails or finds no time left is noted as
+such, and the file is written anew after each part. Exit status: 0 if every part has a result.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import app, flags
+
+from dpaf_jax.runtime.clock import now
+from dpaf_jax.runtime.command import fail, fail_with_help, parse
+from dpaf_jax.runtime.files import write_json
+
+_OUT = flags.DEFINE_string('out', None, 'The JSON file.')
+_SMOKE = flags.DEFINE_bool(
+    'smoke', False, 'Tiny sizes: says that it runs, not how fast.'
+)
+_MINUTES = flags.DEFINE_float('minutes', 10.0, 'For everything.', lower_bound=0.1)
+
+EXIT_INCOMPLETE = 1
+METHODS = ('dp_merf', 'dp_gan', 'dpba_wgan', 'gs_wgan', 'g_pate', 'dpgen')
+DPAF = ('mnist.py', 'mnist.py:canonical', 'mnist.py:printed')
+FACES, SIDE = 8000, 64
+ASKED = 'utilization.gpu', 'memory.used', 'power.draw'  # percent, MiB, W
+SMOKE_JOB = {
+    'dpaf.generator_steps': 2,
+    'dpaf.generator.batch_size': 20,
+    'dpaf.classifier.epochs': 0.1,
+    'samples.num': 200,
+    'evaluation.seeds': 1,
+    'evaluation.epochs': 1,
+    'evaluation.fidelity_images': 0,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One benchmark: `python -m benchmarks.MODULE FLAGS`, with more variables."""
+
+    name: str
+    module: str
+    flags: tuple[str, ...]
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def parts(data: Mapping[str, str], smoke: bool) -> list[Part]:
+    """What is measured, in the order of how much it is missed.
+
+    Args:
+        data: sources by name: 'mnist', 'faces'.
+        smoke: whether in sizes of the embedded digits.
+    """
+    few = ('--rounds=1',) if smoke else ()
+    images = ('--images=200',) if smoke else ('--images=60000', '--rounds=3')
+    clipping = ('--config=configs/mnist.py:printed', *few)
+    clipping += ('--batch=4',) if smoke else ()
+    made = [Part('clipping', 'clipping', clipping)]
+    configs = ['digits.py' if smoke else name for name in DPAF[:1]]
+    configs += [f'{name}.py:{"digits" if smoke else "mnist"}' for name in METHODS]
+    configs += [] if smoke else DPAF[1:]
+    job = [f'--config.{name}={value}' for name, value in SMOKE_JOB.items()] * smoke
+    mnist = 'digits' if smoke else f'mnist --config.data.source={data["mnist"]}'
+    faces = [] if smoke else ['--config.dpaf.generator_steps=600']
+    jobs = {
+        'MNIST, whole': [*f'--config=configs/recommended.py:{mnist}'.split(), *job],
+        'faces 64 x 64, whole': [
+            f'--config=configs/recommended.py:{data["faces"]}',
+            *(faces or job),
+        ],
+    }
+    made += [Part(name, 'wall_clock', tuple(asked)) for name, asked in jobs.items()]
+    made += [
+        Part(f'step: {name}', 'step_cost', (f'--config=configs/{name}', *images, *few))
+        for name in configs
+    ]
+    exact = {'NVIDIA_TF32_OVERRIDE': '0'}
+    return [*made, Part('clipping without TF32', 'clipping', clipping, exact)]
+
+
+def card() -> dict[str, str]:
+    """Name, driver and memory, as nvidia-smi says them; nothing where there is none."""
+    fields = ('name', 'driver_version', 'memory.total')
+    told = _asked(fields)
+    return dict(zip(fields, told, strict=True)) if told else {}
+
+
+def _asked(fields: Sequence[str]) -> list[str]:
+    command = ['nvidia-smi', f'--query-gpu={",".join(fields)}', '--format=csv,noheader']
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [field.strip() for field in told.stdout.splitlines()[0].split(',')]
+
+
+class Watch:
+    """What the card does while something runs, once a second."""
+
+    def __init__(self) -> None:
+        self._rows: list[list[float]] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> 'Watch':
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while told := _asked(ASKED):
+            self._rows.append(numbers(told))
+            if self._done.wait(1.0):
+                return
+
+    def seen(self) -> dict[str, float]:
+        """The mean of the utilisation and power, the most memory; nothing without a card."""
+        rows = np.array(self._rows).reshape(-1, len(ASKED))
+        means = {'utilisation_percent': rows[:, 0], 'power_watt': rows[:, 2]}
+        seen = {name: np.mean(column) for name, column in means.items() if len(rows)}
+        seen |= {'memory_mib': np.max(rows[:, 1])} if len(rows) else {}
+        return {n: round(float(x), 1) for n, x in seen.items() if np.isfinite(x)}
+
+
+def numbers(told: Sequence[str]) -> list[float]:
+    """'97 %', '1024 MiB', '[N/A]' as numbers; NaN for the last."""
+    found = []
+    for field in told:
+        try:
+            found.append(float(field.split()[0]))
+        except ValueError:
+            found.append(float('nan'))
+    return found
+
+
+def measured(part: Part, seconds: float) -> dict[str, Any]:
+    """The part's own JSON object, how long it took, what the card did; or 'error'."""
+    if seconds <= 0:
+        return {'error': 'no time left'}
+    command = [sys.executable, '-m', f'benchmarks.{part.module}', *part.flags]
+    environ, start = os.environ | dict(part.variables), time.monotonic()
+    with Watch() as watch:
+        try:
+            ran = subprocess.run(
+                command, env=environ, capture_output=True, text=True, timeout=seconds
+            )
+        except subprocess.TimeoutExpired:
+            return {'error': f'not done after {seconds:.0f} s'}
+    lines = (ran.stdout if ran.returncode == 0 else ran.stderr).strip().splitlines()
+    if ran.returncode:
+        return {'error': lines[-1] if lines else f'exit status {ran.returncode}'}
+    return {
+        'wall_seconds': round(time.monotonic() - start, 1),
+        **watch.seen(),
+        **json.loads(lines[-1]),
+    }
+
+
+def sources(folder: pathlib.Path, smoke: bool) -> dict[str, str]:
+    """MNIST of $DPAF_DATA or random, and random faces, as arrays in a folder."""
+    known = pathlib.Path(os.environ.get('DPAF_DATA', folder)) / 'mnist.npz'
+    if not known.exists() and not smoke:
+        known = arrays(folder / 'mnist.npz', 60000, 28, 1, 10)
+    number, side = (60, 8) if smoke else (FACES, SIDE)
+    faces = arrays(folder / 'faces.npz', number, side, 3, 2)
+    return {'mnist': f'npz:{known}', 'faces': f'npz:{faces}'}
+
+
+def arrays(
+    path: pathlib.Path, number: int, side: int, channels: int, num_classes: int
+) -> pathlib.Path:
+    """Writes random pixels, labels in turn, with a sixth as many to test; returns `path`."""
+    rng = np.random.default_rng(0)
+    made: dict[str, Any] = {}
+    for name, count in (('train', number), ('test', number // 6)):
+        size = (count, side, side, channels)
+        made[f'{name}_x'] = rng.integers(256, size=size, dtype=np.uint8)
+        made[f'{name}_y'] = np.arange(count) % num_classes
+    np.savez(path, **made)
+    return path
+
+
+def measure_all(asked: Sequence[Part], out: pathlib.Path, seconds: float) -> bool:
+    """Runs the parts within a time and keeps `out` up to date; whether all have a result."""
+    end = time.monotonic() + seconds
+    result: dict[str, Any] = {'date': now(), 'card': card(), 'parts': {}}
+    for part in asked:
+        found = measured(part, end - time.monotonic())
+        result['parts'][part.name] = found
+        told = found.get('error') or f'{found["wall_seconds"]} s'
+        print(f'{part.name}: {told}', flush=True)
+        write_json(out, result)
+    return not any('error' in found for found in result['parts'].values())
+
+
+def main(argv: Sequence[str]) -> None:
+    """Measures and writes."""
+    if _OUT.value is None:
+        fail_with_help(argv, '--out is needed')
+    out = pathlib.Path(_OUT.value)
+    if not os.access(out.parent, os.W_OK):
+        fail(f'--out: {out.parent} is no folder that can be written. Give another')
+    with tempfile.TemporaryDirectory() as folder:
+        data = sources(pathlib.Path(folder), _SMOKE.value)
+        asked = parts(data, _SMOKE.value)
+        if not measure_all(asked, out, 60 * _MINUTES.value):
+            sys.exit(EXIT_INCOMPLETE)
+
+
+if __name__ == '__main__':
+    app.run(main, flags_parser=parse)

@@ -1,0 +1,106 @@
+"""`benchmarks.gpu` runs its parts within a time, and writes down what became of each."""
+
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope='module')
+def gpu():
+    """Imported late: its flags are not those of other commands."""
+    return importlib.import_module('benchmarks.gpu')
+
+
+@pytest.fixture
+def part(gpu, tmp_path, monkeypatch):
+    """A part that runs the given program, as if it were a benchmark."""
+    (tmp_path / 'benchmarks').mkdir()
+    monkeypatch.setenv('PYTHONPATH', str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gpu, '_asked', lambda fields: [])  # no card
+
+    def made(name, program, **variables):
+        (tmp_path / 'benchmarks' / f'{name}.py').write_text(program)
+        return gpu.Part(name, name, ('--rounds=1',), variables)
+
+    return made
+
+
+def test_every_part_gets_its_flags_and_variables_and_one_file_has_all(
+    gpu, part, tmp_path, capsys
+):
+    program = """
+import json, os, sys
+print('a table')
+print(json.dumps({'argv': sys.argv[1:], 'tf32': os.environ.get('NVIDIA_TF32_OVERRIDE')}))
+"""
+    asked = [part('one', program), part('two', program, NVIDIA_TF32_OVERRIDE='0')]
+    assert gpu.measure_all(asked, tmp_path / 'out.json', 60.0)
+    found = json.loads((tmp_path / 'out.json').read_text())
+    assert list(found['parts']) == ['one', 'two']
+    assert found['parts']['one']['argv'] == ['--rounds=1']
+    assert [each['tf32'] for each in found['parts'].values()] == [None, '0']
+
+
+def test_what_fails_or_takes_too_long_is_noted_as_such(gpu, part, tmp_path):
+    breaks = part('breaks', 'raise SystemExit("no such card")')
+    assert not gpu.measure_all([breaks], tmp_path / 'out.json', 60.0)
+    found = json.loads((tmp_path / 'out.json').read_text())['parts']
+    assert found == {'breaks': {'error': 'no such card'}}
+    sleeps = part('sleeps', 'import time; time.sleep(60)')
+    assert gpu.measured(sleeps, 0.3)['error'].startswith('not done after')
+    assert gpu.measured(sleeps, 0.0) == {'error': 'no time left'}
+
+
+def test_what_nvidia_smi_says_becomes_numbers(gpu, monkeypatch):
+    assert gpu.numbers(['97 %', '1024 MiB', '55.5 W']) == [97.0, 1024.0, 55.5]
+    monkeypatch.setattr(gpu, '_asked', lambda fields: ['50 %', '2048 MiB', '[N/A]'])
+    with gpu.Watch() as watch:
+        pass
+    assert watch.seen() == {'utilisation_percent': 50.0, 'memory_mib': 2048.0}
+    assert gpu.Watch().seen() == {}
+
+
+def test_arrays_are_what_a_job_can_read(gpu, tmp_path):
+    path = gpu.arrays(tmp_path / 'x.npz', 60, 8, 3, 2)
+    with np.load(path) as found:
+        assert found['train_x'].shape == (60, 8, 8, 3)
+        assert set(found['test_y']) == {0, 1} and len(found['test_y']) == 10
+
+
+def test_every_method_and_both_jobs_are_measured(gpu):
+    for smoke in (False, True):
+        names = [part.name for part in gpu.parts({'mnist': 'm', 'faces': 'f'}, smoke)]
+        assert {'clipping', 'MNIST, whole', 'faces 64 x 64, whole'} < set(names)
+        steps = ' '.join(name for name in names if name.startswith('step'))
+        assert all(method in steps for method in gpu.METHODS)
+        assert len(set(names)) == len(names)
+
+
+@pytest.mark.slow
+def test_the_smoke_run_has_a_figure_of_everything(tmp_path):
+    out = tmp_path / 'smoke.json'
+    flags = ['--smoke', f'--out={out}', '--minutes=60']
+    environ = os.environ | {'JAX_PLATFORMS': 'cpu'}
+    subprocess.run(
+        [sys.executable, '-m', 'benchmarks.gpu', *flags],
+        cwd=ROOT,
+        env=environ,
+        check=True,
+    )
+    found = json.loads(out.read_text())['parts']
+    for name, row in found.items():
+        if name.startswith('step'):
+            assert row['dp_over_nonprivate'] > 0
+        if name.startswith('clipping'):
+            assert row['speedup_over_naive'] > 0
+        if name.endswith('whole'):
+            assert row['seconds'] > 0 and row['peak_mib'] > 0
