@@ -173,7 +173,8 @@ def tiny_of(name: str, argument: str, folder: pathlib.Path) -> ConfigDict:
         path = folder / 'images.npz'
         source = tiny_runs.write_npz(path, side=side, num_classes=number)
     else:
-        source = tiny_runs.write_folder(folder, side=side, num_classes=number)
+        path = folder / 'images'
+        source = tiny_runs.write_folder(path, side=side, num_classes=number)
     return tiny_runs.shrink(config, source)
 
 
