@@ -32,9 +32,7 @@ MAY_IMPORT = {
     'attack': {'release', 'data', 'privacy', 'training.workdir'} | CONFIG,
     'pipeline': {'methods', 'training', 'evaluation', 'release', 'data', 'privacy'}
     | CONFIG,
-    'tables': {'evaluation.classical', 'release.export', 'privacy.plan'}
-    | {'training.workdir'}
-    | CONFIG,
+    'tables': {'release.export', 'training.workdir'} | RUNTIME,
     'sample': {'release'} | RUNTIME,
     'evaluate': {'evaluation'} | RUNTIME,
     'cli': {'main', 'sample', 'evaluate', 'verify', 'audit', 'attack'} | RUNTIME,

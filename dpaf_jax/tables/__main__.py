@@ -9,6 +9,8 @@ stopped. What is written compares with real test images: no epsilon covers it.
 
 import pathlib
 import re
+import signal
+import sys
 from collections.abc import Sequence
 
 from absl import flags
@@ -17,6 +19,7 @@ from dpaf_jax.runtime.command import fail, fail_with_help, parse, start
 from dpaf_jax.runtime.errors import UserError
 
 EXIT_FAILED = 1  # some runs
+EXIT_TERMINATED = 143  # as a shell reports SIGTERM
 _LIST = flags.DEFINE_bool('list', False, 'Names all tables, and stops.')
 _TABLE = flags.DEFINE_list(
     'table', [], "Such as dpaf/1; several; 'dpaf': all of its paper; or all."
@@ -75,6 +78,7 @@ def _filled() -> int:
     data = _folder(_DATA.value)
     out = pathlib.Path(_OUT.value).expanduser()
     setup = Setup(_SCALE.value, SCALES[_SCALE.value], out, data)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     failed = fill(list(tables.values()), setup, _JOBS.value, _part(_PART.value))
     return EXIT_FAILED if failed else 0
 

@@ -1,6 +1,5 @@
 """Which data a column means, and where they lie: --data=FOLDER, else as the config says."""
 
-import functools
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -87,13 +86,37 @@ def _tfds_folder() -> pathlib.Path:
     ).expanduser()
 
 
-def first_records(source: str, number: int, folder: pathlib.Path) -> Settings:
+class Made(NamedTuple):
+    """An archive of ours that a run reads, written before its first run.
+
+    Attributes:
+        path: of it.
+        source: whose first training records it has, an .npz file; '': scikit-learn's rows.
+        number: of those records.
+    """
+
+    path: pathlib.Path
+    source: str = ''
+    number: int = 0
+
+    def write(self) -> None:
+        """Writes it, unless it is there."""
+        if self.path.exists():
+            return
+        arrays = _first(self.source, self.number) if self.source else _rows()
+        with written_whole(self.path) as temporary, temporary.open('wb') as file:
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def first_records(
+    source: str, number: int, folder: pathlib.Path
+) -> tuple[Settings, Made]:
     """The first training records alone, as an archive of their own; all test records.
 
     Args:
         source: `npz:PATH` of train_x, train_y, test_x and test_y.
         number: of records.
-        folder: gets the archive, unless it is there.
+        folder: gets the archive.
 
     Raises:
         UserError: the source is no such archive.
@@ -104,22 +127,27 @@ def first_records(source: str, number: int, folder: pathlib.Path) -> Settings:
             '--data', f'has no .npz file for {number} records', 'Add mnist.npz to it'
         )
     made = folder / f'{pathlib.Path(path).stem}-{number}.npz'
-    if not made.exists():
-        with np.load(path, allow_pickle=False) as whole:
-            arrays = {name: whole[name] for name in whole.files}
-        for name in ('train_x', 'train_y'):
-            arrays[name] = arrays[name][:number]
-        _save(made, arrays)
-    return {'data.source': f'npz:{made.resolve()}', 'data.num_examples': number}
+    settings = {'data.source': f'npz:{made.resolve()}', 'data.num_examples': number}
+    return settings, Made(made, path, number)
 
 
-def stand_in(name: str, folder: pathlib.Path) -> Settings:
-    """At `smoke`: digits of 32 x 32 for images, scikit-learn's breast cancer for rows."""
+def _first(path: str, number: int) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as whole:
+        arrays = {name: whole[name] for name in whole.files}
+    for name in ('train_x', 'train_y'):
+        arrays[name] = arrays[name][:number]
+    return arrays
+
+
+def stand_in(name: str, folder: pathlib.Path) -> tuple[Settings, Made | None]:
+    """At `smoke`: digits of 16 x 16 for images, scikit-learn's breast cancer for rows."""
     if name == 'credit':
-        return {'data.source': f'table:{_rows(folder)}', 'data.num_examples': 0}
-    return {
+        rows = folder / 'rows.npz'
+        settings = {'data.source': f'table:{rows.resolve()}', 'data.num_examples': 0}
+        return settings, Made(rows)
+    digits = {
         'data.source': 'digits',
-        'data.image_size': 32,
+        'data.image_size': 16,
         'data.channels': 1,
         'data.num_classes': 10,
         'data.num_examples': 1469,
@@ -127,20 +155,11 @@ def stand_in(name: str, folder: pathlib.Path) -> Settings:
         'data.annotations': '',
         'data.test_fraction': 0.2,
     }
+    return digits, None
 
 
-@functools.cache
-def _rows(folder: pathlib.Path) -> pathlib.Path:
+def _rows() -> dict[str, np.ndarray]:
     """Rows in the columns of credit.py, within its bounds."""
-    made = folder / 'rows.npz'
-    if not made.exists():
-        values, labels = load_breast_cancer(return_X_y=True)
-        centred = (values - values.mean(axis=0)) / values.std(axis=0)
-        arrays = dict(zip(TABLE_COLUMNS, centred.T, strict=False))
-        _save(made, {**arrays, 'Class': labels})
-    return made.resolve()
-
-
-def _save(path: pathlib.Path, arrays: dict[str, np.ndarray]) -> None:
-    with written_whole(path) as temporary, temporary.open('wb') as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    values, labels = load_breast_cancer(return_X_y=True)
+    centred = (values - values.mean(axis=0)) / values.std(axis=0)
+    return {**dict(zip(TABLE_COLUMNS, centred.T, strict=False)), 'Class': labels}

@@ -56,8 +56,11 @@ def execute(
         Those that failed.
 
     Raises:
-        KeyboardInterrupt: after each process was told to save and stop.
+        BaseException: what a signal raises here, after each process was told to stop; it
+            saves first.
     """
+    for made in {run.reads for run in runs if run.reads}:
+        made.write()
     failed = []
     pool = _Pool()
     with ThreadPoolExecutor(jobs) as threads:
@@ -105,6 +108,7 @@ class _Pool:
             stdout=log,
             stderr=subprocess.STDOUT,
             env=_environment(),
+            start_new_session=True,  # a Ctrl-C reaches it through us, once
         )
         self.processes.add(process)
         try:

@@ -7,7 +7,7 @@ from dpaf_jax.runtime.files import write_bytes, write_json, write_text
 from dpaf_jax.tables import data_sets, formats, pictures
 from dpaf_jax.tables.execute import Outcome, execute, wanted
 from dpaf_jax.tables.page import Page, page
-from dpaf_jax.tables.runs import Cell, Run, Setup, cells
+from dpaf_jax.tables.runs import Cell, Setup, cells
 from dpaf_jax.tables.spec import Table
 
 
@@ -88,13 +88,3 @@ def write(made: Page, *, with_pictures: bool) -> pathlib.Path:
         for name, png in pictures.all_pictures(made):
             write_bytes(folder / f'{name}.png', png)
     return folder
-
-
-def all_runs(tables: Sequence[Table], setup: Setup) -> dict[str, Run]:
-    """Every run once, by its key."""
-    return {
-        run.key: run
-        for table in tables
-        for cell in cells(table, setup)
-        for run in cell.runs
-    }

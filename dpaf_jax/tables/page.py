@@ -3,10 +3,9 @@
 import math
 from typing import NamedTuple
 
-from dpaf_jax.privacy.plan import CERTIFIED as HOLDS
 from dpaf_jax.tables.measured import FIGURES, NOT_MEASURED, Found, found
 from dpaf_jax.tables.runs import Cell, Setup, cells, forms
-from dpaf_jax.tables.scales import AS_PUBLISHED
+from dpaf_jax.tables.scales import AS_PUBLISHED, CERTIFIED
 from dpaf_jax.tables.spec import Column, Figure, Row, Table, printed_in
 
 ABSENT = '–'
@@ -108,9 +107,9 @@ def _epsilon(row: Row, there: dict[Column, Found]) -> str:
     told = {each.guarantee for each in there.values() if each.guarantee}
     if not told:
         return ABSENT
-    if told == {HOLDS}:
+    if told == {CERTIFIED}:
         return 'holds'
-    return 'none' if HOLDS not in told else 'holds where finite'
+    return 'none' if CERTIFIED not in told else 'holds where finite'
 
 
 def _calibrated(table: Table, lines: list[Line]) -> list[Line]:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from dpaf_jax.evaluation.classical import MODELS
 from dpaf_jax.runtime.files import json_text
 from dpaf_jax.tables import data_sets
+from dpaf_jax.tables.data_sets import Made
 from dpaf_jax.tables.scales import CERTIFIED, FORMS, GUARANTEES, Scale, Settings
 from dpaf_jax.tables.spec import Column, Row, Table
 from dpaf_jax.training.workdir import Workdir
@@ -37,6 +37,7 @@ class Run:
         generator: which one of several that differ in nothing else.
         attack: its iterations and attempts; (): none.
         lacks: the data set that is not there; ''.
+        reads: an archive of ours that has to be written first, if there is one.
         out: the folder of all runs.
     """
 
@@ -46,6 +47,7 @@ class Run:
     generator: int
     attack: tuple[int, ...]
     lacks: str
+    reads: Made | None
     out: pathlib.Path
 
     @functools.cached_property
@@ -171,13 +173,14 @@ def _cell(table: Table, row: Row, column: Column, guarantee: str, setup: Setup) 
         **setup.scale.settings(row.method),
         **row.settings,
     }
-    if {*table.figures} & {*MODELS}:
+    if table.needs_all_classifiers:
         settings.setdefault('evaluation.suite', 'full')
-    place, lacks = _place(column, setup), ''
-    if place is None:
-        place, lacks = {}, column.data
+    place, reads = _place(column, setup)
+    lacks = column.data if place is None else ''
+    place = place or {}
     if setup.scale.is_smoke:
         settings.update(_shrunk(settings))
+        place = {**place, **_enlarged(row)}
     data = 'digits' if setup.scale.is_smoke else column.data
     file, argument = _config(row.method, data, guarantee)
     if column.data == 'credit':
@@ -190,6 +193,7 @@ def _cell(table: Table, row: Row, column: Column, guarantee: str, setup: Setup) 
             generator=i,
             attack=setup.scale.attack if row.strategy else (),
             lacks=lacks,
+            reads=reads,
             out=setup.out,
         )
         for i in range(setup.scale.repeats(row.method))
@@ -206,13 +210,13 @@ def _config(method: str, data: str, guarantee: str) -> tuple[str, str]:
     return name, ','.join(filter(None, (argument, variant)))
 
 
-def _place(column: Column, setup: Setup) -> Settings | None:
+def _place(column: Column, setup: Setup) -> tuple[Settings | None, Made | None]:
     private = setup.out / 'private'
     if setup.scale.is_smoke:
         return data_sets.stand_in(column.data, private)
     place = data_sets.located(column.data, setup.data)
     if place is None or not column.records:
-        return place
+        return place, None
     source = str(place.get('data.source', ''))
     return data_sets.first_records(source, column.records, private)
 
@@ -226,6 +230,11 @@ def _shrunk(settings: Settings) -> Settings:
     if teachers > MOST_TEACHERS:
         made['g_pate.teachers'] = teachers // MOST_TEACHERS
     return made
+
+
+def _enlarged(row: Row) -> Settings:
+    """A row about layers needs images that they do not shrink to one pixel."""
+    return {'data.image_size': 32} if 'networks.layers' in row.settings else {}
 
 
 @functools.cache

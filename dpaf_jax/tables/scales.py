@@ -75,7 +75,7 @@ THIN = {
     'networks.generator_width': 2,
     'networks.fc_width': 8,
     'networks.z_dim': 8,
-    'networks.layers': 'C2-C1-x',
+    'networks.layers': 'C1-C1-x',
 }
 SMALL_BATCHES = {
     'dpaf.classifier.epochs': 0.2,
@@ -87,7 +87,7 @@ SMALL_BATCHES = {
 FEW_GAN_STEPS = {
     'batch_size': 32,
     'discriminator_steps': 1,
-    'generator_steps': 3,
+    'generator_steps': 2,
     'width': 2,
     'fc_width': 8,
     'generator_batch_size': 8,
@@ -112,7 +112,7 @@ SMOKE = Scale(
         'dpaf': {**SMALL_BATCHES},
         'dpaf_printed': SMALL_BATCHES,
         'dpaf_random_conv1': SMALL_BATCHES,
-        'recommended': {'dpaf.generator_steps': 20, 'dpaf.generator.batch_size': 16},
+        'recommended': {'dpaf.generator_steps': 2, 'dpaf.generator.batch_size': 16},
         'dpgen': _of(
             'dpgen',
             {
@@ -120,19 +120,19 @@ SMOKE = Scale(
                 'batch_size': 32,
                 'microbatch': 32,
                 'multiplicity': 1,
-                'steps': 3,
+                'steps': 2,
                 'num_levels': 3,
                 'langevin_steps': 1,
             },
         ),
         'g_pate': _of(
             'g_pate',
-            {'teachers': 20, 'batch_size': 8, 'steps': 3, 'fakes': 8, 'width': 8},
+            {'teachers': 20, 'batch_size': 8, 'steps': 2, 'fakes': 8, 'width': 8},
         ),
         'dpba_wgan': _of('dpba_wgan', FEW_GAN_STEPS),
         'dp_gan': _of('dp_gan', FEW_GAN_STEPS),
-        'gs_wgan': _of('gs_wgan', FEW_GAN_STEPS),
-        'dp_merf': {'dp_merf.generator_steps': 10, 'dp_merf.features': 64},
+        'gs_wgan': _of('gs_wgan', {**FEW_GAN_STEPS, 'batch_size': 300}),
+        'dp_merf': {'dp_merf.generator_steps': 2, 'dp_merf.features': 64},
         'real': {'dp_merf.features': 64},
     },
     attack=(4, 5),

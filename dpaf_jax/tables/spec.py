@@ -110,9 +110,9 @@ class Table:
         ]
 
     @property
-    def is_attacked(self) -> bool:
-        """Whether its figures come from an attack on a finished run."""
-        return any(row.strategy for row in self.rows)
+    def needs_all_classifiers(self) -> bool:
+        """Whether it prints figures of classifiers beyond the usual two."""
+        return 'mlp' in self.figures and 'credit' not in self.data
 
 
 class Figure(NamedTuple):

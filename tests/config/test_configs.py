@@ -1,10 +1,7 @@
 """The configs of the repository: each loads, plans, and trains on data of its shape."""
 
-import dataclasses
 import math
 import pathlib
-from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,7 +14,6 @@ from dpaf_jax.data import read_manifest
 from dpaf_jax.methods.dpaf.phase1.labeller import steps_and_rate
 from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.pipeline.stages import Pipeline
-from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan
 
 PUBLIC_N = {
@@ -56,20 +52,10 @@ def planned(config: ConfigDict, name: str) -> PrivacyPlan:
     return methods.get(typed.method).plan(typed, number)
 
 
-def without_accountant() -> Any:
-    """Noise multiplier 1 for everything: a plan's other numbers need no accountant."""
-
-    def settle(mechanism: Any, *_: Any) -> Any:
-        return dataclasses.replace(mechanism, noise_multiplier=1.0)
-
-    fast = {'epsilon_pld': lambda *_: 1.0, 'epsilon_rdp': lambda *_: 2.0}
-    return mock.patch.multiple(accounting, calibrate=settle, **fast)
-
-
 @pytest.mark.parametrize(('name', 'argument'), ARGUMENTS)
 def test_it_loads_and_plans_what_it_says(name, argument):
     config = tiny_runs.load_config(name, argument)
-    with without_accountant():
+    with tiny_runs.without_accountant():
         plan = planned(config, name)
     assert plan.guarantee == CERTIFIED
     number = config.data.num_examples or PUBLIC_N[name]
@@ -277,7 +263,7 @@ def decided(config: ConfigDict) -> ConfigDict:
 def test_what_is_recommended_depends_on_public_numbers_alone(argument, source, epsilon):
     config = decided(tiny_runs.load_config('recommended', argument))
     assert (config.data.source, config.privacy.epsilon) == (source, epsilon)
-    with without_accountant():
+    with tiny_runs.without_accountant():
         typed = from_config_dict(config)
         plan = methods.get('dpaf').plan(typed, typed.data.num_examples or 50000)
     assert [m.name for m in plan.mechanisms] == ['labeller', 'dpagg']
