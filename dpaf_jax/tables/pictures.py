@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
-from dpaf_jax.release.export import read_npz
 from dpaf_jax.tables.data_sets import DATA_SETS
 from dpaf_jax.tables.measured import FIGURES
 from dpaf_jax.tables.page import WARNING, Page, number
@@ -57,6 +56,8 @@ class Strip(NamedTuple):
 
 def _strips(made: Page, data: str) -> list[Strip]:
     """The first images of each class, of each line's run at the largest finite epsilon."""
+    from dpaf_jax.release.export import read_npz  # late: it brings JAX
+
     strips, seen = [], set()
     there = [cell for cell in made.cells if cell.column.data == data]
     for cell in sorted(there, key=_rank(made)):
