@@ -2,13 +2,13 @@
 
 import os
 import pathlib
+import tempfile
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import written_whole
 from dpaf_jax.tables.scales import Settings
 
 
@@ -104,8 +104,12 @@ class Made(NamedTuple):
         if self.path.exists():
             return
         arrays = _first(self.source, self.number) if self.source else _rows()
-        with written_whole(self.path) as temporary, temporary.open('wb') as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Tasks of an array may write it at the same time: each under a name of its own.
+        with tempfile.TemporaryDirectory(dir=self.path.parent) as place:
+            temporary = pathlib.Path(place) / self.path.name
+            np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
+            os.replace(temporary, self.path)
 
 
 def first_records(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dpaf_jax.runtime.files import write_bytes, write_json, write_text
 from dpaf_jax.tables import data_sets, formats, pictures
 from dpaf_jax.tables.execute import Outcome, execute, wanted
-from dpaf_jax.tables.page import Page, page
+from dpaf_jax.tables.page import Page, number, page
 from dpaf_jax.tables.runs import Cell, Setup, cells
 from dpaf_jax.tables.spec import Table
 
@@ -20,7 +20,8 @@ def fill(
         tables: to be filled.
         setup: scale and folders.
         jobs: runs at a time; 0: none.
-        part: (i, n), this one's share of the runs.
+        part: (i, n), this one's share of the runs; with n > 1 no table is written, since
+            the others would write it at the same time.
 
     Returns:
         The runs that failed.
@@ -33,7 +34,7 @@ def fill(
     for name in sorted({run.lacks for run in every if run.lacks}):
         print(f'not there, and left out: {data_sets.wanted(name)}')
     todo = wanted(every, part) if jobs else []
-    where = _first_cells(of)
+    where, writes = _first_cells(of), part == (1, 1)
     print(f'{len({run.key for run in every})} runs, {len(todo)} to be made')
     counted = 0
 
@@ -48,7 +49,9 @@ def fill(
                 write(page(table, setup), with_pictures=False)
 
     failed = execute(todo, jobs, on_end) if todo else []
-    for table in tables:
+    if not writes:
+        print('--jobs=0 without --part writes the tables')
+    for table in tables if writes else ():
         made = page(table, setup)
         folder = write(made, with_pictures=True)
         done, asked, _ = made.counts
@@ -66,11 +69,11 @@ def _first_cells(of: dict[str, list[Cell]]) -> dict[str, tuple[str, Cell]]:
     return found
 
 
-def _told(outcome: Outcome, place: tuple[str, Cell], i: int, number: int) -> str:
+def _told(outcome: Outcome, place: tuple[str, Cell], i: int, last: int) -> str:
     name, cell = place
     text = (
-        f'[{i}/{number}] {name} {cell.row.label}, {cell.guarantee}, {cell.column.data}, '
-        f'ε = {cell.row.epsilon(cell.column):g}: '
+        f'[{i}/{last}] {name} {cell.row.label}, {cell.guarantee}, {cell.column.data}, '
+        f'ε = {number(cell.epsilon)}: '
     )
     if outcome.status:
         return f'{text}failed, {outcome.reason} See {outcome.run.log}'

@@ -84,7 +84,7 @@ def _runs_head_and_body(made: Page) -> tuple[list[str], list[list[str]]]:
                 cell.row.label,
                 cell.guarantee.replace('_', ' '),
                 DATA_SETS[cell.column.data].title,
-                number(cell.row.epsilon(cell.column)),
+                number(cell.epsilon),
                 *(shown(each.figures.get(name)) for name in ALSO),
                 f'{each.done} of {each.asked}',
             ]
@@ -201,7 +201,7 @@ def as_json(made: Page) -> dict[str, Any]:
             'row': cell.row.label,
             'guarantee': cell.guarantee,
             'data': cell.column.data,
-            'epsilon': _plain(cell.row.epsilon(cell.column)),
+            'epsilon': _plain(cell.epsilon),
             'generator': run.generator,
             'commands': run.commands,
         }

@@ -132,6 +132,6 @@ def _calibrated(table: Table, lines: list[Line]) -> list[Line]:
     return made
 
 
-def number(epsilon: float | None) -> str:
+def number(epsilon: float) -> str:
     """As a reader writes it."""
-    return '∞' if epsilon is None or math.isinf(epsilon) else f'{epsilon:g}'
+    return '∞' if math.isinf(epsilon) else f'{epsilon:g}'

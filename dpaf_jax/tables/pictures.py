@@ -69,7 +69,7 @@ def _strips(made: Page, data: str) -> list[Strip]:
         if cell.row.strategy or images.dtype != np.uint8:
             continue
         seen.add(line)
-        epsilon = number(cell.row.epsilon(cell.column))
+        epsilon = number(cell.epsilon)
         mode = cell.guarantee.replace('_', ' ')
         strips.append(
             Strip(
@@ -85,8 +85,7 @@ def _rank(made: Page) -> Callable[[Cell], tuple[float, ...]]:
     order = [row.label for row in made.table.rows]
 
     def rank(cell: Cell) -> tuple[float, ...]:
-        epsilon = cell.row.epsilon(cell.column) or 0.0
-        finite = -epsilon if math.isfinite(epsilon) else 0.0
+        finite = -cell.epsilon if math.isfinite(cell.epsilon) else 0.0
         records = -(cell.column.records or math.inf)
         return order.index(cell.row.label), finite, records
 
@@ -204,8 +203,7 @@ def _place(cell: Cell, axis: str) -> float:
     """Where a cell stands along the axis; 0: nowhere."""
     if axis == 'records':
         return float(cell.runs[0].config.data.num_examples)
-    epsilon = cell.row.epsilon(cell.column)
-    return epsilon if epsilon and math.isfinite(epsilon) else 0.0
+    return cell.epsilon if math.isfinite(cell.epsilon) else 0.0
 
 
 def _plots(made: Page, axis: str, curves: list[Curve]) -> bytes:

@@ -125,6 +125,13 @@ class Cell(NamedTuple):
     guarantee: str
     runs: tuple[Run, ...]
 
+    @property
+    def epsilon(self) -> float:
+        """As the paper has it; `smoke` runs another."""
+        epsilon = self.row.epsilon(self.column)
+        assert epsilon is not None, 'a cell has one'
+        return epsilon
+
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
