@@ -9,7 +9,7 @@ from typing import Any
 from dpaf_jax.tables.data_sets import DATA_SETS
 from dpaf_jax.tables.measured import FIGURES
 from dpaf_jax.tables.page import ABSENT, WARNING, Page, number
-from dpaf_jax.tables.spec import Column, Figure, Table
+from dpaf_jax.tables.spec import Column, Figure, Row, Table
 
 ALSO = ('accuracy', 'fd_efficientnet_lite0', 'precision', 'recall')
 NOT_COVERED = (
@@ -44,17 +44,22 @@ def _head(made: Page) -> list[str]:
 
 
 def _body(made: Page) -> list[list[str]]:
-    own = made.table.epsilons == (None,)
     return [
         [
-            line.row.label
-            + f', ε = {number(line.row.epsilons[0])}' * (own and not line.row.strategy),
+            _label(line.row, made.table),
             line.kind,
             line.epsilon,
             *(shown(figure) for figure in line.cells),
         ]
         for line in made.lines
     ]
+
+
+def _label(row: Row, table: Table) -> str:
+    """A row's name; with its epsilon where columns have none."""
+    if table.epsilons != (None,) or row.strategy:
+        return row.label
+    return f'{row.label}, ε = {number(row.epsilons[0])}'
 
 
 def _notes(made: Page) -> list[str]:

@@ -57,7 +57,7 @@ class Run:
         Raises:
             KeyError: there is no such field.
         """
-        config = ConfigDict(_loaded(self.file, self.argument))
+        config = ConfigDict(_loaded(self.file, self.argument)).lock()
         config.update_from_flattened_dict(self.settings)
         return config
 
