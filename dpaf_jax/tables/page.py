@@ -21,7 +21,7 @@ class Line(NamedTuple):
 
     Attributes:
         row: of the table.
-        kind: 'printed', 'as published, here' or 'certified, here'.
+        kind: 'printed', 'as published, here', 'certified, here', or 'here'.
         epsilon: whether it holds.
         cells: a figure for each column, or None.
     """
@@ -86,9 +86,10 @@ def _lines(table: Table, row: Row, there: list[tuple[Cell, Found]]) -> list[Line
             for cell, each in there
             if cell.row is row and cell.guarantee == guarantee
         }
-        kind = 'as published' if guarantee == AS_PUBLISHED else 'certified'
+        kind = 'as published, here' if guarantee == AS_PUBLISHED else 'certified, here'
+        kind = 'here' if row.method == 'real' else kind
         figures = tuple(_figure(mine.get(column), column) for column in table.columns)
-        lines.append(Line(row, f'{kind}, here', _epsilon(row, mine), figures))
+        lines.append(Line(row, kind, _epsilon(row, mine), figures))
     if not forms(row):
         lines.append(Line(row, MISSING, '', (None,) * len(table.columns)))
     return lines

@@ -169,28 +169,30 @@ STYLES: dict[str, Literal[':', '-', '--']] = {
 def _curves(made: Page, axis: str) -> list[Curve]:
     """Every line with two points or more."""
     points: dict[tuple[str, str, str, str], list[tuple[float, Figure]]] = {}
-    for (cell, each), figure in itertools.product(
-        zip(made.cells, made.found, strict=True), DRAWN
-    ):
-        x = _place(cell, axis)
-        at = points.setdefault(
-            (cell.column.data, figure, cell.row.label, cell.guarantee), []
-        )
-        if x and figure in each.figures and x not in [known for known, _ in at]:
-            at.append((x, each.figures[figure]))
+
+    def add(key: tuple[str, str, str, str], x: float, figure: Figure) -> None:
+        at = points.setdefault(key, [])
+        if x and x not in [known for known, _ in at]:
+            at.append((x, figure))
+
+    for cell, each in zip(made.cells, made.found, strict=True):
+        for figure in DRAWN:
+            if figure in each.figures:
+                label, x = _line_and_place(cell, axis)
+                key = (cell.column.data, figure, label, cell.guarantee)
+                add(key, x, each.figures[figure])
     for row, column in itertools.product(made.table.rows, made.table.columns):
         there = printed_in(made.table, row, column)
         epsilon = row.epsilon(column)
         if there and axis == 'epsilon' and epsilon and math.isfinite(epsilon):
-            key = (column.data, column.figure, row.label, 'printed')
-            points.setdefault(key, []).append((epsilon, there))
-    order = [row.label for row in made.table.rows]
+            add((column.data, column.figure, row.label, 'printed'), epsilon, there)
+    lines = list(dict.fromkeys(label for _, _, label, _ in points))
     return [
         Curve(
             data,
             figure,
             f'{label}, {mode.replace("_", " ")}',
-            COLOURS[order.index(label) % len(COLOURS)],
+            COLOURS[lines.index(label) % len(COLOURS)],
             mode,
             sorted(found),
         )
@@ -199,11 +201,13 @@ def _curves(made: Page, axis: str) -> list[Curve]:
     ]
 
 
-def _place(cell: Cell, axis: str) -> float:
-    """Where a cell stands along the axis; 0: nowhere."""
+def _line_and_place(cell: Cell, axis: str) -> tuple[str, float]:
+    """Which line a cell is of, and where it stands on it; 0: nowhere."""
     if axis == 'records':
-        return float(cell.runs[0].config.data.num_examples)
-    return cell.epsilon if math.isfinite(cell.epsilon) else 0.0
+        label = f'{cell.row.label}, ε = {number(cell.epsilon)}'
+        return label, float(cell.runs[0].config.data.num_examples)
+    whole = math.isfinite(cell.epsilon) and not cell.column.records
+    return cell.row.label, cell.epsilon if whole else 0.0
 
 
 def _plots(made: Page, axis: str, curves: list[Curve]) -> bytes:
@@ -219,7 +223,10 @@ def _plots(made: Page, axis: str, curves: list[Curve]) -> bytes:
         for curve in curves:
             if (curve.figure, curve.data) == (figure, name):
                 _draw(axes, curve)
+        places = sorted({x for curve in curves for x, _ in curve.points})
         axes.set_xscale('log')
+        axes.set_xticks(places, [f'{x:g}' for x in places], fontsize=8)
+        axes.minorticks_off()
         axes.set_xlabel('ε' if axis == 'epsilon' else 'training records')
         axes.set_ylabel(FIGURES[figure])
         axes.set_title(DATA_SETS[name].title, fontsize=9)

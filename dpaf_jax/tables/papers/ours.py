@@ -10,14 +10,14 @@ TABLES = (
     Table(
         name='ours/methods',
         title='Every method here',
-        source='here',
+        source='our own',
         rows=METHODS,
         data=GREY,
     ),
     Table(
         name='ours/epsilon',
         title='By epsilon',
-        source='here',
+        source='our own',
         rows=(row('DP-MERF'), recommended()),
         data=GREY,
         epsilons=(0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
@@ -25,7 +25,7 @@ TABLES = (
     Table(
         name='ours/records',
         title='By the number of records',
-        source='here',
+        source='our own',
         rows=(row('DP-MERF'), recommended()),
         data=('mnist',),
         epsilons=(1.0, 10.0),
