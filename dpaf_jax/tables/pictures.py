@@ -236,7 +236,7 @@ def _plots(made: Page, axis: str, curves: list[Curve]) -> bytes:
         Line2D([], [], color=colour, ls=STYLES[mode], label=label)
         for label, (colour, mode) in labelled.items()
     ]
-    drawing.legend(handles=handles, loc='outside right upper', fontsize=7)
+    drawing.legend(handles=handles, loc='outside right center', fontsize=7)
     drawing.suptitle(_title(made, made.table.title), fontsize=9)
     return _png(drawing)
 
