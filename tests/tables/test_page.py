@@ -65,7 +65,7 @@ def test_a_half_finished_table_prints_what_it_has(tmp_path):
     assert ours.std == pytest.approx(0.01)
     text = formats.markdown(shown)
     assert re.search(r'\| DPAF \| certified, here \| holds \| 0\.\d{3} \| – \|', text)
-    assert '| 3 of 3 |' in text and '| 50 | 0.500 | 0.250 |' in text  # fidelity
+    assert '| 3 of 3 |' in text and '| 50 ± 0 | 0.500 ± 0.000 |' in text  # fidelity
 
 
 def test_a_distance_of_ours_never_stands_under_fid(tmp_path):
