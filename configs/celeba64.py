@@ -18,7 +18,7 @@ def get_config(argument: str = 'gender') -> ConfigDict:
     """Returns the CelebA config: 'gender' or 'hair', a variant, or both with a comma."""
     words = argument.split(',')
     attribute = next((word for word in words if word in CLASSES), 'gender')
-    variant = next((word for word in words if word not in CLASSES), 'one_shot')
+    variant = variant_of(argument)
     config = variants.choose(default.get_config(), variant)
     config.data.source = 'celeba:celeba'
     config.data.attribute = attribute
@@ -39,3 +39,9 @@ def get_config(argument: str = 'gender') -> ConfigDict:
         config.dpaf.generator.batch_size = 64
         config.dpaf.conv2.batch_size = 512
     return config
+
+
+def variant_of(argument: str) -> str:
+    """The variant in an argument such as 'hair,printed'."""
+    words = argument.split(',')
+    return next((word for word in words if word not in CLASSES), 'one_shot')

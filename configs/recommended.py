@@ -28,18 +28,21 @@ def get_config(argument: str = 'digits') -> ConfigDict:
 
     Args:
         argument: a source, and after a comma epsilon (10 if it is left out). The source is
-            digits, mnist, fashion_mnist, or as `data.source`: folder:/path, npz:/path.
+            one of `variants.DATA`, such as digits or celeba64:hair, or as `data.source`:
+            folder:/path, npz:/path.
     """
     source, epsilon = _parse(argument)
     if source in variants.DATA:
         config = variants.on(source, 'dpaf')
+        if config.data.channels > 1:
+            config.networks.layers = ''  # by the size, as for sources below
     else:
         config = variants.one_shot(default.get_config())
         config.data.source = source
         config.data.num_classes = config.data.image_size = config.data.channels = 0
         config.data.class_names = '?'
         config.privacy.delta = 0.0  # these by the data, unless the command line says
-        config.networks.layers = ''  # by the size
+        config.networks.layers = ''
     config.privacy.epsilon = epsilon
     variants.labelled(config)
     if source == 'digits':

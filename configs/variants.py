@@ -97,13 +97,41 @@ def choose(config: ConfigDict, variant: str) -> ConfigDict:
     return config
 
 
-DATA = ('digits', 'mnist', 'fashion_mnist')
+def colour32(config: ConfigDict, variant: str) -> ConfigDict:
+    """Colour images of 32 x 32, at the settings of the grey ones of 28 x 28."""
+    config.data.image_size = 32
+    config.data.channels = 3
+    config.networks.layers = 'C2-C1-x' if variant == 'printed' else 'C1-C1-x'
+    if variant == 'one_shot':
+        config.networks.generator_width = 32
+        config.dpaf.taps = 'count,fourier,conv2'
+        config.dpaf.generator_steps = 4000
+        config.dpaf.generator.batch_size = 200
+    return config
+
+
+# Names of configs, some with an argument behind a colon: `dpgen.py:celeba64:hair`.
+DATA = (
+    'digits',
+    'mnist',
+    'fashion_mnist',
+    'svhn',
+    'cifar10',
+    'celeba32:gender',
+    'celeba32:hair',
+    'celeba64:gender',
+    'celeba64:hair',
+    'ffhq128',
+    'lsun_bedroom',
+)
 
 
 def on(data: str, method: str) -> ConfigDict:
     """A data set's own config with another method: what `dp_gan.py:mnist` stands for."""
     if data not in DATA:
         raise ValueError(f'data is {data!r}. Choose one of {", ".join(DATA)}.')
-    config: ConfigDict = importlib.import_module(f'configs.{data}').get_config()
+    name, colon, argument = data.partition(':')
+    module = importlib.import_module(f'configs.{name}')
+    config: ConfigDict = module.get_config(*[argument] * len(colon))
     config.method = method
     return config

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import dataclasses
 import functools
 import importlib
 import io
@@ -23,6 +24,8 @@ from absl import flags
 from absl.testing import flagsaver
 from ml_collections import ConfigDict
 from PIL import Image
+
+from dpaf_jax.privacy import accounting
 
 ROOT = pathlib.Path(__file__).parent.parent
 ENTROPY = bytes(range(200, 232))
@@ -96,6 +99,16 @@ def load_config(name: str, argument: str = '') -> ConfigDict:
     """A config of the repository, as `--config=configs/<name>.py:<argument>` gives it."""
     module = importlib.import_module(f'configs.{name}')
     return module.get_config(argument) if argument else module.get_config()
+
+
+def without_accountant() -> Any:
+    """Noise multiplier 1 for everything: a plan's other numbers need no accountant."""
+
+    def settle(mechanism: Any, *_: Any) -> Any:
+        return dataclasses.replace(mechanism, noise_multiplier=1.0)
+
+    fast = {'epsilon_pld': lambda *_: 1.0, 'epsilon_rdp': lambda *_: 2.0}
+    return mock.patch.multiple(accounting, calibrate=settle, **fast)
 
 
 def shrink(config: ConfigDict, source: str, **changes: Any) -> ConfigDict:

@@ -1,10 +1,7 @@
 """The configs of the repository: each loads, plans, and trains on data of its shape."""
 
-import dataclasses
 import math
 import pathlib
-from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,11 +14,24 @@ from dpaf_jax.data import read_manifest
 from dpaf_jax.methods.dpaf.phase1.labeller import steps_and_rate
 from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.pipeline.stages import Pipeline
-from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan
 
-PUBLIC_N = {'celeba64': 162770, 'ffhq128': 62500}  # what the config leaves to the user
-NAMES = ('digits', 'mnist', 'fashion_mnist', 'celeba64', 'ffhq128')
+PUBLIC_N = {
+    'celeba32': 162770,
+    'celeba64': 162770,
+    'ffhq128': 62500,
+}  # what the config leaves to the user
+NAMES = (
+    'digits',
+    'mnist',
+    'fashion_mnist',
+    'svhn',
+    'cifar10',
+    'celeba32',
+    'celeba64',
+    'ffhq128',
+    'lsun_bedroom',
+)
 ARGUMENTS = [
     *((name, '') for name in NAMES),
     *((name, 'canonical') for name in NAMES),
@@ -29,7 +39,9 @@ ARGUMENTS = [
     ('celeba64', 'gender'),
     ('celeba64', 'hair'),
     ('celeba64', 'hair,printed'),
+    ('celeba32', 'hair,canonical'),
 ]
+SMALL = ('digits', 'mnist', 'fashion_mnist', 'svhn', 'cifar10')
 PRINTED = [(name, argument) for name, argument in ARGUMENTS if 'printed' in argument]
 CERTIFIED_FORMS = [pair for pair in ARGUMENTS if pair not in PRINTED]
 
@@ -40,27 +52,17 @@ def planned(config: ConfigDict, name: str) -> PrivacyPlan:
     return methods.get(typed.method).plan(typed, number)
 
 
-def without_accountant() -> Any:
-    """Noise multiplier 1 for everything: a plan's other numbers need no accountant."""
-
-    def settle(mechanism: Any, *_: Any) -> Any:
-        return dataclasses.replace(mechanism, noise_multiplier=1.0)
-
-    fast = {'epsilon_pld': lambda *_: 1.0, 'epsilon_rdp': lambda *_: 2.0}
-    return mock.patch.multiple(accounting, calibrate=settle, **fast)
-
-
 @pytest.mark.parametrize(('name', 'argument'), ARGUMENTS)
 def test_it_loads_and_plans_what_it_says(name, argument):
     config = tiny_runs.load_config(name, argument)
-    with without_accountant():
+    with tiny_runs.without_accountant():
         plan = planned(config, name)
     assert plan.guarantee == CERTIFIED
     number = config.data.num_examples or PUBLIC_N[name]
     assert plan.num_examples == number and plan.delta < 1 / number
     if 'printed' in argument:
         assert [m.name for m in plan.mechanisms] == ['conv1', 'conv2', 'dpagg']
-        batch = 24 if config.data.image_size <= 28 else 64
+        batch = 24 if name in SMALL else 64
         assert plan['dpagg'].expected_batch_size == pytest.approx(batch)
         assert plan['conv2'].expected_batch_size == pytest.approx(8 * batch)
         assert plan['conv2'].steps == plan['dpagg'].steps // 8
@@ -76,7 +78,8 @@ def test_it_loads_and_plans_what_it_says(name, argument):
 
 @pytest.mark.parametrize(('name', 'layers'), [
     ('digits', 'C2-C1-x'), ('mnist', 'C2-C1-x'), ('fashion_mnist', 'C2-C1-x'),
-    ('celeba64', 'C2-C2-C1'), ('ffhq128', 'C3-C1-x'),
+    ('celeba64', 'C2-C2-C1'), ('ffhq128', 'C3-C1-x'), ('svhn', 'C2-C1-x'),
+    ('cifar10', 'C2-C1-x'), ('celeba32', 'C2-C1-x'), ('lsun_bedroom', 'C2-C2-C1'),
 ])  # fmt: skip
 def test_printed_layers_are_the_papers(name, layers):
     config = tiny_runs.load_config(name, 'printed')
@@ -147,13 +150,17 @@ def tiny_of(name: str, argument: str, folder: pathlib.Path) -> ConfigDict:
         # So few draws would leave less noise than is certified.
         fewer = {'dpaf__epochs': 0.002, 'privacy__epsilon': 5.0} if argument else {}
         return tiny_runs.shrink(config, 'digits', **fewer)
-    if name == 'celeba64':
+    if name.startswith('celeba'):
         return tiny_runs.shrink(config, tiny_runs.write_celeba(folder / 'celeba'))
     if name == 'ffhq128':
         source, annotations = tiny_runs.write_ffhq(folder / 'ffhq')
         return tiny_runs.shrink(config, source, data__annotations=annotations)
-    make = {'mnist': tiny_runs.write_npz, 'fashion_mnist': tiny_runs.write_folder}[name]
-    source = make(folder / 'images.npz', side=side, num_classes=number)
+    if name == 'mnist':
+        path = folder / 'images.npz'
+        source = tiny_runs.write_npz(path, side=side, num_classes=number)
+    else:
+        path = folder / 'images'
+        source = tiny_runs.write_folder(path, side=side, num_classes=number)
     return tiny_runs.shrink(config, source)
 
 
@@ -256,7 +263,7 @@ def decided(config: ConfigDict) -> ConfigDict:
 def test_what_is_recommended_depends_on_public_numbers_alone(argument, source, epsilon):
     config = decided(tiny_runs.load_config('recommended', argument))
     assert (config.data.source, config.privacy.epsilon) == (source, epsilon)
-    with without_accountant():
+    with tiny_runs.without_accountant():
         typed = from_config_dict(config)
         plan = methods.get('dpaf').plan(typed, typed.data.num_examples or 50000)
     assert [m.name for m in plan.mechanisms] == ['labeller', 'dpagg']

@@ -100,7 +100,7 @@ def test_every_flag_of_a_command_is_on_the_page_of_commands():
         re.findall(r'## `python -m dpaf_jax\.(\w+)`\n(.*?)(?=\n## )', page, re.DOTALL)
     )
     assert set(sections) == {
-        'main', 'sample', 'evaluate', 'verify', 'audit', 'attack'
+        'main', 'sample', 'evaluate', 'tables', 'verify', 'audit', 'attack'
     }  # fmt: skip
     for command, section in sections.items():
         home = ROOT / 'dpaf_jax' / command

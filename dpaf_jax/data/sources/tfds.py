@@ -25,7 +25,8 @@ def open_source(path: str, config: DataConfig) -> Source:
 
     Raises:
         UserError: TFDS not installed; the data set unknown, not prepared, prepared
-            in another format, damaged, or without image and label.
+            in another format, damaged, without images, or without labels where more than
+            one class is asked for.
     """
     name, _, data_dir = path.partition('@')
     builder = _open_builder(name, data_dir)
@@ -113,8 +114,12 @@ def _labelling(features: Any, config: DataConfig) -> tuple[_LabelFn, tuple[str, 
             lambda record: attributes.celeba_label(wanted, record['attributes']),
             attributes.CLASS_NAMES[wanted],
         )
+    if config.num_classes == 1:
+        attributes.check_attribute(config)
+        return (lambda record: 0), counting_names(1)
     problem = f'has no feature called label; it has {", ".join(names)}'
-    raise UserError(config.source, problem, 'Use a data set of labelled images')
+    remedy = 'Use labelled images, or take all as one class: config.data.num_classes=1'
+    raise UserError(config.source, problem, remedy)
 
 
 def _open_splits(builder: Any, config: DataConfig) -> list[Any]:

@@ -378,7 +378,7 @@ def test_a_penalty_above_the_bound_is_cut():
 # --- config and audit -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize('argument', ['svhn', 'celeba64'])
+@pytest.mark.parametrize('argument', ['svhn', 'celeba64:gender'])
 def test_colour_configs_load_and_fit(argument):
     config = tiny.from_config_dict(tiny_runs.load_config('dpba_wgan', argument))
     assert config.data.channels == 3

@@ -1,0 +1,112 @@
+"""Fills a paper's table, or our own: python -m dpaf_jax.tables --help.
+
+    python -m dpaf_jax.tables --list
+    python -m dpaf_jax.tables --table=dpaf/1 --scale=cpu --data=FOLDER --out=runs/tables
+
+Each run is made once, whichever tables it stands in, and is taken up again where it was
+stopped. What is written compares with real test images: no epsilon covers it.
+"""
+
+import pathlib
+import re
+import signal
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+
+from dpaf_jax.runtime.command import fail, fail_with_help, parse, start
+from dpaf_jax.runtime.errors import UserError
+
+EXIT_FAILED = 1  # some runs
+EXIT_TERMINATED = 143  # as a shell reports SIGTERM
+_LIST = flags.DEFINE_bool('list', False, 'Names all tables, and stops.')
+_TABLE = flags.DEFINE_list(
+    'table', [], "Such as dpaf/1; several; 'dpaf': all of its paper; or all."
+)
+_SCALE = flags.DEFINE_enum(
+    'scale', 'smoke', ['smoke', 'cpu', 'gpu', 'paper'], 'How much computing.'
+)
+_OUT = flags.DEFINE_string(
+    'out', 'runs/tables', 'Folder of runs and tables; private.', allow_override=True
+)
+_DATA = flags.DEFINE_string(
+    'data',
+    None,
+    'Folder with mnist.npz, celeba/, ...; what is not there comes from TFDS.',
+    allow_override=True,
+)
+_JOBS = flags.DEFINE_integer(
+    'jobs', 1, 'Runs at a time; 0: none, writes what there is.', lower_bound=0
+)
+_PART = flags.DEFINE_string(
+    'part', '1/1', 'i/n: every n-th run, from the i-th; for an array of jobs.'
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command."""
+    if len(argv) > 1:
+        fail(f'unknown argument {argv[1]!r}: flags start with --')
+    if not _LIST.value and not _TABLE.value:
+        fail_with_help(argv, '--table or --list is needed')
+    try:
+        return _listed() if _LIST.value else _filled()
+    except UserError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f'{error.filename or _OUT.value}: {error.strerror or error}')
+
+
+def _listed() -> int:
+    from dpaf_jax.tables.papers import TABLES
+
+    for name, table in TABLES.items():
+        here = sum(bool(row.method) for row in table.rows)
+        print(f'{name:<13} {table.title}; {here} of {len(table.rows)} rows here')
+    return 0
+
+
+def _filled() -> int:
+    # Imported late, so that --help and a mistyped flag answer at once.
+    from dpaf_jax.tables.fill import fill
+    from dpaf_jax.tables.papers import find
+    from dpaf_jax.tables.runs import Setup
+    from dpaf_jax.tables.scales import SCALES
+
+    tables = {table.name: table for name in _TABLE.value for table in find(name)}
+    data = _folder(_DATA.value)
+    out = pathlib.Path(_OUT.value).expanduser()
+    setup = Setup(_SCALE.value, SCALES[_SCALE.value], out, data)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    failed = fill(list(tables.values()), setup, _JOBS.value, _part(_PART.value))
+    return EXIT_FAILED if failed else 0
+
+
+def _folder(text: str | None) -> pathlib.Path | None:
+    if text is None:
+        return None
+    folder = pathlib.Path(text).expanduser()
+    if not folder.is_dir():
+        raise UserError(
+            '--data', f'{folder} is no folder', "Give the data sets' folder"
+        )
+    return folder
+
+
+def _part(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r'(\d+)/(\d+)', text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise UserError(
+            '--part', f'is {text!r}', 'Write it like 3/8: the third of eight'
+        )
+    return int(found[1]), int(found[2])
+
+
+def run() -> None:
+    """Entry point."""
+    start(main, parse)
+
+
+if __name__ == '__main__':
+    run()

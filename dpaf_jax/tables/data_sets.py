@@ -1,0 +1,169 @@
+"""Which data a column means, and where they lie: --data=FOLDER, else as the config says."""
+
+import os
+import pathlib
+import tempfile
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.datasets import load_breast_cancer
+
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.tables.scales import Settings
+
+
+class DataSet(NamedTuple):
+    """One of DATA_SETS.
+
+    Attributes:
+        title: what tables call it.
+        files: what it may be in the folder, by kind of source.
+        tfds: its name there, if TFDS has it.
+    """
+
+    title: str
+    files: tuple[tuple[str, str], ...]
+    tfds: str = ''
+
+
+def _grey(title: str, name: str) -> DataSet:
+    return DataSet(title, (('npz', f'{name}.npz'),), name)
+
+
+def _celeba(title: str) -> DataSet:
+    return DataSet(title, (('celeba', 'celeba'), ('celeba', 'celeba.tar')))
+
+
+DATA_SETS = {
+    'mnist': _grey('MNIST', 'mnist'),
+    'fashion_mnist': _grey('Fashion-MNIST', 'fashion_mnist'),
+    'celeba32:gender': _celeba('CelebA-Gender, 32 × 32'),
+    'celeba64:gender': _celeba('CelebA-Gender'),
+    'celeba64:hair': _celeba('CelebA-Hair'),
+    'ffhq128': DataSet('FFHQ-Gender', (('ffhq', 'ffhq/images'),)),
+    'lsun_bedroom': DataSet(
+        'LSUN-bedroom', (('folder', 'lsun_bedroom'),), 'lsun/bedroom'
+    ),
+    'credit': DataSet('Kaggle credit', (('table', 'creditcard.csv'),)),
+}
+ANNOTATIONS = 'ffhq/json'
+TABLE_COLUMNS = [*(f'V{i}' for i in range(1, 29)), 'Amount']
+
+
+def located(name: str, folder: pathlib.Path | None) -> Settings | None:
+    """Fields that say where the data lie; None where they are not there.
+
+    Args:
+        name: of DATA_SETS.
+        folder: `--data`; None: there is none.
+    """
+    data = DATA_SETS[name]
+    for kind, file in data.files:
+        path = folder and (folder / file).resolve()
+        if path and path.exists():
+            found: dict[str, Any] = {'data.source': f'{kind}:{path}'}
+            if kind == 'ffhq' and folder:
+                found['data.annotations'] = str((folder / ANNOTATIONS).resolve())
+            if kind == 'folder':
+                found['data.num_examples'] = 0  # a part of the data set
+            return found
+    if data.tfds and (_tfds_folder() / data.tfds).exists():
+        return {}
+    return None
+
+
+def wanted(name: str) -> str:
+    """How to give a data set."""
+    data = DATA_SETS[name]
+    files = ' or '.join(file for _, file in data.files)
+    also = f', or: tfds build {data.tfds} --file_format=array_record' * bool(data.tfds)
+    return f'{data.title}: {files} in --data{also}'
+
+
+def _tfds_folder() -> pathlib.Path:
+    return pathlib.Path(
+        os.environ.get('TFDS_DATA_DIR', '~/tensorflow_datasets')
+    ).expanduser()
+
+
+class Made(NamedTuple):
+    """An archive of ours that a run reads, written before its first run.
+
+    Attributes:
+        path: of it.
+        source: whose first training records it has, an .npz file; '': scikit-learn's rows.
+        number: of those records.
+    """
+
+    path: pathlib.Path
+    source: str = ''
+    number: int = 0
+
+    def write(self) -> None:
+        """Writes it, unless it is there."""
+        if self.path.exists():
+            return
+        arrays = _first(self.source, self.number) if self.source else _rows()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Tasks of an array may write it at the same time: each under a name of its own.
+        with tempfile.TemporaryDirectory(dir=self.path.parent) as place:
+            temporary = pathlib.Path(place) / self.path.name
+            np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
+            os.replace(temporary, self.path)
+
+
+def first_records(
+    source: str, number: int, folder: pathlib.Path
+) -> tuple[Settings, Made]:
+    """The first training records alone, as an archive of their own; all test records.
+
+    Args:
+        source: `npz:PATH` of train_x, train_y, test_x and test_y.
+        number: of records.
+        folder: gets the archive.
+
+    Raises:
+        UserError: the source is no such archive.
+    """
+    kind, _, path = source.partition(':')
+    if kind != 'npz':
+        raise UserError(
+            '--data', f'has no .npz file for {number} records', 'Add mnist.npz to it'
+        )
+    made = folder / f'{pathlib.Path(path).stem}-{number}.npz'
+    settings = {'data.source': f'npz:{made.resolve()}', 'data.num_examples': number}
+    return settings, Made(made, path, number)
+
+
+def _first(path: str, number: int) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as whole:
+        arrays = {name: whole[name] for name in whole.files}
+    for name in ('train_x', 'train_y'):
+        arrays[name] = arrays[name][:number]
+    return arrays
+
+
+def stand_in(name: str, folder: pathlib.Path) -> tuple[Settings, Made | None]:
+    """At `smoke`: digits of 16 x 16 for images, scikit-learn's breast cancer for rows."""
+    if name == 'credit':
+        rows = folder / 'rows.npz'
+        settings = {'data.source': f'table:{rows.resolve()}', 'data.num_examples': 0}
+        return settings, Made(rows)
+    digits = {
+        'data.source': 'digits',
+        'data.image_size': 16,
+        'data.channels': 1,
+        'data.num_classes': 10,
+        'data.num_examples': 1469,
+        'data.attribute': '',
+        'data.annotations': '',
+        'data.test_fraction': 0.2,
+    }
+    return digits, None
+
+
+def _rows() -> dict[str, np.ndarray]:
+    """Rows in the columns of credit.py, within its bounds."""
+    values, labels = load_breast_cancer(return_X_y=True)
+    centred = (values - values.mean(axis=0)) / values.std(axis=0)
+    return {**dict(zip(TABLE_COLUMNS, centred.T, strict=False)), 'Class': labels}

@@ -1,0 +1,131 @@
+"""Runs what is not there yet, several at a time; each in a process of its own."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import IO, NamedTuple
+
+from dpaf_jax.tables.runs import HOME, Run
+
+WAIT = 0.2  # seconds between two looks at a process
+
+
+class Outcome(NamedTuple):
+    """How a run ended.
+
+    Attributes:
+        run: which.
+        status: 0, or that of the command that failed.
+        minutes: on the clock.
+        reason: the last line of its log, if it failed.
+    """
+
+    run: Run
+    status: int
+    minutes: float
+    reason: str
+
+
+def wanted(runs: Iterable[Run], part: tuple[int, int]) -> list[Run]:
+    """Each run once, of those that have their data and are not done: this part's share.
+
+    Args:
+        runs: of all cells.
+        part: (i, n): every n-th, beginning with the i-th (from 1). The shares do not
+            depend on what is done, so that the tasks of an array do not meet.
+    """
+    once = {run.key: run for run in runs if not run.lacks}
+    index, count = part
+    mine = [once[key] for key in sorted(once)][index - 1 :: count]
+    return [run for run in mine if not run.is_done]
+
+
+def execute(
+    runs: Sequence[Run], jobs: int, on_end: Callable[[Outcome], None]
+) -> list[Outcome]:
+    """Runs all of them; one that fails does not stop the others.
+
+    Args:
+        runs: to be run.
+        jobs: at a time.
+        on_end: is told of each, in this thread.
+
+    Returns:
+        Those that failed.
+
+    Raises:
+        BaseException: what a signal raises here, after each process was told to stop; it
+            saves first.
+    """
+    for made in {run.reads for run in runs if run.reads}:
+        made.write()
+    failed = []
+    pool = _Pool()
+    with ThreadPoolExecutor(jobs) as threads:
+        futures = [threads.submit(pool.run, run) for run in runs]
+        try:
+            for future in as_completed(futures):
+                outcome = future.result()
+                on_end(outcome)
+                if outcome.status:
+                    failed.append(outcome)
+        except BaseException:
+            pool.stop()
+            threads.shutdown(cancel_futures=True)
+            raise
+    return failed
+
+
+class _Pool:
+    """The processes of several threads, which stop together."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self.processes: set[subprocess.Popen[bytes]] = set()
+
+    def stop(self) -> None:
+        self.stopped = True
+        for process in list(self.processes):
+            process.terminate()
+
+    def run(self, run: Run) -> Outcome:
+        start, status = time.monotonic(), 0
+        run.log.parent.mkdir(parents=True, exist_ok=True)
+        with run.log.open('a', encoding='utf-8') as log:
+            for command in run.commands:
+                status = status or self._one(command, log)
+        minutes = (time.monotonic() - start) / 60
+        reason = _last_line(run) if status else ''
+        return Outcome(run, status, minutes, reason)
+
+    def _one(self, command: list[str], log: IO[str]) -> int:
+        if self.stopped:
+            return 1
+        process = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=_environment(),
+            start_new_session=True,  # a Ctrl-C reaches it through us, once
+        )
+        self.processes.add(process)
+        try:
+            while process.poll() is None:
+                time.sleep(WAIT)
+        finally:
+            self.processes.discard(process)
+        return int(process.returncode)
+
+
+def _environment() -> dict[str, str]:
+    """This one's, with the package found from any folder."""
+    paths = [str(HOME), *filter(None, [os.environ.get('PYTHONPATH')])]
+    return {**os.environ, 'PYTHONPATH': os.pathsep.join(paths)}
+
+
+def _last_line(run: Run) -> str:
+    lines = run.log.read_text(encoding='utf-8', errors='replace').splitlines()
+    told = [line for line in lines if line.strip()]
+    return told[-1].strip() if told else ''

@@ -1,0 +1,235 @@
+"""A page as Markdown, LaTeX, CSV and JSON."""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dpaf_jax.tables.data_sets import DATA_SETS
+from dpaf_jax.tables.measured import FIGURES
+from dpaf_jax.tables.page import ABSENT, WARNING, Page, number
+from dpaf_jax.tables.spec import Column, Figure, Row, Table
+
+ALSO = ('accuracy', 'fd_efficientnet_lite0', 'precision', 'recall')
+NOT_COVERED = (
+    'Figures measured here compare with real test images: no epsilon covers them.'
+)
+
+
+def shown(figure: Figure | None) -> str:
+    """'0.748 ± 0.010', or a dash."""
+    if figure is None:
+        return ABSENT
+    digits = 3 if abs(figure.value) < 10 else 1
+    if figure.value == round(figure.value) and abs(figure.value) >= 1:
+        digits = 0
+    text = f'{figure.value:.{digits}f}'
+    return text if figure.std is None else f'{text} ± {figure.std:.{digits}f}'
+
+
+def heading(column: Column, table: Table) -> str:
+    """What is above a column."""
+    parts = [DATA_SETS[column.data].title]
+    if column.epsilon is not None:
+        parts.append(f'ε = {number(column.epsilon)}')
+    if table.records != (0,):
+        parts.append(f'N = {column.records}' if column.records else 'all N')
+    return f'{" ".join(parts)}: {FIGURES[column.figure]}'
+
+
+def _head(made: Page) -> list[str]:
+    names = [heading(column, made.table) for column in made.table.columns]
+    return ['method', 'figures', 'its ε', *names]
+
+
+def _body(made: Page) -> list[list[str]]:
+    return [
+        [
+            _label(line.row, made.table),
+            line.kind,
+            line.epsilon,
+            *(shown(figure) for figure in line.cells),
+        ]
+        for line in made.lines
+    ]
+
+
+def _label(row: Row, table: Table) -> str:
+    """A row's name; with its epsilon where columns have none."""
+    if table.epsilons != (None,) or row.strategy:
+        return row.label
+    return f'{row.label}, ε = {number(row.epsilons[0])}'
+
+
+def _notes(made: Page) -> list[str]:
+    done, all_runs, lacking = made.counts
+    notes = [f'{done} of {all_runs} runs are done.']
+    if lacking:
+        titles = ', '.join(DATA_SETS[name].title for name in lacking)
+        notes.append(f'Data that are not there: {titles}.')
+    if made.setup.scale.is_smoke:
+        notes.insert(0, f'**{WARNING}**')
+    if made.table.note:
+        notes.append(made.table.note)
+    notes.append(NOT_COVERED)
+    return notes
+
+
+def _runs_head_and_body(made: Page) -> tuple[list[str], list[list[str]]]:
+    """Accuracy and fidelity of each run, whatever the table prints."""
+    body, seen = [], set()
+    for cell, each in zip(made.cells, made.found, strict=True):
+        key = (cell.row.label, cell.guarantee, cell.column._replace(figure=''))
+        if key in seen or cell.row.strategy or not each.done:
+            continue
+        seen.add(key)
+        body.append(
+            [
+                cell.row.label,
+                '' if cell.row.method == 'real' else cell.guarantee.replace('_', ' '),
+                DATA_SETS[cell.column.data].title,
+                number(cell.epsilon),
+                *(shown(each.figures.get(name)) for name in ALSO),
+                f'{each.done} of {each.asked}',
+            ]
+        )
+    names = [FIGURES[name] for name in ALSO]
+    return ['method', 'mode', 'data', 'ε', *names, 'generators'], body
+
+
+def markdown(made: Page) -> str:
+    """The page for people."""
+    lines = [f'# {made.table.title} ({made.table.source})', '']
+    for note in _notes(made):
+        lines += [note, '']
+    lines += _markdown_table(_head(made), _body(made))
+    head, body = _runs_head_and_body(made)
+    if body:
+        lines += ['', '## Accuracy and fidelity of the runs', '']
+        lines += _markdown_table(head, body)
+    return '\n'.join(lines) + '\n'
+
+
+def _markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    rows = [head, ['---'] * len(head), *body]
+    return [f'| {" | ".join(row)} |' for row in rows]
+
+
+def latex(made: Page) -> str:
+    """A booktabs table, to be included."""
+    head, body = _head(made), _body(made)
+    rows = [' & '.join(map(_escaped, row)) + r' \\' for row in (head, *body)]
+    notes = ' '.join(note.strip('*') for note in _notes(made))
+    return '\n'.join(
+        [
+            '% needs booktabs, and an engine that reads UTF-8',
+            rf'\begin{{tabular}}{{lll{"r" * len(made.table.columns)}}}',
+            r'\toprule',
+            rows[0],
+            r'\midrule',
+            *rows[1:],
+            r'\bottomrule',
+            r'\end{tabular}',
+            f'% {notes}',
+            '',
+        ]
+    )
+
+
+LATEX = {
+    '\\': r'\textbackslash{}',
+    '&': r'\&',
+    '%': r'\%',
+    '_': r'\_',
+    '#': r'\#',
+    'ε': r'$\varepsilon$',
+    'μ': r'$\mu$',
+    'σ': r'$\sigma$',
+    '∞': r'$\infty$',
+    '±': r'$\pm$',
+    '×': r'$\times$',
+    '–': '--',
+}
+
+
+def _escaped(text: str) -> str:
+    return ''.join(LATEX.get(letter, letter) for letter in text)
+
+
+def comma_separated(made: Page) -> str:
+    """A line for every figure, printed or measured."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator='\n')
+    writer.writerow(
+        [
+            *('table', 'row', 'figures', 'epsilon_is', 'data', 'epsilon', 'records'),
+            *('figure', 'value', 'std'),
+        ]
+    )
+    for line in made.lines:
+        for column, figure in zip(made.table.columns, line.cells, strict=True):
+            if figure is None:
+                continue
+            std = '' if figure.std is None else figure.std
+            writer.writerow(
+                [
+                    *(made.table.name, line.row.label, line.kind, line.epsilon),
+                    *(column.data, line.row.epsilon(column), column.records or ''),
+                    *(column.figure, figure.value, std),
+                ]
+            )
+    return text.getvalue()
+
+
+def as_json(made: Page) -> dict[str, Any]:
+    """Everything, with the commands of all runs."""
+    done, all_runs, lacking = made.counts
+    columns = [
+        {**column._asdict(), 'epsilon': _plain(column.epsilon)}
+        for column in made.table.columns
+    ]
+    lines = [
+        {
+            'row': line.row.label,
+            'figures': line.kind,
+            'epsilon_is': line.epsilon,
+            'cells': [figure and figure._asdict() for figure in line.cells],
+        }
+        for line in made.lines
+    ]
+    runs = {
+        run.key: {
+            'key': run.key,
+            'done': run.is_done,
+            'lacks': run.lacks,
+            'row': cell.row.label,
+            'guarantee': cell.guarantee,
+            'data': cell.column.data,
+            'epsilon': _plain(cell.epsilon),
+            'generator': run.generator,
+            'commands': run.commands,
+        }
+        for cell in made.cells
+        for run in cell.runs
+    }
+    return {
+        'table': made.table.name,
+        'title': made.table.title,
+        'source': made.table.source,
+        'about_scale': made.setup.scale.about,
+        'notes': [note.strip('*') for note in _notes(made)],
+        'done': done,
+        'runs_asked': all_runs,
+        'lacking': lacking,
+        'columns': columns,
+        'lines': lines,
+        'runs': list(runs.values()),
+    }
+
+
+def _plain(epsilon: float | None) -> float | str | None:
+    """JSON has no infinity."""
+    if epsilon is None:
+        return None
+    return 'inf' if math.isinf(epsilon) else epsilon

@@ -1,0 +1,110 @@
+"""What runs have found, by cell: means over generators, and what they certify."""
+
+import statistics
+from typing import Any, NamedTuple
+
+from dpaf_jax.runtime.files import read_json
+from dpaf_jax.tables.runs import Cell, Run
+from dpaf_jax.tables.scales import Scale
+from dpaf_jax.tables.spec import Figure
+
+# By name: how pages call it, and whether less is better.
+FIGURES = {
+    'accuracy': 'accuracy',
+    'fid': 'FID',
+    'is': 'Inception score',
+    'fd_efficientnet_lite0': 'FD, EfficientNet-Lite0',
+    'is_efficientnet_lite0': 'IS, EfficientNet-Lite0',
+    'precision': 'precision',
+    'recall': 'recall',
+    'logistic_regression': 'logistic regression',
+    'mlp': 'MLP',
+    'cnn': 'CNN',
+    'random_forest': 'random forest',
+    'gaussian_nb': 'Gaussian NB',
+    'bernoulli_nb': 'Bernoulli NB',
+    'linear_svc': 'linear SVC',
+    'decision_tree': 'decision tree',
+    'lda': 'LDA',
+    'adaboost': 'AdaBoost',
+    'bagging': 'bagging',
+    'gradient_boosting': 'gradient boosting',
+    'xgboost': 'XGBoost',
+    'average': 'average',
+    'calibrated': 'calibrated',
+    'success': 'success',
+    'failure': 'failure',
+    'anti_attack_rate': 'anti-attack rate',
+}
+NOT_MEASURED = ('fid', 'is')  # of the standard network; ours go by another name
+
+
+class Found(NamedTuple):
+    """What the finished runs of a cell say.
+
+    Attributes:
+        figures: by name of FIGURES; by classifier too.
+        done: finished runs.
+        asked: all runs.
+        guarantee: of the releases, in their own words; '' if none is there.
+    """
+
+    figures: dict[str, Figure]
+    done: int
+    asked: int
+    guarantee: str
+
+
+def found(cell: Cell, scale: Scale, judges: tuple[str, ...]) -> Found:
+    """Reads a cell's runs.
+
+    Args:
+        cell: with its runs.
+        scale: says which classifier `accuracy` is.
+        judges: the classifiers of `average`.
+    """
+    done = [run for run in cell.runs if run.is_done]
+    figures = [_of_run(run, cell, scale, judges) for run in done]
+    together = {
+        name: _mean([each[name] for each in figures if name in each])
+        for each in figures
+        for name in each
+    }
+    guarantee = _guarantee(done[0]) if done else ''
+    return Found(together, len(done), len(cell.runs), guarantee)
+
+
+def _mean(values: list[float]) -> Figure:
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    return Figure(statistics.mean(values), spread)
+
+
+def _guarantee(run: Run) -> str:
+    privacy = read_json(run.workdir.release / 'privacy.json') or {}
+    words: str = privacy.get('guarantee', '')
+    return words
+
+
+def _of_run(
+    run: Run, cell: Cell, scale: Scale, judges: tuple[str, ...]
+) -> dict[str, float]:
+    if cell.row.strategy:
+        made = read_json(run.attack_file)['strategies'][cell.row.strategy]
+        return {name: made[name] for name in ('success', 'failure', 'anti_attack_rate')}
+    utility, fidelity = _evaluated(run, cell.row.method == 'real')
+    figures = {name: each['mean'] for name, each in utility.items()}
+    numbers = {name: float(value) for name, value in fidelity.items()}
+    figures |= {name: value for name, value in numbers.items() if name in FIGURES}
+    if scale.accuracy in figures:
+        figures['accuracy'] = figures[scale.accuracy]
+    if judges and all(name in figures for name in judges):
+        figures['average'] = statistics.mean(figures[name] for name in judges)
+    return figures
+
+
+def _evaluated(run: Run, is_real: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    if is_real:
+        made = read_json(run.workdir.nonprivate / 'evaluation.json') or {}
+        return made.get('real', {}), made.get('fidelity', {})
+    made = read_json(run.workdir.evaluation) or {}
+    return made.get('accuracy', {}).get('synthetic', {}), made.get('fidelity', {})

@@ -1,0 +1,138 @@
+"""A table as lines: each row as it is printed, and as it is run here."""
+
+import math
+from typing import NamedTuple
+
+from dpaf_jax.tables.measured import FIGURES, NOT_MEASURED, Found, found
+from dpaf_jax.tables.runs import Cell, Setup, cells, forms
+from dpaf_jax.tables.scales import AS_PUBLISHED, CERTIFIED
+from dpaf_jax.tables.spec import Column, Figure, Row, Table, printed_in
+
+ABSENT = '–'
+MISSING = 'not implemented here'
+WARNING = (
+    'smoke: embedded digits and a few steps stand in for everything. The figures mean '
+    'nothing; they show that every row runs.'
+)
+
+
+class Line(NamedTuple):
+    """One line: a row as it is printed, or as it is run here.
+
+    Attributes:
+        row: of the table.
+        kind: 'printed', 'as published, here', 'certified, here', or 'here'.
+        epsilon: whether it holds.
+        cells: a figure for each column, or None.
+    """
+
+    row: Row
+    kind: str
+    epsilon: str
+    cells: tuple[Figure | None, ...]
+
+
+class Page(NamedTuple):
+    """A table with what is there of it.
+
+    Attributes:
+        table: which.
+        setup: at which scale.
+        cells: those that are implemented, one for each column.
+        found: what each has.
+        lines: the whole, in order.
+    """
+
+    table: Table
+    setup: Setup
+    cells: list[Cell]
+    found: list[Found]
+    lines: list[Line]
+
+    @property
+    def counts(self) -> tuple[int, int, list[str]]:
+        """Runs that are done, all runs, and data sets that are not there."""
+        runs = {run.key: run for cell in self.cells for run in cell.runs}
+        lacking = sorted({run.lacks for run in runs.values() if run.lacks})
+        return sum(run.is_done for run in runs.values()), len(runs), lacking
+
+
+def page(table: Table, setup: Setup) -> Page:
+    """Reads all that is there of a table."""
+    judges = tuple(
+        name
+        for name in table.figures
+        if name in FIGURES and name not in ('fid', 'average', 'calibrated')
+    )
+    judges = judges if 'average' in table.figures else ()
+    there = list(cells(table, setup))
+    each = [found(cell, setup.scale, judges) for cell in there]
+    lines = [
+        line
+        for row in table.rows
+        for line in _lines(table, row, list(zip(there, each, strict=True)))
+    ]
+    return Page(table, setup, there, each, _calibrated(table, lines))
+
+
+def _lines(table: Table, row: Row, there: list[tuple[Cell, Found]]) -> list[Line]:
+    lines = []
+    printed = tuple(printed_in(table, row, column) for column in table.columns)
+    if any(printed):
+        lines.append(Line(row, 'printed', row.printed_epsilon, printed))
+    for guarantee in forms(row):
+        mine = {
+            cell.column: each
+            for cell, each in there
+            if cell.row is row and cell.guarantee == guarantee
+        }
+        kind = 'as published, here' if guarantee == AS_PUBLISHED else 'certified, here'
+        kind = 'here' if row.method == 'real' else kind
+        figures = tuple(_figure(mine.get(column), column) for column in table.columns)
+        lines.append(Line(row, kind, _epsilon(row, mine), figures))
+    if not forms(row):
+        lines.append(Line(row, MISSING, '', (None,) * len(table.columns)))
+    return lines
+
+
+def _figure(there: Found | None, column: Column) -> Figure | None:
+    if there is None or column.figure in NOT_MEASURED:
+        return None
+    return there.figures.get(column.figure)
+
+
+def _epsilon(row: Row, there: dict[Column, Found]) -> str:
+    """Whether it holds, by what the releases say."""
+    if row.strategy or row.method == 'real':
+        return 'none'
+    told = {each.guarantee for each in there.values() if each.guarantee}
+    if not told:
+        return ABSENT
+    if told == {CERTIFIED}:
+        return 'holds'
+    return 'none' if CERTIFIED not in told else 'holds where finite'
+
+
+def _calibrated(table: Table, lines: list[Line]) -> list[Line]:
+    """Lines with `calibrated`: the average's share of that of real images."""
+    if 'calibrated' not in table.figures:
+        return lines
+    columns = table.columns
+    real = next(
+        line for line in lines if line.row.method == 'real' and 'here' in line.kind
+    )
+    made = []
+    for line in lines:
+        figures = list(line.cells)
+        for i, column in enumerate(columns):
+            j = columns.index(column._replace(figure='average'))
+            own, best = line.cells[j], real.cells[j]
+            if column.figure == 'calibrated' and 'here' in line.kind and own and best:
+                figures[i] = Figure(own.value / best.value)
+        made.append(line._replace(cells=tuple(figures)))
+    return made
+
+
+def number(epsilon: float) -> str:
+    """As a reader writes it."""
+    return '∞' if math.isinf(epsilon) else f'{epsilon:g}'

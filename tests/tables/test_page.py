@@ -1,0 +1,171 @@
+"""A half-finished table prints what it has, and never mixes epsilons that hold with others."""
+
+import csv
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from finished_runs import finish, setup
+from PIL import Image
+
+from dpaf_jax.tables import formats, pictures
+from dpaf_jax.tables.fill import fill
+from dpaf_jax.tables.page import page
+from dpaf_jax.tables.papers import TABLES
+from dpaf_jax.tables.runs import cells
+
+
+def finished(name, made, wanted, accuracy=lambda i: 0.5 + 0.01 * i):
+    """Finishes the runs of the cells that are wanted."""
+    number = 0
+    for cell in cells(TABLES[name], made):
+        for run in cell.runs:
+            if wanted(cell) and not run.is_done:
+                finish(run, accuracy(number))
+                number += 1
+    return number
+
+
+def lines_of(made_page):
+    return {(line.row.label, line.kind): line for line in made_page.lines}
+
+
+def test_an_empty_table_has_what_is_printed_and_dashes(tmp_path):
+    made = page(TABLES['dpaf/1'], setup(tmp_path))
+    lines = lines_of(made)
+    assert lines['DPAF', 'printed'].cells[0].value == 0.501
+    assert lines['DPAF', 'printed'].epsilon == 'claimed, and its proof fails'
+    here = lines['DPAF', 'certified, here']
+    assert set(here.cells) == {None} and here.epsilon == '–'
+    assert ('PEARL', 'not implemented here') in lines
+    text = formats.markdown(made)
+    assert '0 of 80 runs are done.' in text
+    assert 'CelebA-Gender, CelebA-Hair' in text  # not there
+    assert '| PEARL | not implemented here |' in text
+
+
+def test_a_half_finished_table_prints_what_it_has(tmp_path):
+    made = setup(tmp_path)
+    number = finished(
+        'dpaf/1',
+        made,
+        lambda cell: cell.column.data == 'mnist' and cell.column.epsilon == 1.0,
+    )
+    shown = page(TABLES['dpaf/1'], made)
+    assert shown.counts[:2] == (number, 80)
+    lines = lines_of(shown)
+    certified = lines['DPAF', 'certified, here']
+    assert certified.epsilon == 'holds' and certified.cells[0] is not None
+    assert certified.cells[1:] == (None,) * 7
+    assert lines['DPAF', 'as published, here'].epsilon == 'none'
+    # Three generators of what is recommended: mean and deviation.
+    ours = lines['recommended.py (ours)', 'certified, here'].cells[0]
+    assert ours.std == pytest.approx(0.01)
+    text = formats.markdown(shown)
+    assert re.search(r'\| DPAF \| certified, here \| holds \| 0\.\d{3} \| – \|', text)
+    assert '| 3 of 3 |' in text and '| 50 ± 0 | 0.500 ± 0.000 |' in text  # fidelity
+
+
+def test_a_distance_of_ours_never_stands_under_fid(tmp_path):
+    made = setup(tmp_path)
+    finished('dpba_wgan/1', made, lambda cell: cell.column.data == 'mnist')
+    shown = page(TABLES['dpba_wgan/1'], made)
+    columns = shown.table.columns
+    for line in shown.lines:
+        for column, figure in zip(columns, line.cells, strict=True):
+            if column.figure == 'fid':
+                assert figure is None or line.kind == 'printed'
+            if column.figure == 'fd_efficientnet_lite0':
+                assert figure is None or line.kind != 'printed'
+    assert any(
+        f and c.figure == 'fd_efficientnet_lite0'
+        for line in shown.lines
+        for c, f in zip(columns, line.cells, strict=True)
+    )
+
+
+def test_every_format_says_the_same(tmp_path):
+    made = setup(tmp_path)
+    finished('ours/methods', made, lambda cell: cell.column.data == 'mnist')
+    assert not fill([TABLES['ours/methods']], made, 0, (1, 1))
+    folder = made.out / 'cpu' / 'ours-methods'
+    content = json.loads((folder / 'table.json').read_text())
+    rows = list(csv.DictReader(io.StringIO((folder / 'table.csv').read_text())))
+    figures = {
+        (row['row'], row['figures'], row['data'], float(row['epsilon'])): row
+        for row in rows
+    }
+    count = 0
+    for line in content['lines']:
+        for column, cell in zip(content['columns'], line['cells'], strict=True):
+            if cell:
+                key = (line['row'], line['figures'], column['data'], column['epsilon'])
+                assert float(figures[key]['value']) == cell['value']
+                count += 1
+    assert count == len(rows) > 10
+    assert content['done'] == sum(run['done'] for run in content['runs'])
+    latex = (folder / 'table.tex').read_text()
+    body = [line for line in latex.splitlines() if line.endswith(r'\\')]
+    columns = 3 + len(content['columns'])
+    for line in body:
+        assert len(re.findall(r'(?<!\\)&', line)) == columns - 1
+        assert not re.search(r'(?<!\\)[%_#]', line)
+
+
+def test_all_methods_side_by_side(tmp_path):
+    made = setup(tmp_path)
+    finished('ours/methods', made, lambda cell: cell.column.data == 'mnist')
+    shown = page(TABLES['ours/methods'], made)
+    found = dict(pictures.all_pictures(shown))
+    assert set(found) == {'samples-mnist', 'epsilon'}
+    strips = pictures._strips(shown, 'mnist')
+    names = [each.label for each in strips]
+    assert names[0] == 'DPAF\nas published, ε = 10' and len(names) == 13
+    grey = strips[0].images.mean(axis=(1, 2, 3))
+    np.testing.assert_array_equal(grey, 20 + 20 * np.arange(10))  # class by class
+    width, height = Image.open(io.BytesIO(found['samples-mnist'])).size
+    assert height > width
+
+
+def test_the_first_of_each_class_and_no_chosen_ones():
+    labels = np.array([1, 0, 0, 1, 1, 0])
+    images = np.arange(6, dtype=np.uint8).reshape(6, 1, 1, 1)
+    shown = pictures.first_of_each(images, labels, 2, across=4)
+    assert shown.ravel().tolist() == [1, 2, 0, 3]
+    assert len(pictures.first_of_each(images, labels, 2, across=1)) == 2
+
+
+def test_curves_by_epsilon_leave_out_what_has_one_point(tmp_path):
+    made = setup(tmp_path)
+    finished(
+        'ours/epsilon',
+        made,
+        lambda cell: cell.row.method == 'recommended' or cell.column.epsilon == 1.0,
+    )
+    curves = pictures._curves(page(TABLES['ours/epsilon'], made), 'epsilon')
+    assert {each.label for each in curves} == {'recommended.py (ours), certified'}
+    assert all(
+        [x for x, _ in each.points] == [0.2, 0.5, 1, 2, 5, 10] for each in curves
+    )
+    assert {each.figure for each in curves} == {'accuracy', 'fd_efficientnet_lite0'}
+
+
+def test_smoke_says_that_it_means_nothing(tmp_path):
+    made = page(TABLES['dpaf/7'], setup(tmp_path, 'smoke'))
+    assert '**smoke: embedded digits' in formats.markdown(made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', TABLES)
+def test_every_row_runs_at_smoke_scale(name, tmp_path_factory):
+    out = tmp_path_factory.getbasetemp() / 'smoke'  # runs are shared
+    made = setup(out, 'smoke')
+    failed = fill([TABLES[name]], made, 2, (1, 1))
+    assert not failed, failed
+    shown = page(TABLES[name], made)
+    for line in shown.lines:
+        if 'here' in line.kind and line.row.method:
+            assert any(line.cells), line
+    assert shown.counts[0] == shown.counts[1]

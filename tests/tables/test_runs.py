@@ -1,0 +1,186 @@
+"""Runs are made once, wherever they stand; several at a time; one may fail or be stopped."""
+
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from finished_runs import finish, setup
+
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.tables import data_sets
+from dpaf_jax.tables.execute import execute, wanted
+from dpaf_jax.tables.papers import TABLES
+from dpaf_jax.tables.runs import Run, cells
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def runs_of(name, made):
+    return [run for cell in cells(TABLES[name], made) for run in cell.runs]
+
+
+def test_a_run_is_known_by_its_config_and_nothing_else(tmp_path):
+    made = setup(tmp_path)
+    (one, *_) = runs_of('dpaf/1', made)
+    same = dataclasses.replace(one, out=tmp_path / 'other', lacks='x')
+    assert same.key == one.key
+    for changed in (
+        {'settings': {**one.settings, 'privacy.epsilon': 3.0}},
+        {'generator': 1},
+        {'file': 'dp_merf'},
+    ):
+        assert dataclasses.replace(one, **changed).key != one.key
+
+
+def test_tables_share_their_runs(tmp_path):
+    made = setup(tmp_path)
+    keys = {name: {run.key for run in runs_of(name, made)} for name in TABLES_SHARED}
+    first, second = keys.values()
+    assert len(first & second) > 20
+
+
+TABLES_SHARED = ('dpaf/1', 'ours/methods')
+
+
+def test_an_unknown_field_is_an_error(tmp_path):
+    (one, *_) = runs_of('dpaf/1', setup(tmp_path))
+    with pytest.raises(KeyError):
+        _ = dataclasses.replace(one, settings={'dpaf.nonsense': 1}).config
+
+
+def test_the_command_is_what_the_main_job_takes(tmp_path):
+    (one, *_) = runs_of('dpba_wgan/3', setup(tmp_path))
+    main, attack = one.commands
+    assert main[1:3] == ['-m', 'dpaf_jax.main'] and main[3].startswith('--config=conf')
+    assert f'--workdir={one.workdir.root}' in main
+    (cache,) = [each for each in main if each.startswith('--config.data.cache=')]
+    assert f'--data={cache.partition("=")[2]}' in attack
+
+
+def test_parts_are_disjoint_and_do_not_depend_on_what_is_done(tmp_path):
+    runs = runs_of('ours/methods', setup(tmp_path))
+    shares = [{run.key for run in wanted(runs, (i, 3))} for i in (1, 2, 3)]
+    assert sum(map(len, shares)) == len(set.union(*shares)) == len(wanted(runs, (1, 1)))
+    finish(wanted(runs, (2, 3))[0], 0.5)
+    again = [{run.key for run in wanted(runs, (i, 3))} for i in (1, 2, 3)]
+    assert (again[0], again[2]) == (shares[0], shares[2]) and again[1] < shares[1]
+
+
+def test_runs_without_their_data_are_left_out(tmp_path):
+    runs = runs_of('dpaf/1', setup(tmp_path))
+    assert {run.lacks for run in runs} == {'', 'celeba64:gender', 'celeba64:hair'}
+    assert not any(run.lacks for run in wanted(runs, (1, 1)))
+    assert 'celeba or celeba.tar in --data' in data_sets.wanted('celeba64:gender')
+
+
+# --- processes --------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Scripted(Run):
+    """A run of a few lines of Python in place of the main job."""
+
+    code: str = ''
+
+    @property
+    def commands(self):
+        return [[sys.executable, '-c', self.code]]
+
+
+def scripted(out, code, generator=0):
+    return Scripted('digits', '', {}, generator, (), '', None, out, code)
+
+
+def test_a_run_that_fails_stops_no_other(tmp_path):
+    good = [scripted(tmp_path, 'print("well")', i) for i in range(3)]
+    bad = scripted(tmp_path, 'import sys; print("it broke"); sys.exit(2)', 3)
+    told = []
+    failed = execute([bad, *good], 2, told.append)
+    assert len(told) == 4 and [each.status for each in failed] == [2]
+    assert failed[0].reason == 'it broke'
+    assert good[0].log.read_text() == 'well\n'
+
+
+def test_several_run_at_a_time_and_no_more(tmp_path):
+    line = 'import time; print(time.time()); time.sleep(0.5); print(time.time())'
+    runs = [scripted(tmp_path, line, i) for i in range(4)]
+    execute(runs, 2, lambda outcome: None)
+    spans = [tuple(map(float, run.log.read_text().split())) for run in runs]
+    starts = [start for start, _ in spans]
+    together = [sum(a <= start < b for a, b in spans) for start in starts]
+    assert max(together) == 2
+
+
+def test_what_is_stopped_is_told_to_save(tmp_path):
+    code = (
+        'import signal, sys, time\n'
+        'signal.signal(signal.SIGTERM, lambda *_: (print("saved"), sys.exit(143)))\n'
+        'print("up", flush=True)\n'
+        'time.sleep(60)'
+    )
+    run = scripted(tmp_path, code)
+
+    def stop(*_):
+        if run.log.exists() and 'up' in run.log.read_text():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            execute([run], 1, lambda outcome: None)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert run.log.read_text().split() == ['up', 'saved']
+
+
+# --- data -------------------------------------------------------------------------------
+
+
+def test_the_first_records_alone(tmp_path):
+    arrays = {
+        'train_x': np.arange(40, dtype=np.uint8).reshape(10, 2, 2),
+        'train_y': np.arange(10),
+        'test_x': np.zeros((3, 2, 2), np.uint8),
+        'test_y': np.arange(3),
+    }
+    np.savez(tmp_path / 'mnist.npz', **arrays)
+    source = f'npz:{tmp_path}/mnist.npz'
+    found, made = data_sets.first_records(source, 4, tmp_path / 'p')
+    assert not made.path.exists()
+    made.write()
+    assert found['data.num_examples'] == 4
+    with np.load(found['data.source'].partition(':')[2]) as there:
+        np.testing.assert_array_equal(there['train_x'], arrays['train_x'][:4])
+        assert len(there['train_y']) == 4 and len(there['test_x']) == 3
+    with pytest.raises(UserError, match='--data: has no .npz file for 4 records'):
+        data_sets.first_records('tfds:mnist', 4, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ('flags', 'message'),
+    [
+        (['--table=dpaf/77'], "--table: is 'dpaf/77'"),
+        (['--table=dpaf/1', '--part=9/3'], "--part: is '9/3'"),
+        (['--table=dpaf/1', '--data=/no/such/place'], '--data: /no/such/place is no'),
+        ([], '--table or --list is needed'),
+    ],
+)
+def test_a_mistake_is_one_line(flags, message):
+    done = subprocess.run(
+        [sys.executable, '-m', 'dpaf_jax.tables', *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, 'PYTHONPATH': str(ROOT)},
+    )
+    assert done.returncode == 2
+    assert message in done.stderr and done.stderr.count('\n') == 1
