@@ -1,5 +1,6 @@
 """Draws a synthetic data set from a release: python -m dpaf_jax.sample --help."""
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ from absl import flags
 from dpaf_jax.release.bundle import Release, balanced_labels, load_release
 from dpaf_jax.release.export import write_csv, write_folder, write_npz
 from dpaf_jax.release.parquet import write_parquet
+from dpaf_jax.release.samplers.dpaf import truncated
 from dpaf_jax.runtime.command import fail, fail_with_help, parse, prepare_jax, start
 from dpaf_jax.runtime.errors import UserError
 
@@ -26,6 +28,14 @@ _OUT = flags.DEFINE_string(
     allow_override=True,
 )
 _SEED = flags.DEFINE_integer('seed', None, 'Of the latent draws; default: a new one.')
+_TRUNCATION = flags.DEFINE_float(
+    'truncation',
+    1.0,
+    'Width of the latent draws: below 1, such as 0.85, images look more like real ones, are '
+    'less various, are not bent, and teach classifiers less. Releases of dpaf alone.',
+    lower_bound=0.1,
+    upper_bound=1.0,
+)
 _PRIOR = flags.DEFINE_list(
     'prior', None, "Class probabilities such as 0.5,0.5; default: the release's own."
 )
@@ -40,6 +50,8 @@ def main(argv: Sequence[str]) -> None:
     prepare_jax()
     try:
         release = load_release(pathlib.Path(_RELEASE.value))
+        config = truncated(release.config, _TRUNCATION.value)
+        release = dataclasses.replace(release, config=config)
         labels = balanced_labels(_NUM.value, _prior(release))
         out = pathlib.Path(_OUT.value)
         if out.suffix == '.npz':

@@ -10,6 +10,7 @@ from dpaf_jax.networks.wavelets import num_features, wavelet_features
 from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
 from dpaf_jax.release.samplers.protocol import Params
 from dpaf_jax.release.samplers.warp import warped
+from dpaf_jax.runtime.errors import UserError
 
 GENERATOR, LABELLER = 'generator', 'labeller'
 
@@ -56,6 +57,32 @@ def dpaf_sampler(config: Config) -> LatentSampler | LabelledSampler:
     if config.dpaf.classifier.private == LABELLER:
         return LabelledSampler(generator, config)
     return generator
+
+
+def truncated(config: Config, width: float) -> Config:
+    """The config of a sampler that draws nearer to the middle, and does not bend.
+
+    Latent draws `width` times as wide give images that look more like real ones, and are less
+    various: the truncation trick (Brock, Donahue and Simonyan 2019). Below 1 they teach
+    classifiers less.
+
+    Args:
+        config: of a release.
+        width: above 0; 1 changes nothing.
+
+    Raises:
+        UserError: another method than dpaf.
+    """
+    if width == 1:
+        return config
+    if config.method != 'dpaf':
+        problem = f'is {width:g}, for a release of {config.method}'
+        raise UserError('--truncation', problem, 'Leave it out: only dpaf has it')
+    scale = width * config.dpaf.generator.latent_scale
+    generator = dataclasses.replace(config.dpaf.generator, latent_scale=scale, warp=0.0)
+    return dataclasses.replace(
+        config, dpaf=dataclasses.replace(config.dpaf, generator=generator)
+    )
 
 
 def unbent(config: Config) -> Config:
