@@ -19,10 +19,10 @@ from dpaf_jax.audit.findings import (
 )
 from dpaf_jax.audit.methods import (
     dp_gan,
-    dp_merf,
     dpaf,
     dpba_wgan,
     dpgen,
+    embedding,
     g_pate,
     gs_wgan,
 )
@@ -36,7 +36,10 @@ from dpaf_jax.runtime.errors import UserError
 AUDITS: dict[str, MethodAudit] = {
     'dpaf': dpaf,
     'dpgen': dpgen,
-    'dp_merf': dp_merf,
+    'dp_merf': embedding,
+    'dp_kernel': embedding,
+    'dp_hp': embedding,
+    'pearl': embedding,
     'dp_gan': dp_gan,
     'g_pate': g_pate,
     'dpba_wgan': dpba_wgan,

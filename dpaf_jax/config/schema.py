@@ -27,9 +27,12 @@ from dpaf_jax.config.methods import (
     DpbaWganConfig,
     DpGanConfig,
     DpgenConfig,
+    DpHpConfig,
+    DpKernelConfig,
     DpMerfConfig,
     GPateConfig,
     GsWganConfig,
+    PearlConfig,
 )
 from dpaf_jax.runtime.errors import UserError
 
@@ -199,6 +202,9 @@ METHOD_SECTIONS = (
     'dp_gan',
     'gs_wgan',
     'dp_merf',
+    'dp_kernel',
+    'dp_hp',
+    'pearl',
 )
 TABLE_METHODS = ('g_pate',)
 
@@ -267,6 +273,9 @@ class Config:
     dpaf: DpafConfig = ABSENT
     dpgen: DpgenConfig = ABSENT
     dp_merf: DpMerfConfig = ABSENT
+    dp_kernel: DpKernelConfig = ABSENT
+    dp_hp: DpHpConfig = ABSENT
+    pearl: PearlConfig = ABSENT
     dp_gan: DpGanConfig = ABSENT
     g_pate: GPateConfig = ABSENT
     dpba_wgan: DpbaWganConfig = ABSENT

@@ -2,13 +2,27 @@
 
 from types import ModuleType
 
-from dpaf_jax.methods import dp_gan, dp_merf, dpaf, dpba_wgan, dpgen, g_pate, gs_wgan
+from dpaf_jax.methods import (
+    dp_gan,
+    dp_hp,
+    dp_kernel,
+    dp_merf,
+    dpaf,
+    dpba_wgan,
+    dpgen,
+    g_pate,
+    gs_wgan,
+    pearl,
+)
 from dpaf_jax.runtime.errors import UserError
 
 METHODS: dict[str, ModuleType] = {
     'dpaf': dpaf,
     'dpgen': dpgen,
     'dp_merf': dp_merf,
+    'dp_kernel': dp_kernel,
+    'dp_hp': dp_hp,
+    'pearl': pearl,
     'dp_gan': dp_gan,
     'g_pate': g_pate,
     'dpba_wgan': dpba_wgan,

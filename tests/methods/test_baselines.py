@@ -29,6 +29,22 @@ SMALL = {
         'dp_merf__generator_steps': 30,
         'dp_merf__batch_size': 8,
     },
+    'dp_kernel': {
+        'dp_kernel__features': 16,
+        'dp_kernel__generator_steps': 30,
+        'dp_kernel__batch_size': 8,
+    },
+    'dp_hp': {
+        'dp_hp__sum_order': 2,
+        'dp_hp__products': 3,
+        'dp_hp__generator_steps': 30,
+        'dp_hp__batch_size': 8,
+    },
+    'pearl': {
+        'pearl__features': 16,
+        'pearl__generator_steps': 30,
+        'pearl__batch_size': 8,
+    },
     'dp_gan': {
         'dp_gan__batch_size': 8,
         'dp_gan__discriminator_steps': 2,
@@ -66,6 +82,9 @@ SMALL = {
 }
 PHASES = {
     'dp_merf': 'generator',
+    'dp_kernel': 'generator',
+    'dp_hp': 'generator',
+    'pearl': 'generator',
     'dp_gan': 'gan',
     'dpba_wgan': 'gan',
     'gs_wgan': 'gan',
@@ -73,6 +92,9 @@ PHASES = {
 }
 CURVES = {
     'dp_merf': 'loss match',
+    'dp_kernel': 'loss match',
+    'dp_hp': 'loss match',
+    'pearl': 'loss match',
     'dp_gan': 'fakes rejected',
     'dpba_wgan': 'loss generator',
     'gs_wgan': 'noisy gradient norm',

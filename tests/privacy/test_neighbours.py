@@ -335,6 +335,7 @@ RUNS = {
     },
     'dpgen': {'method': 'dpgen'},
     'dp_merf': {'method': 'dp_merf'},
+    'pearl': {'method': 'pearl'},
     'gs_wgan': {'method': 'gs_wgan'},
     'g_pate': {'method': 'g_pate'},
 }
@@ -349,6 +350,7 @@ SLOWLY = (
     'dpgen',
     'gs_wgan',
     'g_pate',
+    'pearl',
 )
 
 
