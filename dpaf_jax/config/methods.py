@@ -196,6 +196,9 @@ class DpKernelConfig(EmbeddingConfig):
     length_scales: tuple[float, ...] = plain(
         (0.1, 0.2, 0.4), 'Of the kernels, times sqrt(pixels); equal shares.'
     )
+    batch_size: int = at_least(
+        200, 1, 'Fakes per generator step; as_published: and expected records.'
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
