@@ -52,6 +52,10 @@ SMALL = {
     ('gs_wgan', 'as_published'): ('gs_wgan.py:{}', ['gs_wgan.generator_steps=100']),
     ('dp_merf', 'certified'): ('dp_merf.py:{}', ['dp_merf.generator_steps=1000']),
     ('dp_merf', 'as_published'): ('dp_merf.py:{}', ['dp_merf.generator_steps=1000']),
+    ('dp_kernel', 'certified'): ('dp_kernel.py:{}', []),
+    ('dp_kernel', 'as_published'): ('dp_kernel.py:{}', ['dp_kernel.batch_size=60']),
+    ('dp_hp', 'certified'): ('dp_hp.py:{}', []),
+    ('pearl', 'certified'): ('pearl.py:{}', []),
 }
 METHODS = tuple(dict.fromkeys(method for method, _ in SMALL))
 GUARANTEES = 'certified', 'as_published'
