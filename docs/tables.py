@@ -167,6 +167,7 @@ METHODS = {
     'dp_kernel': ('DP-Kernel', 'dp_kernel.py:{}', FEWER_IMAGES),
     'dp_hp': ('DP-HP', 'dp_hp.py:{}', FEWER_IMAGES),
     'pearl': ('PEARL', 'pearl.py:{}', FEWER_IMAGES),
+    'dp_sinkhorn': ('DP-Sinkhorn', 'dp_sinkhorn.py:{}', 'samples.num=10000'),
     'dp_gan': ('DP-GAN', 'dp_gan.py:{}', FEWER_IMAGES),
     'dpgen': ('DPGEN', 'dpgen.py:{}', 'samples.num=6000'),
     'g_pate': ('G-PATE', 'g_pate.py:{}', FEWER_IMAGES),

@@ -54,6 +54,7 @@ SMALL = {
     ('dp_merf', 'as_published'): ('dp_merf.py:{}', ['dp_merf.generator_steps=1000']),
     ('dp_kernel', 'certified'): ('dp_kernel.py:{}', []),
     ('dp_kernel', 'as_published'): ('dp_kernel.py:{}', ['dp_kernel.batch_size=60']),
+    ('dp_sinkhorn', 'certified'): ('dp_sinkhorn.py:{}', []),
     ('dp_hp', 'certified'): ('dp_hp.py:{}', []),
     ('pearl', 'certified'): ('pearl.py:{}', []),
 }

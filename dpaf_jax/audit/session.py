@@ -19,6 +19,7 @@ from dpaf_jax.audit.findings import (
 )
 from dpaf_jax.audit.methods import (
     dp_gan,
+    dp_sinkhorn,
     dpaf,
     dpba_wgan,
     dpgen,
@@ -40,6 +41,7 @@ AUDITS: dict[str, MethodAudit] = {
     'dp_kernel': embedding,
     'dp_hp': embedding,
     'pearl': embedding,
+    'dp_sinkhorn': dp_sinkhorn,
     'dp_gan': dp_gan,
     'g_pate': g_pate,
     'dpba_wgan': dpba_wgan,

@@ -231,6 +231,31 @@ class PearlConfig(EmbeddingConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class DpSinkhornConfig:
+    """DP-Sinkhorn: the loss between fakes and records, and its sanitised gradient."""
+
+    batch_size: int = at_least(50, 2, 'Expected records per step, and fakes.')
+    generator_steps: int = at_least(1000, 1, 'Each has a draw of records of its own.')
+    l2_clip_norm: float = above(0.5, 0.0, 'C, of the gradient by all fakes as one.')
+    cell: int = at_least(
+        1, 1, 'Fakes and records are compared by means over so many pixels squared.'
+    )
+    blur: float = above(0.05, 0.0, 'Weight of the entropy; small: optimal transport.')
+    l1_weight: float = at_least(1.0, 0.0, 'm, of l1 beside squared l2 in the cost.')
+    label_scale: float = above(
+        15.0, 0.0, 'Of one-hot labels, beside pixels in [-1, 1].'
+    )
+    debias_share: float = between(
+        0.2,
+        0.0,
+        1.0,
+        'Of the fakes: fresh ones on the other side of the debiasing term.',
+    )
+    learning_rate: float = above(5e-4, 0.0, "Adam's, falling to 2 % along a cosine.")
+    ema_decay: float = _ema(0.99)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class AdversarialConfig:
     """The private training of a discriminator, and the generator's beside it."""
 

@@ -30,6 +30,7 @@ from dpaf_jax.config.methods import (
     DpHpConfig,
     DpKernelConfig,
     DpMerfConfig,
+    DpSinkhornConfig,
     GPateConfig,
     GsWganConfig,
     PearlConfig,
@@ -205,6 +206,7 @@ METHOD_SECTIONS = (
     'dp_kernel',
     'dp_hp',
     'pearl',
+    'dp_sinkhorn',
 )
 TABLE_METHODS = ('g_pate',)
 
@@ -276,6 +278,7 @@ class Config:
     dp_kernel: DpKernelConfig = ABSENT
     dp_hp: DpHpConfig = ABSENT
     pearl: PearlConfig = ABSENT
+    dp_sinkhorn: DpSinkhornConfig = ABSENT
     dp_gan: DpGanConfig = ABSENT
     g_pate: GPateConfig = ABSENT
     dpba_wgan: DpbaWganConfig = ABSENT

@@ -336,6 +336,7 @@ RUNS = {
     'dpgen': {'method': 'dpgen'},
     'dp_merf': {'method': 'dp_merf'},
     'pearl': {'method': 'pearl'},
+    'dp_sinkhorn': {'method': 'dp_sinkhorn'},
     'gs_wgan': {'method': 'gs_wgan'},
     'g_pate': {'method': 'g_pate'},
 }
@@ -351,6 +352,7 @@ SLOWLY = (
     'gs_wgan',
     'g_pate',
     'pearl',
+    'dp_sinkhorn',
 )
 
 

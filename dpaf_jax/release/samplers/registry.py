@@ -27,6 +27,7 @@ SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dp_kernel': latent_sampler,
     'dp_hp': latent_sampler,
     'pearl': latent_sampler,
+    'dp_sinkhorn': latent_sampler,
     'dp_gan': latent_sampler,
     'g_pate': g_pate_sampler,
     'dpba_wgan': dpba_wgan_sampler,
