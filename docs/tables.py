@@ -28,6 +28,7 @@ SIDE_128 = ' data.image_size=128 dpaf.generator_steps=400 samples.num=10000'
 FEW = 'data.num_examples='
 SHORT = ' dpaf.generator_steps=600'
 FEWER_IMAGES = 'samples.num=20000'
+SMALL_DIGITS = 'samples.num=5000'
 WIDE = 'evaluation.wide_resnet=16-2'
 LONGER = ' evaluation.epochs=3'
 
@@ -272,6 +273,8 @@ def digits() -> str:
         'DPAF, table and labeller': ('recommended.py:digits,{}', ('', '')),
         'DPAF, one-shot table': ('digits.py', ('', '')),
         'DP-MERF': ('dp_merf.py:digits', ('', '')),
+        'DP-HP': ('dp_hp.py:digits', (f'{SMALL_DIGITS} dp_hp.generator_steps=300',) * 2),
+        'PEARL': ('pearl.py:digits', (f'{SMALL_DIGITS} pearl.generator_steps=300',) * 2),
         'DP-GAN': (
             'dp_gan.py:digits',
             ('evaluation.epochs=5', 'evaluation.epochs=3'),
