@@ -273,8 +273,14 @@ def digits() -> str:
         'DPAF, table and labeller': ('recommended.py:digits,{}', ('', '')),
         'DPAF, one-shot table': ('digits.py', ('', '')),
         'DP-MERF': ('dp_merf.py:digits', ('', '')),
-        'DP-HP': ('dp_hp.py:digits', (f'{SMALL_DIGITS} dp_hp.generator_steps=300',) * 2),
-        'PEARL': ('pearl.py:digits', (f'{SMALL_DIGITS} pearl.generator_steps=300',) * 2),
+        'DP-HP': (
+            'dp_hp.py:digits',
+            (f'{SMALL_DIGITS} dp_hp.generator_steps=300',) * 2,
+        ),
+        'PEARL': (
+            'pearl.py:digits',
+            (f'{SMALL_DIGITS} pearl.generator_steps=300',) * 2,
+        ),
         'DP-GAN': (
             'dp_gan.py:digits',
             ('evaluation.epochs=5', 'evaluation.epochs=3'),

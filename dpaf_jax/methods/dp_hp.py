@@ -41,7 +41,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
 
 def matching(config: Config, plan: PrivacyPlan, num_devices: int) -> Matching:
     """The static part of a run on so many devices."""
-    made = HermiteEmbedding(config.data.shape, config.dp_hp)
+    made = HermiteFeatures(config.data.shape, config.dp_hp)
     return Matching(config, plan, num_devices, made)
 
 
@@ -52,7 +52,7 @@ def train(run: Run) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class HermiteEmbedding:
+class HermiteFeatures:
     """Rows of the sum kernel and of the product kernel, of norm at most 1.
 
     Attributes:
@@ -70,7 +70,7 @@ class HermiteEmbedding:
 
     @property
     def features(self) -> int:
-        """See `Embedding`: those of the sum, then those of the products."""
+        """See `FeatureMap`: those of the sum, then those of the products."""
         settings = self.settings
         product = (settings.product_order + 1) ** settings.product_pixels
         return self.pixels * (settings.sum_order + 1) + settings.products * product
@@ -85,7 +85,7 @@ class HermiteEmbedding:
         return jax.lax.map(places, jax.random.split(key, settings.products))
 
     def rows(self, coins: jax.Array, images: jax.Array) -> jax.Array:
-        """See `Embedding`."""
+        """See `FeatureMap`."""
         flat = reduced(images).reshape(len(images), -1)
         share = self.settings.sum_share
         one, other = self._sum(flat), self._products(flat[:, coins])

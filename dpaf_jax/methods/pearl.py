@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import PearlConfig
-from dpaf_jax.methods.embedding.fourier import FourierEmbedding
+from dpaf_jax.methods.embedding.fourier import FourierFeatures
 from dpaf_jax.methods.embedding.matching import Matching
 from dpaf_jax.methods.embedding.phase import MatchPhase
 from dpaf_jax.methods.embedding.plan import (
@@ -46,7 +46,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
 def matching(config: Config, plan: PrivacyPlan, num_devices: int) -> Matching:
     """The static part of a run on so many devices."""
     fields = config.pearl
-    made = FourierEmbedding(config.data.shape, fields.features, fields.length_scales)
+    made = FourierFeatures(config.data.shape, fields.features, fields.length_scales)
     coins = jax.eval_shape(made.init, jax.random.key(0))
     critic = FrequencyCritic(fields, coins.shape[0])
     return Matching(config, plan, num_devices, made, critic)

@@ -17,9 +17,9 @@ from scipy import stats
 from dpaf_jax import methods
 from dpaf_jax.audit import canaries
 from dpaf_jax.audit.methods import embedding as audit
-from dpaf_jax.methods.dp_hp import HermiteEmbedding
+from dpaf_jax.methods.dp_hp import HermiteFeatures
 from dpaf_jax.methods.embedding import matching, phase
-from dpaf_jax.methods.embedding.fourier import FourierEmbedding
+from dpaf_jax.methods.embedding.fourier import FourierFeatures
 from dpaf_jax.methods.embedding.phase import MatchPhase
 from dpaf_jax.methods.pearl import FrequencyCritic
 from dpaf_jax.networks.fourier import frequencies, waves
@@ -35,10 +35,10 @@ from dpaf_jax.training.run import Run
 DEVICES = [1, 8]
 METHODS = 'dp_merf', 'dp_kernel', 'dp_hp', 'pearl'
 ROWS = {  # the features that a method's rows are
-    'dp_merf': FourierEmbedding,
-    'dp_kernel': FourierEmbedding,
-    'dp_hp': HermiteEmbedding,
-    'pearl': FourierEmbedding,
+    'dp_merf': FourierFeatures,
+    'dp_kernel': FourierFeatures,
+    'dp_hp': HermiteFeatures,
+    'pearl': FourierFeatures,
 }
 
 
@@ -146,10 +146,10 @@ def test_hermite_features_never_exceed_norm_one(order):
 def test_hermite_rows_are_the_mean_of_pixel_kernels_and_of_products():
     fields = {'sum_order': 60, 'product_order': 40, 'products': 3, 'sum_share': 0.3}
     made = match_of(method='dp_hp', **{f'dp_hp__{k}': v for k, v in fields.items()})
-    coins = np.asarray(made.features.init(jax.random.key(0)))
+    coins = np.asarray(made.feature_map.init(jax.random.key(0)))
     x = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 1)).astype(np.float32)
-    one, other = np.asarray(made.features.rows(coins, x))
-    assert len(one) == made.features.features
+    one, other = np.asarray(made.feature_map.rows(coins, x))
+    assert len(one) == made.feature_map.features
     gaps = np.square(x[0] - x[1]).ravel()
     pixels = np.mean(np.exp(-gaps / (2 * 0.5**2)))
     products = np.mean(np.exp(-gaps[coins].sum(axis=1) / 2))
@@ -158,7 +158,7 @@ def test_hermite_rows_are_the_mean_of_pixel_kernels_and_of_products():
 
 def test_the_pixels_of_a_product_are_different_ones():
     made = match_of(method='dp_hp', dp_hp__product_pixels=4, dp_hp__products=50)
-    places = np.sort(made.features.init(jax.random.key(0)), axis=1)
+    places = np.sort(made.feature_map.init(jax.random.key(0)), axis=1)
     assert np.all(np.diff(places, axis=1) > 0) and places.max() < 64
 
 

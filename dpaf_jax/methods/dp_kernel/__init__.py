@@ -16,7 +16,7 @@ from dpaf_jax.methods.dp_kernel.published import (
     PublishedPhase,
     published_plan,
 )
-from dpaf_jax.methods.embedding.fourier import FourierEmbedding
+from dpaf_jax.methods.embedding.fourier import FourierFeatures
 from dpaf_jax.methods.embedding.matching import Matching
 from dpaf_jax.methods.embedding.phase import MatchPhase
 from dpaf_jax.methods.embedding.plan import (
@@ -50,7 +50,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
 def matching(config: Config, plan: PrivacyPlan, num_devices: int) -> Matching:
     """The static part of a run on so many devices."""
     fields = config.dp_kernel
-    made = FourierEmbedding(config.data.shape, fields.features, fields.length_scales)
+    made = FourierFeatures(config.data.shape, fields.features, fields.length_scales)
     return Matching(config, plan, num_devices, made)
 
 

@@ -8,7 +8,7 @@ from dpaf_jax.networks.fourier import frequencies, waves
 
 
 @dataclasses.dataclass(frozen=True)
-class FourierEmbedding:
+class FourierFeatures:
     """Rows [cos(Wx), sin(Wx)] / sqrt(F / 2), of norm 1: every cosine has its sine.
 
     Attributes:
@@ -26,5 +26,5 @@ class FourierEmbedding:
         return frequencies(key, self.shape, self.features // 2, self.length_scales)
 
     def rows(self, coins: jax.Array, images: jax.Array) -> jax.Array:
-        """See `Embedding`."""
+        """See `FeatureMap`."""
         return waves(coins, images)

@@ -34,7 +34,7 @@ from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
 Metrics = dict[str, jax.Array]
 
 
-class Embedding(Protocol):
+class FeatureMap(Protocol):
     """Features of an image alone: a fixed function once its public coins are drawn."""
 
     @property
@@ -94,7 +94,7 @@ class Matching:
     config: Config
     plan: PrivacyPlan
     num_devices: int
-    features: Embedding
+    feature_map: FeatureMap
     critic: Critic | None = None
 
     @property
@@ -123,9 +123,9 @@ class Matching:
         """Random features and parameters: public coins."""
         key_coins, key_generator = jax.random.split(key)
         generator = latent_sampler(self.config).init(key_generator)
-        table = self.config.data.num_classes, self.features.features
+        table = self.config.data.num_classes, self.feature_map.features
         return MatchState(
-            coins=self.features.init(key_coins),
+            coins=self.feature_map.init(key_coins),
             embedding=jnp.zeros(table),
             generator=generator,
             ema_params=generator,
@@ -151,7 +151,7 @@ class Matching:
         batch = batch.without_padding()
         images, labels = batch.images[:, 0], batch.labels[:, 0]
         return aggregate(
-            self.features.rows(coins, to_float(images)),
+            self.feature_map.rows(coins, to_float(images)),
             labels,
             batch.is_padding_example[:, 0],
             self.config.data.num_classes,
@@ -231,7 +231,7 @@ class Matching:
             jnp.repeat(jnp.arange(k), each),
             self.num_devices,
         )
-        rows, target = self.features.rows(state.coins, images), state.embedding
+        rows, target = self.feature_map.rows(state.coins, images), state.embedding
         if weights is not None:
             rows, target = rows * jnp.sqrt(weights), target * jnp.sqrt(weights)
         member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(labels, k))

@@ -36,7 +36,7 @@ class MatchPhase:
         self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))
 
     def init(self) -> MatchState:
-        key = public_key(self._run.keys.public('init merf', 0))
+        key = public_key(self._run.keys.public('init embedding', 0))
         return jax.device_get(jax.jit(self._matching.init)(key))
 
     def charged(self, step: int) -> Mapping[str, int]:
