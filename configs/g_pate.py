@@ -46,8 +46,7 @@ def table() -> ConfigDict:
     config.data.num_classes = 2
     config.data.image_size = 4  # not read
     config.privacy.epsilon = 1.0
-    config.privacy.budgets = '0.01,rest'
     config.samples.num = 10000
-    config.g_pate.noisy_prior = True
+    config.data.noisy_prior = 0.01
     config.g_pate.projections = 5
     return config

@@ -107,7 +107,7 @@ def config_of(table: Table, path: pathlib.Path, epsilon: float) -> Any:
     config.data.source, config.data.columns = f'table:{path}', table.columns
     config.privacy.epsilon = epsilon
     if epsilon == float('inf'):
-        config.privacy.budgets, config.g_pate.noisy_prior = 'rest', False
+        config.data.noisy_prior = 0.0
     config.evaluation.train_on_real, config.evaluation.seeds = True, 1
     config.g_pate.update({'steps': 200, 'generator_learning_rate': 4e-3})
     config.g_pate.update(table.settings)

@@ -130,10 +130,11 @@ def plan(config: Config, noise_multiplier: float = 1.0) -> PrivacyPlan:
             for m, s in zip(mechanisms, scales, strict=True)
         ]
 
+    most = config.privacy.epsilon * (1 - config.data.noisy_prior)
     fast = {
         'calibrate': settle,
         'calibrate_together': settle_together,
-        'epsilon_pld': lambda event, delta: 1.0,
+        'epsilon_pld': lambda event, delta: min(1.0, most),
         'epsilon_rdp': lambda event, delta: 2.0,
     }
     claimed = {
@@ -144,7 +145,7 @@ def plan(config: Config, noise_multiplier: float = 1.0) -> PrivacyPlan:
         mock.patch.multiple(accounting, **fast),
         mock.patch.multiple(published, **claimed),
     ):
-        return methods.get(config.method).plan(config, NUM_EXAMPLES)
+        return methods.plan(config, NUM_EXAMPLES)
 
 
 def dataset(config: Config, num_examples: int = NUM_EXAMPLES, seed: int = 0) -> Dataset:

@@ -29,7 +29,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.release.samplers.dpaf import unbent
-from dpaf_jax.release.samplers.registry import make_sampler
+from dpaf_jax.release.samplers.registry import PRIOR, make_sampler
 from dpaf_jax.training.run import Run
 
 NUM_EXAMPLES = 64
@@ -46,8 +46,7 @@ def _run(
     config: Config, method: MethodAudit, runs: int, seed: int, alpha: float
 ) -> Outcome:
     small = method.shrink(config, NUM_EXAMPLES)
-    module = methods.get(small.method)
-    plan = module.plan(small, NUM_EXAMPLES)
+    plan = methods.plan(small, NUM_EXAMPLES)
     images = canaries.noise_images(small.data, NUM_EXAMPLES, seed=3)
     labels = np.arange(NUM_EXAMPLES, dtype=np.int32) % small.data.num_classes
     images[-1] = canaries.extremes(small.data, 1)[0]
@@ -60,7 +59,7 @@ def _run(
             last = NUM_EXAMPLES if canary else NUM_EXAMPLES - 1
             data = canaries.dataset(small, images[:last], labels[:last])
             where, devices = pathlib.Path(folder), jax.local_devices()[:1]
-            params = module.train(Run(where, small, plan, data, keys, devices))
+            params = methods.train(Run(where, small, plan, data, keys, devices))
         made = _score(small, params, images, labels)
         # Each training compiles programs of its own. Kept, those of dozens use up the
         # memory maps that a process may have (Linux: 65 530), and it dies.
@@ -98,7 +97,8 @@ def _score(
 ) -> float:
     """How much the generator's mean image of the canary's class leans to the canary."""
     wanted = jnp.full(SEEN, labels[-1], jnp.int32)
-    made = make_sampler(unbent(config)).sample(params, jax.random.key(5), wanted)
+    own = {name: part for name, part in params.items() if name != PRIOR}
+    made = make_sampler(unbent(config)).sample(own, jax.random.key(5), wanted)
     real = np.asarray(to_float(jnp.asarray(images)))
     others = real[:-1].mean(axis=0)
     canary = real[-1] - others

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from dpaf_jax import methods
-from dpaf_jax.audit import black_box, randomness
+from dpaf_jax.audit import black_box, class_histogram, randomness
 from dpaf_jax.audit.findings import (
     CONFIDENCE,
     KINDS,
@@ -30,6 +30,7 @@ from dpaf_jax.audit.methods import (
 from dpaf_jax.audit.target import MethodAudit
 from dpaf_jax.audit.white_box import MechanismAudit
 from dpaf_jax.config import Config
+from dpaf_jax.privacy.class_histogram import CLASSES
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
@@ -111,6 +112,10 @@ def audit(
     seed = secrets.randbits(63) if seed is None else seed
     keys = RunKeys(seed.to_bytes(32), 'audit')
     targets = method.audit_targets(config, plan, devices)
+    trace = method.trace(config, plan, keys)
+    if CLASSES in plan:
+        targets.append(class_histogram.audit_target(config, plan))
+        trace = class_histogram.noted(trace, keys)
     audits = {
         t.mechanism.name: MechanismAudit(t, plan.delta, repetitions, seed)
         for t in targets
@@ -122,7 +127,7 @@ def audit(
         for name, each in audits.items()
         if plan[name].law == 'gaussian'
     }
-    checks += randomness.checks(method.trace(config, plan, keys), noise)
+    checks += randomness.checks(trace, noise)
     if runs:
         checks.append(black_box.check(config, method, runs, seed))
     settings = {
@@ -152,10 +157,7 @@ def _plan(config: Config) -> PrivacyPlan:
             'is 0',
             'Give the public number of training images: an audit reads no data',
         )
-    made: PrivacyPlan = methods.get(config.method).plan(
-        config, config.data.num_examples
-    )
-    return made
+    return methods.plan(config, config.data.num_examples)
 
 
 def _check(plan: PrivacyPlan, devices: Sequence[int]) -> None:

@@ -405,9 +405,6 @@ class GPateConfig:
         1e-3, 0.0, "Adam's, falling to 2 % along a cosine."
     )
     ema_decay: float = _ema(0.98)
-    noisy_prior: bool = plain(
-        False, "Classes from a Laplace histogram: budgets '0.01,rest'."
-    )
     agreement: bool = plain(
         False, 'Exact rates and the data-dependent epsilon, under nonprivate/.'
     )

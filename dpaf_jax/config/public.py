@@ -19,8 +19,14 @@ PUBLIC_SOURCE = (
 
 # What the head of earlier releases did, before it was a choice.
 EARLIER_HEAD = {'steps': 1, 'memory': 1, 'penalty': 0.0}
-# Their classes had numbers alone.
-EARLIER_DATA = {'class_names': ''}
+# Their classes had numbers alone, each picture stood for itself, and was cropped.
+EARLIER_DATA = {
+    'class_names': '',
+    'group': '',
+    'fit': 'crop',
+    'window': '',
+    'noisy_prior': 0.0,
+}
 # How they were evaluated.
 EARLIER_EVALUATION = {
     'suite': 'quick',

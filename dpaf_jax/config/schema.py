@@ -103,7 +103,7 @@ class DataConfig:
     )
     annotations: str = plain('', 'ffhq: folder or file of the FFHQ features JSON.')
     class_prior: tuple[float, ...] = plain(
-        (), 'Public class probabilities; empty: uniform.'
+        (), 'Public class probabilities; empty: uniform, or noisy_prior.'
     )
     columns: str = plain(
         '', "table: its numbers with public bounds, 'age:0:120,bmi:10:60'."
@@ -117,6 +117,37 @@ class DataConfig:
         "Public names of the classes by label, 'cat/dog'; '?': from the data; empty: their "
         'numbers.',
     )
+    group: str = plain(
+        '',
+        'Whose pictures belong together, one of which takes part: a column of labels.csv, '
+        "or a pattern for files' paths such as '([^/]*)_'; empty: each stands for itself.",
+    )
+
+    fit: str = one_of(
+        'crop',
+        ('crop', 'pad'),
+        'Pictures that are no squares: cropped to the centre, or whole, padded with black.',
+    )
+    window: str = plain(
+        '',
+        'Grey levels of pictures with more than 8 bits that become black and white, '
+        "'0:4095', from public knowledge.",
+    )
+
+    noisy_prior: float = between(
+        0.0,
+        0.0,
+        0.5,
+        'Share of epsilon for a noisy class histogram, which samples follow; 0: class_prior.',
+    )
+
+    @property
+    def grey_levels(self) -> tuple[float, float] | None:
+        """The window as numbers: what becomes 0 and what 255."""
+        if not self.window:
+            return None
+        low, _, high = self.window.partition(':')
+        return float(low), float(high)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -387,7 +418,13 @@ def _read(fields: Mapping[str, Any]) -> Config:
 
 def _check_data(data: DataConfig) -> None:
     _check_names(data)
+    _check_group(data)
+    _check_window(data)
     prior = data.class_prior
+    if prior and data.noisy_prior:
+        problem = f'is {data.noisy_prior:g}, where config.data.class_prior is stated'
+        remedy = 'Keep one: a noisy histogram is for a prior that nobody knows'
+        raise UserError('config.data.noisy_prior', problem, remedy)
     if prior and (
         len(prior) != data.num_classes or min(prior) <= 0 or abs(sum(prior) - 1) > 1e-6
     ):
@@ -427,6 +464,31 @@ def _check_names(data: DataConfig) -> None:
             f'is {data.class_names!r}',
             f'Give {data.num_classes} different names with / between them, or none',
         )
+
+
+def _check_group(data: DataConfig) -> None:
+    if '(' not in data.group:
+        return
+    remedy = (
+        "Give a regular expression with one pair of parentheses, such as '([^/]*)_'"
+    )
+    try:
+        groups = re.compile(data.group).groups
+    except re.error as error:
+        problem = f'is {data.group!r} ({error})'
+        raise UserError('config.data.group', problem, remedy) from error
+    if groups != 1:
+        raise UserError('config.data.group', f'is {data.group!r}', remedy)
+
+
+def _check_window(data: DataConfig) -> None:
+    try:
+        low, high = data.grey_levels or (0.0, 1.0)
+    except ValueError:
+        low = high = math.nan
+    if not -math.inf < low < high < math.inf:
+        remedy = "Write low:high, two numbers, such as '0:4095', or nothing"
+        raise UserError('config.data.window', f'is {data.window!r}', remedy)
 
 
 def _check_knows_tables(config: Config) -> None:

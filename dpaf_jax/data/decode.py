@@ -4,7 +4,7 @@ import collections
 import concurrent.futures
 import functools
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from absl import logging
@@ -25,7 +25,7 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
 
     Args:
         source: whose contents are read once, from first to last.
-        config: gives the size and the number of channels.
+        config: gives size, channels, fit and window.
 
     Yields:
         [image_size, image_size, channels] uint8.
@@ -35,7 +35,11 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
             to ten that cannot be decoded, so that they can be mended in one go.
     """
     decode = functools.partial(
-        _attempt, image_size=config.image_size, channels=config.channels
+        _attempt,
+        image_size=config.image_size,
+        channels=config.channels,
+        fit=config.fit,
+        window=config.grey_levels,
     )
     results = _in_threads(decode, _read(source))
     bad: list[str] = []
@@ -55,12 +59,10 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
         raise _bad_pictures(source, bad)
 
 
-def _attempt(
-    content: Content, image_size: int, channels: int
-) -> np.ndarray | BadPictureError:
+def _attempt(content: Content, **how: Any) -> np.ndarray | BadPictureError:
     # Returned, for a generator that raises has ended: the rest could not be looked at.
     try:
-        return to_pixels(content, image_size, channels)
+        return to_pixels(content, **how)
     except BadPictureError as error:
         return error
 
@@ -95,4 +97,6 @@ def _bad_pictures(source: Source, bad: list[str]) -> UserError:
     others = ['perhaps others'] if len(bad) == _MOST_NAMED else []
     it = 'it' if len(bad) == 1 else 'each'
     remedy = f'Replace {it} with a whole 8-bit picture, or remove it'
+    if any('window' in text for text in bad):
+        remedy += ', or state config.data.window'
     return UserError(source.where, '; '.join(bad + others), remedy)

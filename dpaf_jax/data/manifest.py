@@ -41,6 +41,9 @@ class Settings:
     annotations: str
     columns: str = ''  # defaults: what was prepared before tables has no such fields
     label: str = 'label'
+    group: str = ''
+    fit: str = 'crop'
+    window: str = ''
     format: int = FORMAT
 
     @classmethod

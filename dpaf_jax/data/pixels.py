@@ -24,8 +24,14 @@ class BadPictureError(Exception):
     """Says what is wrong with one picture; the caller knows which one it is."""
 
 
-def to_pixels(content: Content, image_size: int, channels: int) -> np.ndarray:
-    """Decodes one picture, turns it upright, crops the centred square and resizes it.
+def to_pixels(
+    content: Content,
+    image_size: int,
+    channels: int,
+    fit: str = 'crop',
+    window: tuple[float, float] | None = None,
+) -> np.ndarray:
+    """Decodes one picture, turns it upright, makes it a square and resizes it.
 
     A function of the picture alone: pictures of a source may be of any sizes.
 
@@ -38,12 +44,15 @@ def to_pixels(content: Content, image_size: int, channels: int) -> np.ndarray:
         content: an encoded picture, or [H, W] or [H, W, C] uint8 with C in {1, 3}.
         image_size: S.
         channels: 1 (grey: ITU-R 601 luma) or 3 (RGB); transparency is laid on white.
+        fit: 'crop' takes the centred square; 'pad' keeps all of it, centred on black.
+        window: of pictures with more than 8 bits a pixel, what becomes 0 and what 255.
 
     Returns:
         [S, S, channels] uint8.
 
     Raises:
-        BadPictureError: truncated, damaged, or with more than 8 bits a channel.
+        BadPictureError: truncated, damaged, or with more than 8 bits a channel and no
+            window.
     """
     if isinstance(content, np.ndarray) and content.ndim == 2:
         content = content[:, :, None]
@@ -51,7 +60,7 @@ def to_pixels(content: Content, image_size: int, channels: int) -> np.ndarray:
     if isinstance(content, np.ndarray) and content.shape == shape:
         return content
     try:
-        picture = _crop(_convert(_open(content), channels))
+        picture = _SQUARES[fit](_convert(_open(content), channels, window))
         if picture.width != image_size:
             picture = picture.resize((image_size,) * 2, Image.Resampling.LANCZOS)
     except Image.UnidentifiedImageError as error:
@@ -73,10 +82,17 @@ def _open(content: Content) -> Image.Image:
     return picture
 
 
-def _convert(picture: Image.Image, channels: int) -> Image.Image:
+def _convert(
+    picture: Image.Image, channels: int, window: tuple[float, float] | None
+) -> Image.Image:
     if picture.mode.startswith(('I', 'F')):
         # Pillow would clip these at 255 without a word.
-        raise BadPictureError('has more than 8 bits a channel')
+        if window is None:
+            raise BadPictureError('has more than 8 bits a channel, and needs a window')
+        low, high = window
+        share = (np.asarray(picture, np.float64) - low) / (high - low)
+        share = np.nan_to_num(np.clip(share, 0, 1))
+        picture = Image.fromarray(np.rint(255 * share).astype(np.uint8))
     if picture.has_transparency_data:
         # Colours behind what cannot be seen are whatever a program has left there.
         picture = picture.convert('RGBA')
@@ -90,3 +106,14 @@ def _crop(picture: Image.Image) -> Image.Image:
     side = min(width, height)
     left, top = (width - side) // 2, (height - side) // 2
     return picture.crop((left, top, left + side, top + side))
+
+
+def _pad(picture: Image.Image) -> Image.Image:
+    width, height = picture.size
+    side = max(width, height)
+    square = Image.new(picture.mode, (side, side))  # of zeros: black
+    square.paste(picture, ((side - width) // 2, (side - height) // 2))
+    return square
+
+
+_SQUARES = {'crop': _crop, 'pad': _pad}

@@ -15,6 +15,7 @@ from dpaf_jax.config import DataConfig
 from dpaf_jax.data import manifest as manifests
 from dpaf_jax.data.checks import check_config, check_records, splits
 from dpaf_jax.data.decode import decoded
+from dpaf_jax.data.groups import one_of_each
 from dpaf_jax.data.manifest import Manifest, Settings
 from dpaf_jax.data.sources import open_source
 from dpaf_jax.data.sources.base import Source, without_labels
@@ -58,7 +59,7 @@ def prepare(
         with _writing(directory):
             _check_vacant(directory)
         check_config(config)
-        source = open_source(config)
+        source = one_of_each(open_source(config), config)
         if not labelled:
             source = without_labels(source)
         is_test = splits(source, config)

@@ -16,6 +16,7 @@ from PIL import Image
 
 from dpaf_jax.config import DataConfig
 from dpaf_jax.data.checks import splits
+from dpaf_jax.data.groups import one_of_each
 from dpaf_jax.data.sources import open_source
 from dpaf_jax.data.sources.base import Content, Source, reading
 
@@ -61,7 +62,7 @@ def survey(config: DataConfig) -> Survey:
     Raises:
         UserError: for a source that is missing or malformed.
     """
-    source = open_source(config)
+    source = one_of_each(open_source(config), config)
     is_test = splits(source, config)
     present = np.flatnonzero(source.is_present)
     sizes: collections.Counter[tuple[int, int]] = collections.Counter()

@@ -1,7 +1,10 @@
 """Generative methods: one module each, with `plan(config, N)` and `train(config, ...)`."""
 
+import dataclasses
 from types import ModuleType
+from typing import Any
 
+from dpaf_jax.config import Config
 from dpaf_jax.methods import (
     dp_gan,
     dp_hp,
@@ -15,7 +18,18 @@ from dpaf_jax.methods import (
     gs_wgan,
     pearl,
 )
+from dpaf_jax.privacy.budgets import with_first
+from dpaf_jax.privacy.class_histogram import (
+    CLASSES,
+    add_laplace,
+    class_histogram,
+    counts,
+    shares,
+)
+from dpaf_jax.privacy.plan import ONE_GROUP, ONE_RECORD, PrivacyPlan
+from dpaf_jax.release.samplers.registry import PRIOR
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.run import Run
 
 METHODS: dict[str, ModuleType] = {
     'dpaf': dpaf,
@@ -50,3 +64,50 @@ def get(name: str) -> ModuleType:
             'config.method', f'is {name!r}', f'Choose one of {", ".join(METHODS)}'
         )
     return METHODS[name]
+
+
+def plan(config: Config, num_examples: int) -> PrivacyPlan:
+    """The method's plan, and what the data section adds to it.
+
+    With `data.noisy_prior` a class histogram comes first and takes that share of epsilon; the
+    method plans with the rest. With `data.group` epsilon is for groups.
+
+    Args:
+        config: typed and checked.
+        num_examples: N, public: of images, or of groups.
+
+    Raises:
+        UserError: the config does not fit the method, or epsilon cannot be met.
+    """
+    method, whole, share = get(config.method), config.privacy, config.data.noisy_prior
+    if not share:
+        made: PrivacyPlan = method.plan(config, num_examples)
+    else:
+        rest = dataclasses.replace(whole, epsilon=whole.epsilon * (1 - share))
+        made = method.plan(dataclasses.replace(config, privacy=rest), num_examples)
+        classes = class_histogram(num_examples, whole.epsilon * share)
+        made = with_first(classes, made, whole)
+    if config.data.group:
+        neighbors = made.neighbors.replace(ONE_RECORD, ONE_GROUP)
+        made = dataclasses.replace(made, neighbors=neighbors)
+    return made
+
+
+def train(run: Run) -> Any:
+    """Trains the run's method; returns all parameters of the release.
+
+    Guarantee: with a class histogram in the plan, the method reads its noisy shares in place
+    of the config's prior. The histogram is released once: the same coins and the same
+    records give the same shares whenever a run goes on.
+    """
+    if CLASSES not in run.plan:
+        return get(run.config.method).train(run)
+    exact = counts(run.data.labels, run.config.data.num_classes)
+    noisy = add_laplace(exact, run.plan[CLASSES].noise_std, run.keys.rng(CLASSES, 0))
+    prior = shares(noisy)
+    data = dataclasses.replace(run.config.data, class_prior=tuple(map(float, prior)))
+    informed = dataclasses.replace(
+        run, config=dataclasses.replace(run.config, data=data)
+    )
+    params = get(run.config.method).train(informed)
+    return {**params, PRIOR: {'classes': prior}}

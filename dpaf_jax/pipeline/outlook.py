@@ -128,7 +128,7 @@ def plan(config: ConfigDict) -> Outlook:
     if not count:
         problem, remedy = 'is 0', 'State the number of your images, or a larger one'
         raise UserError('config.data.num_examples', problem, remedy)
-    return outlook(typed, methods.get(typed.method).plan(typed, count))
+    return outlook(typed, methods.plan(typed, count))
 
 
 def outlook(config: Config, privacy: PrivacyPlan) -> Outlook:

@@ -68,6 +68,7 @@ def html_page(report: dict[str, Any], grid: Image.Image | None) -> str:
         claimed_epsilon=privacy.get('claimed_epsilon'),
         reason=_reason(privacy['guarantee']),
         warm_start=config.get('dpgen', {}).get('warm_start', ''),
+        grouped=bool(data.get('group')),
         checks=_checks(checked),
         check_failed=any(
             found and not found['passed']

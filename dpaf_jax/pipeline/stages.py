@@ -259,7 +259,7 @@ class Pipeline:
         plan = self._plan_of(fields)
         if plan and fixed == (plan.guarantee == FIXED_ENTROPY):
             return plan
-        plan = self.method.plan(self.config, self._num_examples())
+        plan = methods.plan(self.config, self._num_examples())
         if fixed:
             plan = dataclasses.replace(plan, guarantee=FIXED_ENTROPY)
         self.workdir.plan.unlink(missing_ok=True)
@@ -365,7 +365,7 @@ class Pipeline:
             inherited=inherited,
             public=public,
         )
-        return self.method.train(run)
+        return methods.train(run)
 
     def _planned(self) -> dict[str, Any] | None:
         """The plan of a training that is still to be done; every process has it from here."""

@@ -188,6 +188,29 @@ def make_joint_plan(
     return _composed(settled, beta, privacy, num_examples)
 
 
+def with_first(
+    first: Mechanism, plan: PrivacyPlan, privacy: PrivacyConfig
+) -> PrivacyPlan:
+    """A plan with a settled mechanism in front, and the epsilon of both together.
+
+    Args:
+        first: with its noise.
+        plan: of all others, with what `first` leaves of epsilon.
+        privacy: the guarantee asked for, for both.
+
+    Raises:
+        UserError: as_published, whose claims and neighbours are others.
+    """
+    if privacy.guarantee == 'as_published':
+        problem = 'is above 0, where config.privacy.guarantee is as_published'
+        remedy = 'Set it to 0: the papers release no class histogram this way'
+        raise UserError('config.data.noisy_prior', problem, remedy)
+    settled = [first, *plan.mechanisms]
+    if plan.guarantee == NO_NOISE:
+        return dataclasses.replace(plan, mechanisms=tuple(settled))
+    return _composed(settled, plan.overflow_delta, privacy, plan.num_examples)
+
+
 def _composed(
     settled: Sequence[Mechanism],
     beta: float,

@@ -23,6 +23,10 @@ REPLACE_ONE = (
     'replace-one: one image with its label against any other, N fixed and public; holds '
     'for zero-out neighbours too'
 )
+ONE_RECORD, ONE_GROUP = (
+    'one image with its label',
+    'all images of one group, of which at most one takes part,',
+)
 CERTIFIED = 'certified'
 ACCOUNTANT = 'PLD (dp-accounting, pessimistic, grid 1e-4)'
 EVENTS = {

@@ -25,9 +25,8 @@ from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release import pictures
 from dpaf_jax.release.card import headline, model_card
 from dpaf_jax.release.relabel import by_label
-from dpaf_jax.release.samplers.latent import PRIOR
 from dpaf_jax.release.samplers.protocol import Labels
-from dpaf_jax.release.samplers.registry import make_sampler
+from dpaf_jax.release.samplers.registry import PRIOR, make_sampler, released_shapes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import write_text, written_whole
 
@@ -84,6 +83,7 @@ class Release:
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         sampler = make_sampler(self.config)
+        own = {name: part for name, part in self.params.items() if name != PRIOR}
 
         @jax.jit
         def batch(params: Any, key: jax.Array, meant: jax.Array) -> Any:
@@ -97,7 +97,7 @@ class Release:
 
         def draw(number: int, meant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             key = jax.random.fold_in(jax.random.key(seed), number * BATCH)
-            images, given = batch(self.params, key, meant)
+            images, given = batch(own, key, meant)
             return np.asarray(images), np.asarray(given)
 
         if isinstance(sampler, Labels):
@@ -243,7 +243,7 @@ def _read_object(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _check_shapes(directory: pathlib.Path, config: Config, params: Any) -> None:
-    expected = jax.eval_shape(make_sampler(config).init, jax.random.key(0))
+    expected = released_shapes(config)
     if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
         raise UserError(
             str(directory / GENERATOR),

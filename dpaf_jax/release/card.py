@@ -25,8 +25,7 @@ Generates {records} in {classes}, trained under differential privacy with dpaf_j
 - N = {num_examples}, public.
 - By Renyi DP, a looser accountant: epsilon = {epsilon_rdp}.
 
-The unit of protection is one image with its label, not one person: somebody with k images
-in the training set is protected at about k times this epsilon. Every mechanism is listed
+{unit} Every mechanism is listed
 in `privacy.json`, with the whole composition as dp-accounting events: anybody can rebuild
 `dp_event` and recompute epsilon at delta minus overflow_delta.
 {published}{warm_start}
@@ -42,6 +41,13 @@ Choosing settings by looking at results on real data, and figures measured on re
 images, are not covered by epsilon. No checkpoint, seed or stop was chosen on real data.
 Samples may carry over biases of the training images, and need not be fit for any purpose.
 {accuracy}"""
+
+ONE_IMAGE = """\
+The unit of protection is one image with its label, not one person: somebody with k images
+in the training set is protected at about k times this epsilon."""
+ONE_GROUP = """\
+The unit of protection is a whole group of images that belong together (`data.group` in
+`config.json`), such as all of one person: one image of each group took part in training."""
 
 
 def model_card(
@@ -62,6 +68,7 @@ def model_card(
         headline=headline(privacy),
         guarantee=privacy['guarantee'],
         neighbors=privacy['neighbors'],
+        unit=ONE_GROUP if config.data.group else ONE_IMAGE,
         delta=privacy['delta'],
         overflow=privacy['overflow_delta'],
         num_examples=privacy['num_examples'],

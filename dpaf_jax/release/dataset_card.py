@@ -59,8 +59,7 @@ Drawing more of them costs nothing further. The release that they came from has
 
 ## Limits
 
-- The unit of protection is one record with its label, not one person. Somebody with k
-  records is protected at about k times ε.
+- {unit}
 - Choosing settings by results on real data is not covered by ε.
 - Labels are those that the generator was asked for, or that its classifier gave: some are
   wrong.
@@ -79,6 +78,14 @@ data = load_dataset('parquet', data_files='{file}')['train']
 
 A licence is for whoever publishes this to choose.
 """
+
+
+ONE_RECORD = """\
+The unit of protection is one record with its label, not one person. Somebody with k
+  records is protected at about k times ε."""
+ONE_GROUP = """\
+The unit of protection is a whole group of records that belong together, such as all of
+  one person: one of each group took part in training."""
 
 
 def dataset_card(
@@ -110,6 +117,7 @@ def dataset_card(
         epsilon=privacy['epsilon'] if certified else 'none',
         delta=privacy['delta'],
         neighbors=privacy['neighbors'],
+        unit=ONE_GROUP if data.group else ONE_RECORD,
         num_examples=privacy['num_examples'],
         meaning=_meaning(privacy['epsilon']) if certified else NOTHING_HOLDS,
     )

@@ -15,6 +15,7 @@ import numpy as np
 from dpaf_jax.config import Config
 from dpaf_jax.data import Dataset
 from dpaf_jax.privacy.accounting import spent_so_far
+from dpaf_jax.privacy.class_histogram import CLASSES
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime import parallel, processes
@@ -143,7 +144,9 @@ class Run:
             phase.total_steps,
             phase.images_per_step,
             planned_epsilon=self.plan.epsilon,
-            epsilon_at=lambda at: spent_so_far(self.plan, phase.charged(at)),
+            epsilon_at=lambda at: spent_so_far(
+                self.plan, {CLASSES: 1, **phase.charged(at)}
+            ),
             writer=board,
             history=history,
             start_step=step,

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import flax
-import jax
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -33,7 +32,7 @@ from dpaf_jax.release.bundle import (
     canonical_json,
 )
 from dpaf_jax.release.pictures import png_bytes, sample_grid, tiles
-from dpaf_jax.release.samplers.registry import make_sampler
+from dpaf_jax.release.samplers.registry import released_shapes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.verify.check import Check
 
@@ -142,8 +141,7 @@ def check_generator(path: pathlib.Path, config: Config) -> Check:
 
 
 def _generator_tensors(config: Config) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    shapes = jax.eval_shape(make_sampler(config).init, jax.random.key(0))
-    flat = flax.traverse_util.flatten_dict(shapes, sep='/')
+    flat = flax.traverse_util.flatten_dict(released_shapes(config), sep='/')
     return {name: (leaf.shape, np.dtype(leaf.dtype)) for name, leaf in flat.items()}
 
 

@@ -45,8 +45,7 @@ class Epsilons(NamedTuple):
 
 def rebuild(config: Config, num_examples: int) -> PrivacyPlan:
     """The plan that the method makes for a public config."""
-    plan: PrivacyPlan = methods.get(config.method).plan(config, num_examples)
-    return plan
+    return methods.plan(config, num_examples)
 
 
 def recompute(stated: dict[str, Any]) -> Epsilons:

@@ -235,3 +235,15 @@ def test_names_that_are_none(names):
     assert message.startswith(
         f'config.data.class_names: is {names!r}. Give 2 different'
     )
+
+
+@pytest.mark.parametrize('window', ['4095', '5:5', '9:2', 'a:b', '0:inf', ':'])
+def test_windows_that_are_none(window):
+    message = refused(data__window=window)
+    assert message.startswith(f'config.data.window: is {window!r}. Write low:high')
+
+
+def test_a_window_is_two_numbers():
+    data = from_config_dict(changed(data__window='-1000:3000.5')).data
+    assert data.grey_levels == (-1000.0, 3000.5)
+    assert from_config_dict(changed()).data.grey_levels is None

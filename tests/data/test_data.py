@@ -418,6 +418,21 @@ class TestPictures:
         with pytest.raises(BadPictureError, match='more than 8 bits'):
             to_pixels(path.read_bytes(), 6, 1)
 
+    @pytest.mark.parametrize('suffix', ['png', 'tif'])
+    def test_a_window_says_what_is_black_and_what_is_white(self, suffix, tmp_path):
+        path = tmp_path / f'x.{suffix}'
+        levels = np.array([[0, 1000], [2000, 65535]], np.uint16)
+        Image.fromarray(levels).save(path)
+        found = to_pixels(path.read_bytes(), 2, 1, window=(1000.0, 3000.0))
+        assert found[..., 0].tolist() == [[0, 0], [128, 255]]
+
+    def test_padding_keeps_all_of_a_picture_on_black(self):
+        pixels = np.full((4, 8), 200, np.uint8)
+        found = to_pixels(encode(pixels), 8, 1, 'pad')[..., 0]
+        assert np.all(found[2:6] == 200)
+        assert not found[:2].any() and not found[6:].any()
+        assert np.all(to_pixels(encode(pixels), 4, 1) == 200)
+
     @pytest.mark.parametrize(
         ('orientation', 'upright'),
         [

@@ -14,16 +14,15 @@ from dp_accounting import LaplaceDpEvent
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import stats
 
-from dpaf_jax import data
+from dpaf_jax import data, methods
 from dpaf_jax.attack import memorisation
 from dpaf_jax.attack.target import open_target
+from dpaf_jax.audit import class_histogram as histogram_audit
 from dpaf_jax.audit import report, session, white_box
 from dpaf_jax.audit.methods import g_pate as g_pate_audit
 from dpaf_jax.config import EvaluationConfig, from_config_dict
 from dpaf_jax.evaluation import tables
-from dpaf_jax.methods import g_pate
-from dpaf_jax.methods.g_pate import class_histogram
-from dpaf_jax.privacy import accounting, voting
+from dpaf_jax.privacy import accounting, class_histogram, voting
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, event_to_json
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.runtime.errors import UserError
@@ -142,7 +141,7 @@ def test_images_have_no_columns():
 
 
 def test_the_histogram_has_its_own_laplace_budget():
-    plan = g_pate.plan(settings('table:x.csv'), 50)
+    plan = methods.plan(settings('table:x.csv'), 50)
     classes, votes = plan.mechanisms
     assert (classes.law, classes.steps, classes.l2_sensitivity) == ('laplace', 1, 1)
     assert 1 / classes.noise_multiplier <= 0.0105  # with room for what delta buys
@@ -159,13 +158,8 @@ def test_the_histogram_has_its_own_laplace_budget():
     assert lower <= plan.epsilon <= upper + 1e-4 and upper - lower <= 0.0105
 
 
-class FixedRun:
-    """As much of a run as the histogram needs."""
-
-    def __init__(self, scale, step=0):
-        m = class_histogram.class_histogram(50)
-        self.plan = {'classes': m.__class__(**{**vars(m), 'noise_multiplier': scale})}
-        self.keys = tiny.keys(fingerprint=f'{step:064x}')
+def coins(step=0):
+    return tiny.keys(fingerprint=f'{step:064x}').rng('classes', 0)
 
 
 def law_of_counts(scale, reach):
@@ -185,11 +179,11 @@ def test_noise_of_counts_has_the_law_that_is_stated(scale):
 
 
 def test_counts_get_that_noise_from_the_runs_coins():
-    counts, run = np.array([7, 43]), FixedRun(2.5)
-    rng = run.keys.rng('classes', 0)
+    counts, rng = np.array([7, 43]), coins()
     noise = [class_histogram.rounded_laplace(2.5, rng) for _ in counts]
-    assert np.array_equal(class_histogram.add_laplace(counts, run), counts + noise)
-    others = [class_histogram.add_laplace(counts, FixedRun(2.5, i)) for i in range(20)]
+    released = class_histogram.add_laplace(counts, 2.5, coins())
+    assert np.array_equal(released, counts + noise)
+    others = [class_histogram.add_laplace(counts, 2.5, coins(i)) for i in range(20)]
     assert len(np.unique(others, axis=0)) > 10
 
 
@@ -239,7 +233,7 @@ def test_a_coin_of_probability_exp_is_made_of_fractions(numbers, expected):
 
 def test_a_run_without_privacy_counts():
     counts = np.array([7, 43])
-    assert class_histogram.add_laplace(counts, FixedRun(0.0)).tolist() == [7.0, 43.0]
+    assert class_histogram.add_laplace(counts, 0.0, coins()).tolist() == [7.0, 43.0]
 
 
 # --- the audit ------------------------------------------------------------------------
@@ -247,10 +241,17 @@ def test_a_run_without_privacy_counts():
 
 def audited(name, repetitions=300, devices=(1,)):
     """Kinds of check that fail for a mechanism of a table's run."""
-    config = settings('table:x.csv', g_pate__teacher_learning_rate=1.0)
+    config = settings(
+        'table:x.csv',
+        g_pate__teacher_learning_rate=1.0,
+        privacy__epsilon=2.0,
+        data__noisy_prior=0.5,  # a histogram of epsilon 1
+    )
     plan = tiny.plan(config)
-    targets = g_pate_audit.audit_targets(config, plan, devices)
-    (target,) = [t for t in targets if t.mechanism.name == name]
+    if name == 'classes':
+        target = histogram_audit.audit_target(config, plan)
+    else:
+        (target,) = g_pate_audit.audit_targets(config, plan, devices)
     return tiny.audit_failures(target, plan, repetitions, samples=20_000)
 
 
@@ -272,19 +273,16 @@ def test_a_histogram_with_too_little_noise_is_found_out(share):
 
 
 def test_gaussian_noise_in_its_place_is_found_out():
-    def gaussian(counts, run):
-        noise = run.keys.rng('classes', 0).normal(0, 2**0.5, len(counts))
-        return counts + noise * run.plan['classes'].noise_std
+    def gaussian(counts, scale, rng):
+        return counts + scale * rng.normal(0, 2**0.5, len(counts))
 
     with mock.patch.object(class_histogram, 'add_laplace', gaussian):
         assert 'noise law' in audited('classes')
 
 
 def test_a_record_that_counts_twice_is_found_out():
-    counts = class_histogram.class_counts
-    with mock.patch.object(
-        class_histogram, 'class_counts', lambda run: 2 * counts(run)
-    ):
+    counts = class_histogram.counts
+    with mock.patch.object(class_histogram, 'counts', lambda *a: 2 * counts(*a)):
         assert {'sensitivity', 'epsilon'} <= audited('classes', repetitions=2000)
     count = voting.count
     with mock.patch.object(
@@ -296,6 +294,7 @@ def test_a_record_that_counts_twice_is_found_out():
 def test_coins_of_histogram_and_votes_are_noted():
     config = settings('table:x.csv')
     trace = g_pate_audit.trace(config, tiny.plan(config), tiny.keys())
+    trace = histogram_audit.noted(trace, tiny.keys())
     assert len(trace.keys['classes']) == 1 and len(trace.keys['votes']) == 5
     expected = tiny.keys().rng('classes', 0).bit_generator.state['state']['key']
     np.testing.assert_array_equal(trace.keys['classes'][0], expected)

@@ -1,7 +1,5 @@
 """G-PATE for the audit: one step's queries as one Gaussian release, and its coins.
 
-And the class histogram, where there is one, as a Laplace release of its own.
-
 The neighbours of a scene lack one record of one teacher, so the audit moves that teacher's
 training, its gradients and its votes, by the method's own code. The height of the highest
 bin is divided by the noise ratio: then all coordinates carry the same noise.
@@ -9,8 +7,7 @@ bin is divided by the noise ratio: then all coordinates carry the same noise.
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -21,19 +18,15 @@ from dpaf_jax.audit import canaries
 from dpaf_jax.audit.harness import Notes, quiet
 from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
-from dpaf_jax.methods.g_pate import class_histogram
-from dpaf_jax.methods.g_pate.class_histogram import CLASSES
 from dpaf_jax.methods.g_pate.student import VOTES, GPate, GPatePhase, noise_ratio
 from dpaf_jax.privacy.keys import RunKeys, public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.release.samplers.latent import PRIOR
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.parallel import Split
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
 MEMBERS, STATES = 4, 4
-CROWD = 96  # records of the histogram's draw of many
 STEPS = 64  # that the trace runs
 COINS = np.arange(4, dtype=np.uint32)  # of fakes and projections: the same for all
 
@@ -41,7 +34,7 @@ COINS = np.arange(4, dtype=np.uint32)  # of fakes and projections: the same for 
 def audit_targets(
     config: Config, plan: PrivacyPlan, devices: Sequence[int]
 ) -> list[AuditTarget]:
-    """One step's votes, and the class histogram; `devices`: numbers of devices."""
+    """One step's votes; `devices`: numbers of devices."""
     every = math.lcm(*devices)
     teachers = every * -(-min(config.g_pate.teachers, 16) // every)
     g_pate = dataclasses.replace(config.g_pate, teachers=teachers, batch_size=MEMBERS)
@@ -52,9 +45,6 @@ def audit_targets(
     many = canaries.noise_images(config.data, teachers, seed=2)
     crowd = canaries.batch(many, config.data, (teachers, 1))
     start = jax.device_get(GPate(config, plan).init(jax.random.key(0)))
-    if config.g_pate.noisy_prior:
-        prior = {'classes': np.array(config.data.prior, np.float32)}
-        start = start._replace(generator={**start.generator, PRIOR: prior})
     states = [_wild(start, seed) for seed in range(STATES)]
 
     def at(plan: PrivacyPlan) -> Any:
@@ -68,49 +58,7 @@ def audit_targets(
         crowd=Scene(states[0], crowd),
         in_place=True,
     )
-    return [*_histogram(config, plan), target]
-
-
-def _histogram(config: Config, plan: PrivacyPlan) -> list[AuditTarget]:
-    """The target of the class histogram, if the plan has one; it runs on the host."""
-    if not config.g_pate.noisy_prior:
-        return []
-    shape = math.lcm(config.data.num_classes, 2), 1
-    batch, crowd = (
-        canaries.batch(np.zeros((number, 1, 1, 1), np.uint8), config.data, (number, 1))
-        for number in (shape[0], CROWD)
-    )
-
-    def at(counts: Callable[[Any], np.ndarray]) -> Any:
-        def release(_: Any, batch: ClipBatch, keys: np.ndarray) -> np.ndarray:
-            labels = batch.labels[~batch.is_padding_example]
-            runs = (_labels_alone(config, plan, labels, _coins_of(key)) for key in keys)
-            return np.array([counts(run) for run in runs], np.float64)
-
-        return {1: release}
-
-    target = AuditTarget(
-        mechanism=plan[CLASSES],
-        release=at(class_histogram.noisy_counts),
-        exact=at(class_histogram.class_counts),
-        scenes=[Scene(None, batch)],
-        crowd=Scene(None, crowd),
-    )
     return [target]
-
-
-def _labels_alone(
-    config: Config, plan: PrivacyPlan, labels: np.ndarray, rng: Callable[..., Any]
-) -> Any:
-    """As much of a run as the histogram looks at."""
-    keys, data = SimpleNamespace(rng=rng), SimpleNamespace(labels=labels)
-    return SimpleNamespace(config=config, plan=plan, keys=keys, data=data)
-
-
-def _coins_of(key: np.ndarray) -> Callable[..., np.random.Generator]:
-    """A run's `keys.rng` for one key, [8] uint32 or the [2] uint64 of a generator."""
-    philox = np.random.Philox(key=key.view(np.uint64)[:2])
-    return lambda *_: np.random.Generator(philox)
 
 
 def _step_of(votes: Mechanism, queries: int) -> Mechanism:
@@ -179,26 +127,11 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
     notes = Notes(plan)
     phase = _TracedPhase(run, GPate(config, plan), notes)
-    if config.g_pate.noisy_prior:
-        _note_histogram(run, notes)
     step = 0
     while step < min(STEPS, phase.total_steps):
         _, step, _ = phase.window(None, step)
     noted = {name: np.array(value) for name, value in notes.keys.items()}
     return Trace(n, notes.draws, {}, noted, {})
-
-
-def _note_histogram(run: Run, notes: Notes) -> None:
-    """The key of the host's coins from which the histogram's noise comes."""
-
-    def rng(purpose: str, step: int) -> np.random.Generator:
-        made = run.keys.rng(purpose, step)
-        state: Any = made.bit_generator.state
-        notes.key(CLASSES, state['state']['key'])
-        return made
-
-    alone = _labels_alone(run.config, run.plan, run.data.labels, rng)
-    class_histogram.noisy_counts(alone)
 
 
 class _TracedPhase(GPatePhase):

@@ -29,6 +29,7 @@ class Source:
         is_empty: [n] bool, or None for nowhere: records that a filter of the source
             empties. They count in N and split like others, but have no image and no
             label: how many they are is private, and N stays public.
+        groups: [n] names by the column `config.group`, where the source has columns.
         notes: what is worth a look, such as files that were passed over; private.
     """
 
@@ -39,6 +40,7 @@ class Source:
     is_test: np.ndarray | None
     contents: Callable[[], Iterator[Content]]
     is_empty: np.ndarray | None = None
+    groups: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
 
     @property

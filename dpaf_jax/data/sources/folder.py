@@ -29,8 +29,8 @@ def open_source(path: str, config: DataConfig) -> Source:
 
     - `labels.csv`, where there is one: columns file (relative to the folder), label
       (numbers 0 .. num_classes - 1, or names, numbered in their sorted order) and,
-      if wanted, split (train or test). A file must not be listed twice: one person
-      would then be two records.
+      if wanted, split (train or test) and a column that `config.group` names. A file must
+      not be listed twice: one person would then be two records.
     - Otherwise class sub-folders, labelled in the order of their sorted names,
       directly in the folder or in its `train/` and, if there is one, `test/` (or
       `valid/`, `validation/`, `val/` or `dev/`).
@@ -52,7 +52,7 @@ def open_source(path: str, config: DataConfig) -> Source:
         raise UserError('config.data.source', f'names {root}, a file', _LAYOUT)
     table = root / _TABLE
     listed = _from_table(table, config) if table.exists() else _from_folders(root)
-    names, labels, class_names, is_test = listed
+    names, labels, class_names, is_test, groups = listed
     if not names:
         raise UserError(str(root), 'holds no pictures', _LAYOUT)
     return Source(
@@ -62,11 +62,18 @@ def open_source(path: str, config: DataConfig) -> Source:
         record_id=names.__getitem__,
         is_test=None if is_test is None else np.array(is_test, bool),
         contents=lambda: read_pictures(root, names),
+        groups=groups,
         notes=_notes(root, names, class_names, table.exists()),
     )
 
 
-_Listed = tuple[list[str], list[int], tuple[str, ...], list[bool] | None]
+_Listed = tuple[
+    list[str],
+    list[int],
+    tuple[str, ...],
+    list[bool] | None,  # of the test split
+    tuple[str, ...] | None,  # groups
+]
 
 
 def _from_folders(root: pathlib.Path) -> _Listed:
@@ -90,7 +97,8 @@ def _from_folders(root: pathlib.Path) -> _Listed:
                 names.append(f'{below}/{name}')
                 labels.append(class_names.index(folder))
                 is_test.append(side == held_out)
-    return names, labels, tuple(class_names), is_test if len(sides) > 1 else None
+    is_held_out = is_test if len(sides) > 1 else None
+    return names, labels, tuple(class_names), is_held_out, None
 
 
 def _notes(
@@ -126,7 +134,8 @@ def _notes(
 
 
 def _from_table(table: pathlib.Path, config: DataConfig) -> _Listed:
-    rows = _rows(table)
+    column = '' if '(' in config.group else config.group
+    rows = _rows(table, column)
     names = [row['file'] for row in rows]
     texts = [row['label'] for row in rows]
     if all(_is_number(text) for text in texts):
@@ -137,7 +146,8 @@ def _from_table(table: pathlib.Path, config: DataConfig) -> _Listed:
         number = {name: i for i, name in enumerate(class_names)}
         labels = [number[text] for text in texts]
     is_test = [row.get('split') == 'test' for row in rows]
-    return names, labels, class_names, is_test if any(is_test) else None
+    groups = tuple(row[column] for row in rows) if column else None
+    return names, labels, class_names, is_test if any(is_test) else None, groups
 
 
 def _is_number(text: str) -> bool:
@@ -148,7 +158,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _rows(table: pathlib.Path) -> list[dict[str, str]]:
+def _rows(table: pathlib.Path, group: str) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     seen: set[str] = set()
     try:
@@ -160,10 +170,14 @@ def _rows(table: pathlib.Path) -> list[dict[str, str]]:
             if not {'file', 'label'} <= set(reader.fieldnames or ()):
                 remedy = 'Its first line must be: file,label or file,label,split'
                 raise UserError(str(table), 'lacks the columns file and label', remedy)
+            if group and group not in (reader.fieldnames or ()):
+                remedy = 'Name one of its columns, or a pattern with parentheses'
+                problem = f'is {group!r}, which is no column of {table}'
+                raise UserError('config.data.group', problem, remedy)
             for row in reader:
                 if row['file']:  # './a.png' is 'a.png'
                     row['file'] = posixpath.normpath(row['file'])
-                problem = _row_problem(row, seen, table.parent)
+                problem = _row_problem(row, seen, table.parent, group)
                 if problem:
                     where = f'{table}, line {reader.line_num}'
                     raise UserError(where, problem, 'Correct the line')
@@ -175,9 +189,13 @@ def _rows(table: pathlib.Path) -> list[dict[str, str]]:
     return rows
 
 
-def _row_problem(row: dict[str, str], seen: set[str], root: pathlib.Path) -> str:
+def _row_problem(
+    row: dict[str, str], seen: set[str], root: pathlib.Path, group: str
+) -> str:
     if not row['file'] or not row['label']:
         return 'has no file or no label'
+    if group and not row[group]:
+        return f'has nothing in the column {group}'
     if row.get('split', 'train') not in ('train', 'test'):
         return 'has a split other than train and test'
     if row['file'] in seen:

@@ -33,11 +33,6 @@ from PIL import Image
 
 from dpaf_jax.config import Config
 from dpaf_jax.methods.g_pate.agreement import Agreement
-from dpaf_jax.methods.g_pate.class_histogram import (
-    CLASSES,
-    class_histogram,
-    noisy_prior,
-)
 from dpaf_jax.methods.g_pate.teachers import Parts, State, Teachers
 from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.budgets import make_plan
@@ -46,12 +41,13 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.voting import Ballot
 from dpaf_jax.release.samplers.g_pate import g_pate_sampler
-from dpaf_jax.release.samplers.latent import PRIOR, LatentSampler
+from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.parallel import Split
 from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.fakes import prior_labels
 from dpaf_jax.training.input_pipeline import Feed, device_memory, gather
 from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
 from dpaf_jax.training.phase import repeat
@@ -90,12 +86,8 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         expected_batch_size=float(num_examples),
         capacity=num_examples,
     )
-    if not g_pate.noisy_prior:
-        only = (VOTES,)
-        return make_plan([votes], only, only, config.privacy, num_examples, None)
-    names = CLASSES, VOTES
-    both = [class_histogram(num_examples), votes]
-    return make_plan(both, names, (VOTES,), config.privacy, num_examples, None)
+    only = (VOTES,)
+    return make_plan([votes], only, only, config.privacy, num_examples, None)
 
 
 def noise_ratio(config: Config) -> float:
@@ -205,10 +197,7 @@ class GPate:
         g_pate, data = self.config.g_pate, self.config.data
         key_z, key_labels, key_projections = jax.random.split(key, 3)
         z = jax.random.normal(key_z, (g_pate.fakes, self.student.z_dim))
-        prior = jnp.array(data.prior)
-        if g_pate.noisy_prior:
-            prior = generator[PRIOR]['classes']
-        labels = jax.random.categorical(key_labels, jnp.log(prior), shape=(len(z),))
+        labels = prior_labels(data.prior, key_labels, len(z))
         images = self.student.generator.apply(generator, z, labels)
         # The columns of a table have no neighbours to be smooth with.
         cell = 1 if data.columns else g_pate.cell
@@ -333,17 +322,11 @@ class GPatePhase:
 
     def init(self) -> GPateState:
         key = public_key(self._run.keys.public('init g_pate', 0))
-        state = jax.device_get(jax.jit(self._gan.init)(key))
-        if not self._run.config.g_pate.noisy_prior:
-            return state
-        # From the same coins whenever the run starts or goes on: one release.
-        prior = {'classes': noisy_prior(self._run)}
-        generator = {**state.generator, PRIOR: prior}
-        return state._replace(generator=generator, ema_params=generator)
+        return jax.device_get(jax.jit(self._gan.init)(key))
 
     def charged(self, step: int) -> Mapping[str, int]:
         g_pate = self._run.config.g_pate
-        return {CLASSES: 1, VOTES: step * g_pate.fakes * g_pate.projections}
+        return {VOTES: step * g_pate.fakes * g_pate.projections}
 
     def picture(self, state: GPateState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))

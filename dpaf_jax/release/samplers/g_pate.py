@@ -38,12 +38,11 @@ class SmoothGenerator:
 
 
 def g_pate_sampler(config: Config) -> LatentSampler:
-    """The student; with the class distribution if that is learnt."""
+    """The student."""
     student, g_pate = latent_sampler(config), config.g_pate
-    learnt = config.data.prior if g_pate.noisy_prior else ()
     if g_pate.cell > 1 and not config.data.columns:
         size = config.data.image_size
         data = dataclasses.replace(config.data, image_size=-(-size // g_pate.cell))
         small = make_generator(dataclasses.replace(config, data=data))
         student = dataclasses.replace(student, generator=SmoothGenerator(small, size))
-    return dataclasses.replace(student, prior=learnt)
+    return student

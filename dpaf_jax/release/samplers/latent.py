@@ -10,8 +10,6 @@ from dpaf_jax.config import Config
 from dpaf_jax.networks.generator import make_generator
 from dpaf_jax.release.samplers.protocol import Params
 
-PRIOR = 'prior'  # among released parameters: class probabilities, noisy and paid for
-
 
 @dataclasses.dataclass(frozen=True)
 class LatentSampler:
@@ -19,16 +17,12 @@ class LatentSampler:
 
     generator: Any  # a module, or what has init and apply like one
     z_dim: int
-    prior: tuple[float, ...] = ()
     scale: float = 1.0
 
     def init(self, key: jax.Array) -> Params:
-        """See `Sampler`; with a `prior` of classes where the method releases one."""
+        """See `Sampler`."""
         z, labels = jnp.zeros((1, self.z_dim)), jnp.zeros(1, jnp.int32)
-        params = self.generator.init(key, z, labels)
-        if not self.prior:
-            return params
-        return {**params, PRIOR: {'classes': jnp.array(self.prior)}}
+        return self.generator.init(key, z, labels)
 
     def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
         """See `Sampler`."""

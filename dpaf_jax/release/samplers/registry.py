@@ -20,6 +20,7 @@ from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.release.samplers.protocol import Params, Sampler
 from dpaf_jax.runtime.errors import UserError
 
+PRIOR = 'prior'  # among released parameters: class probabilities, noisy and paid for
 SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dpaf': dpaf_sampler,
     'dpgen': score_sampler,
@@ -44,6 +45,15 @@ def make_sampler(config: Config) -> Sampler:
             f'Choose one of {", ".join(SAMPLERS)}',
         )
     return SAMPLERS[config.method](config)
+
+
+def released_shapes(config: Config) -> Params:
+    """Names and shapes of a release's parameters: the sampler's, and noisy class shares."""
+    shapes: Params = jax.eval_shape(make_sampler(config).init, jax.random.key(0))
+    if config.data.noisy_prior:
+        shares = jax.ShapeDtypeStruct((config.data.num_classes,), np.float32)
+        shapes = {**shapes, PRIOR: {'classes': shares}}
+    return shapes
 
 
 def preview(

@@ -1,4 +1,4 @@
-"""The class distribution from a Laplace histogram, with a budget of its own.
+"""The class distribution from a Laplace histogram, with a share of epsilon of its own.
 
 Guarantee: (1 / b, 0)-DP, exactly, and the Laplace mechanism of scale b is an upper bound.
 Emptying one record lowers one count by 1. The release is that of Laplace noise of scale b,
@@ -20,13 +20,12 @@ differential privacy", algorithms 1 and 2 (how to draw with probability exp(-x) 
 import numpy as np
 
 from dpaf_jax.privacy.plan import Mechanism
-from dpaf_jax.training.run import Run
 
 CLASSES = 'classes'
 
 
-def class_histogram(num_examples: int) -> Mechanism:
-    """The mechanism, its noise still open."""
+def class_histogram(num_examples: int, epsilon: float) -> Mechanism:
+    """The mechanism, (epsilon, 0)-DP; without noise for an infinite one."""
     return Mechanism(
         name=CLASSES,
         kind='number of records in each class',
@@ -35,39 +34,36 @@ def class_histogram(num_examples: int) -> Mechanism:
         steps=1,
         expected_batch_size=float(num_examples),
         capacity=num_examples,
+        noise_multiplier=1 / epsilon,
         law='laplace',
     )
 
 
-def noisy_prior(run: Run) -> np.ndarray:
-    """[K] float32 class probabilities; every class counts one record at least."""
-    noisy = np.maximum(noisy_counts(run), 1.0)
-    return (noisy / noisy.sum()).astype(np.float32)
+def shares(noisy: np.ndarray) -> np.ndarray:
+    """[K] float32 class probabilities of noisy counts; a class has one record at least."""
+    least = np.maximum(noisy, 1.0)
+    return (least / least.sum()).astype(np.float32)
 
 
-def noisy_counts(run: Run) -> np.ndarray:
-    """[K] float64: all that leaves the labels."""
-    return add_laplace(class_counts(run), run)
-
-
-def class_counts(run: Run) -> np.ndarray:
+def counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
     """[K] whole numbers, exact: NOT private."""
-    return np.bincount(run.data.labels, minlength=run.config.data.num_classes)
+    return np.bincount(labels, minlength=num_classes)
 
 
-def add_laplace(counts: np.ndarray, run: Run) -> np.ndarray:
+def add_laplace(
+    exact: np.ndarray, scale: float, rng: np.random.Generator
+) -> np.ndarray:
     """The release itself: [K] float64, in the middle between whole numbers.
 
     Args:
-        counts: [K] whole numbers.
-        run: its plan and its keys; the coins are of this mechanism alone.
+        exact: [K] whole numbers.
+        scale: b, the mechanism's `noise_std`; 0 adds nothing.
+        rng: coins of this mechanism alone.
     """
-    scale = run.plan[CLASSES].noise_std
     if not scale:
-        return counts.astype(np.float64)
-    rng = run.keys.rng(CLASSES, 0)
-    noise = [rounded_laplace(scale, rng) for _ in counts]
-    released: np.ndarray = counts + np.array(noise)
+        return exact.astype(np.float64)
+    noise = [rounded_laplace(scale, rng) for _ in exact]
+    released: np.ndarray = exact + np.array(noise)
     return released
 
 

@@ -1,0 +1,103 @@
+"""A class histogram in front of any method: charged, released once, and sampled by."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny
+import tiny_runs
+from dp_accounting import LaplaceDpEvent
+
+from dpaf_jax import methods
+from dpaf_jax.config import from_config_dict
+from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.privacy import accounting
+from dpaf_jax.privacy.plan import CERTIFIED
+from dpaf_jax.release.bundle import load_release
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.verify.verification import verify
+
+SHARES = 0.8, 0.2
+
+
+def config_dict(tmp_path, method='dp_merf', **changes):
+    """Grey 8 x 8 images in two classes, four of five in the first."""
+    rng = np.random.default_rng(0)
+    labels = (np.arange(100) % 5 == 0).astype(int)
+    images = (rng.integers(0, 100, (100, 8, 8)) + 100 * labels[:, None, None]).astype(
+        'u1'
+    )
+    path = tmp_path / 'x.npz'
+    np.savez(path, train_x=images, train_y=labels, test_x=images, test_y=labels)
+    config = tiny_runs.load_config(method, 'digits')
+    small = {'data__num_classes': 2, 'data__noisy_prior': 0.1}
+    return tiny_runs.shrink(config, f'npz:{path}', **small | changes)
+
+
+@pytest.mark.parametrize('method', ['dp_merf', 'gs_wgan'])
+def test_the_histogram_takes_its_share_of_epsilon(tmp_path, method):
+    config = from_config_dict(config_dict(tmp_path, method))
+    plan = methods.plan(config, 100)
+    classes, *own = plan.mechanisms
+    epsilon = config.privacy.epsilon
+    assert (classes.name, classes.law, classes.l2_sensitivity) == (
+        'classes',
+        'laplace',
+        1,
+    )
+    assert classes.noise_multiplier == pytest.approx(1 / (0.1 * epsilon))
+    assert accounting.epsilon_pld(
+        LaplaceDpEvent(classes.noise_multiplier), 1e-9
+    ) == pytest.approx(0.1 * epsilon, abs=1e-3)
+    assert plan.guarantee == CERTIFIED and plan.epsilon <= epsilon
+    whole = accounting.epsilon_pld(plan.dp_event, plan.delta - plan.overflow_delta)
+    assert whole == pytest.approx(plan.epsilon, abs=2e-4)
+    alone = methods.plan(
+        from_config_dict(config_dict(tmp_path, method, data__noisy_prior=0.0)), 100
+    )
+    assert own[0].noise_multiplier > alone.mechanisms[0].noise_multiplier
+
+
+def test_samples_follow_the_noisy_shares_and_the_release_verifies(tmp_path):
+    config = config_dict(tmp_path, privacy__epsilon=20.0)
+    pipeline = Pipeline(config, tmp_path / 'run')
+    for stage in ('prepare', 'plan', 'release'):
+        pipeline.run(stage)
+    release = load_release(pipeline.workdir.release)
+    assert release.prior == pytest.approx(SHARES, abs=0.1)
+    assert sum(release.prior) == pytest.approx(1)
+    _, labels = release.sample(100, seed=1)
+    assert np.bincount(labels) == pytest.approx(100 * np.array(release.prior), abs=1)
+    assert verify(pipeline.workdir.release).passed
+    kept = json.loads((pipeline.workdir.release / 'config.json').read_text())
+    assert kept['data']['class_prior'] == []  # the exact shares stand nowhere
+
+
+def test_the_method_learns_by_the_noisy_shares(tmp_path):
+    config = from_config_dict(config_dict(tmp_path))
+    seen = []
+
+    def train(run):
+        seen.append(run.config.data.prior)
+        return {'generator': {}}
+
+    run = tiny.run(tmp_path, config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(methods.dp_merf, 'train', train)
+        first, second = methods.train(run), methods.train(run)
+    assert seen[0] == pytest.approx(tuple(first['prior']['classes']))
+    np.testing.assert_array_equal(first['prior']['classes'], second['prior']['classes'])
+    exact = np.bincount(run.data.labels, minlength=2) / len(run.data.labels)
+    assert not np.allclose(first['prior']['classes'], exact, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'told'),
+    [
+        ({'data__class_prior': (0.5, 0.5)}, 'where config.data.class_prior is stated'),
+        ({'privacy__guarantee': 'as_published'}, 'as_published'),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(tmp_path, changes, told):
+    with pytest.raises(UserError, match=f'config.data.noisy_prior: is .*{told}'):
+        methods.plan(from_config_dict(config_dict(tmp_path, **changes)), 100)
