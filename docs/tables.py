@@ -281,6 +281,7 @@ def digits() -> str:
             'pearl.py:digits',
             (f'{SMALL_DIGITS} pearl.generator_steps=300',) * 2,
         ),
+        'DP-Sinkhorn': ('dp_sinkhorn.py:digits', ('samples.num=2000',) * 2),
         'DP-GAN': (
             'dp_gan.py:digits',
             ('evaluation.epochs=5', 'evaluation.epochs=3'),
