@@ -33,6 +33,7 @@ SIDE_128 = ' data.image_size=128 dpaf.generator_steps=400 samples.num=10000'
 FEW = 'data.num_examples='
 SHORT = ' dpaf.generator_steps=600'
 FEWER_IMAGES = 'samples.num=20000'
+SMALL_DIGITS = 'samples.num=5000'
 WIDE = 'evaluation.wide_resnet=16-2'
 LONGER = ' evaluation.epochs=3'
 
@@ -169,6 +170,10 @@ METHODS = {
     'dpaf': ('DPAF, one-shot table', '{}.py', ''),
     'dpba_wgan': ('DPBA-WGAN', 'dpba_wgan.py:{}', FEWER_IMAGES),
     'dp_merf': ('DP-MERF', 'dp_merf.py:{}', FEWER_IMAGES),
+    'dp_kernel': ('DP-Kernel', 'dp_kernel.py:{}', FEWER_IMAGES),
+    'dp_hp': ('DP-HP', 'dp_hp.py:{}', FEWER_IMAGES),
+    'pearl': ('PEARL', 'pearl.py:{}', FEWER_IMAGES),
+    'dp_sinkhorn': ('DP-Sinkhorn', 'dp_sinkhorn.py:{}', 'samples.num=10000'),
     'dp_gan': ('DP-GAN', 'dp_gan.py:{}', FEWER_IMAGES),
     'dpgen': ('DPGEN', 'dpgen.py:{}', 'samples.num=6000'),
     'g_pate': ('G-PATE', 'g_pate.py:{}', FEWER_IMAGES),
@@ -273,6 +278,15 @@ def digits() -> str:
         'DPAF, table and labeller': ('recommended.py:digits,{}', ('', '')),
         'DPAF, one-shot table': ('digits.py', ('', '')),
         'DP-MERF': ('dp_merf.py:digits', ('', '')),
+        'DP-HP': (
+            'dp_hp.py:digits',
+            (f'{SMALL_DIGITS} dp_hp.generator_steps=300',) * 2,
+        ),
+        'PEARL': (
+            'pearl.py:digits',
+            (f'{SMALL_DIGITS} pearl.generator_steps=300',) * 2,
+        ),
+        'DP-Sinkhorn': ('dp_sinkhorn.py:digits', ('samples.num=2000',) * 2),
         'DP-GAN': (
             'dp_gan.py:digits',
             ('evaluation.epochs=5', 'evaluation.epochs=3'),

@@ -52,7 +52,12 @@ def config_dict(**fields: Any) -> ConfigDict:
     dpaf_.classifier.epochs = 0.5
     dpaf_.conv2.batch_size, dpaf_.conv2.num_groups = 8, 4
     dpaf_.generator.batch_size = 6
-    config.dp_merf.update({'features': 12, 'generator_steps': 4, 'batch_size': 10})
+    for name in ('dp_merf', 'dp_kernel', 'dp_hp', 'pearl'):
+        config[name].update({'generator_steps': 4, 'batch_size': 10})
+    for name in ('dp_merf', 'dp_kernel', 'pearl'):
+        config[name].features = 12
+    config.dp_sinkhorn.update({'generator_steps': 4, 'batch_size': 8})
+    config.dp_hp.update({'sum_order': 2, 'product_order': 2, 'products': 3})
     config.dp_gan.update({'batch_size': 8, 'width': 2, 'fc_width': 4})
     config.dp_gan.update({'discriminator_steps': 4, 'generator_steps': 2})
     config.dp_gan.generator_batch_size = 6

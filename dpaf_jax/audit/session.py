@@ -19,10 +19,11 @@ from dpaf_jax.audit.findings import (
 )
 from dpaf_jax.audit.methods import (
     dp_gan,
-    dp_merf,
+    dp_sinkhorn,
     dpaf,
     dpba_wgan,
     dpgen,
+    embedding,
     g_pate,
     gs_wgan,
 )
@@ -37,7 +38,11 @@ from dpaf_jax.runtime.errors import UserError
 AUDITS: dict[str, MethodAudit] = {
     'dpaf': dpaf,
     'dpgen': dpgen,
-    'dp_merf': dp_merf,
+    'dp_merf': embedding,
+    'dp_kernel': embedding,
+    'dp_hp': embedding,
+    'pearl': embedding,
+    'dp_sinkhorn': dp_sinkhorn,
     'dp_gan': dp_gan,
     'g_pate': g_pate,
     'dpba_wgan': dpba_wgan,

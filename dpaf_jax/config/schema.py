@@ -27,9 +27,13 @@ from dpaf_jax.config.methods import (
     DpbaWganConfig,
     DpGanConfig,
     DpgenConfig,
+    DpHpConfig,
+    DpKernelConfig,
     DpMerfConfig,
+    DpSinkhornConfig,
     GPateConfig,
     GsWganConfig,
+    PearlConfig,
 )
 from dpaf_jax.runtime.errors import UserError
 
@@ -230,6 +234,10 @@ METHOD_SECTIONS = (
     'dp_gan',
     'gs_wgan',
     'dp_merf',
+    'dp_kernel',
+    'dp_hp',
+    'pearl',
+    'dp_sinkhorn',
 )
 TABLE_METHODS = ('g_pate',)
 
@@ -298,6 +306,10 @@ class Config:
     dpaf: DpafConfig = ABSENT
     dpgen: DpgenConfig = ABSENT
     dp_merf: DpMerfConfig = ABSENT
+    dp_kernel: DpKernelConfig = ABSENT
+    dp_hp: DpHpConfig = ABSENT
+    pearl: PearlConfig = ABSENT
+    dp_sinkhorn: DpSinkhornConfig = ABSENT
     dp_gan: DpGanConfig = ABSENT
     g_pate: GPateConfig = ABSENT
     dpba_wgan: DpbaWganConfig = ABSENT

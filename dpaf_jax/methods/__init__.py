@@ -5,7 +5,19 @@ from types import ModuleType
 from typing import Any
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods import dp_gan, dp_merf, dpaf, dpba_wgan, dpgen, g_pate, gs_wgan
+from dpaf_jax.methods import (
+    dp_gan,
+    dp_hp,
+    dp_kernel,
+    dp_merf,
+    dp_sinkhorn,
+    dpaf,
+    dpba_wgan,
+    dpgen,
+    g_pate,
+    gs_wgan,
+    pearl,
+)
 from dpaf_jax.privacy.budgets import with_first
 from dpaf_jax.privacy.class_histogram import (
     CLASSES,
@@ -23,6 +35,10 @@ METHODS: dict[str, ModuleType] = {
     'dpaf': dpaf,
     'dpgen': dpgen,
     'dp_merf': dp_merf,
+    'dp_kernel': dp_kernel,
+    'dp_hp': dp_hp,
+    'pearl': pearl,
+    'dp_sinkhorn': dp_sinkhorn,
     'dp_gan': dp_gan,
     'g_pate': g_pate,
     'dpba_wgan': dpba_wgan,

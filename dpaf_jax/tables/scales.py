@@ -27,6 +27,10 @@ FORMS: dict[str, dict[str, tuple[str, str]]] = {
     'dp_gan': {CERTIFIED: ('dp_gan', '')},
     'gs_wgan': {AS_PUBLISHED: ('gs_wgan', ''), CERTIFIED: ('gs_wgan', '')},
     'dp_merf': {AS_PUBLISHED: ('dp_merf', ''), CERTIFIED: ('dp_merf', '')},
+    'dp_kernel': {AS_PUBLISHED: ('dp_kernel', ''), CERTIFIED: ('dp_kernel', '')},
+    'dp_hp': {CERTIFIED: ('dp_hp', '')},
+    'pearl': {CERTIFIED: ('pearl', '')},
+    'dp_sinkhorn': {CERTIFIED: ('dp_sinkhorn', '')},
     # Real images are judged beside a generator that is not trained.
     'real': {CERTIFIED: ('dp_merf', '')},
 }
@@ -133,6 +137,10 @@ SMOKE = Scale(
         'dp_gan': _of('dp_gan', FEW_GAN_STEPS),
         'gs_wgan': _of('gs_wgan', {**FEW_GAN_STEPS, 'batch_size': 300}),
         'dp_merf': {'dp_merf.generator_steps': 2, 'dp_merf.features': 64},
+        'dp_kernel': {'dp_kernel.generator_steps': 2, 'dp_kernel.batch_size': 60},
+        'dp_hp': {'dp_hp.generator_steps': 2},
+        'pearl': {'pearl.generator_steps': 2},
+        'dp_sinkhorn': {'dp_sinkhorn.generator_steps': 2},
         'real': {'dp_merf.features': 64},
     },
     attack=(4, 5),
@@ -160,6 +168,8 @@ CPU = Scale(
         ),
         'gs_wgan': {'gs_wgan.generator_steps': 100},
         'dp_merf': {'dp_merf.generator_steps': 1000},
+        'dp_kernel': {'dp_kernel.batch_size': 60},
+        'dp_sinkhorn': {'dp_sinkhorn.generator_steps': 1000},
     },
     recommended_generators=3,
 )

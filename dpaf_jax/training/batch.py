@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from dpaf_jax.runtime import parallel
@@ -34,3 +35,15 @@ class ClipBatch(NamedTuple):
             images=jnp.where(blank[..., None, None, None], 0, self.images),
             labels=jnp.where(blank, 0, self.labels),
         )
+
+    def of_all_devices(self) -> 'ClipBatch':
+        """The units of every device on each, inside a `pmapped` function."""
+        device, number = parallel.place()
+
+        def whole(part: jax.Array) -> jax.Array:
+            numbers = part.astype(jnp.int32)
+            room = jnp.zeros((number, *part.shape), jnp.int32).at[device].set(numbers)
+            joined = parallel.total(room).reshape(-1, *part.shape[1:])
+            return joined.astype(part.dtype)
+
+        return ClipBatch(*(whole(jnp.asarray(part)) for part in self))

@@ -335,6 +335,8 @@ RUNS = {
     },
     'dpgen': {'method': 'dpgen'},
     'dp_merf': {'method': 'dp_merf'},
+    'pearl': {'method': 'pearl'},
+    'dp_sinkhorn': {'method': 'dp_sinkhorn'},
     'gs_wgan': {'method': 'gs_wgan'},
     'g_pate': {'method': 'g_pate'},
 }
@@ -349,6 +351,8 @@ SLOWLY = (
     'dpgen',
     'gs_wgan',
     'g_pate',
+    'pearl',
+    'dp_sinkhorn',
 )
 
 

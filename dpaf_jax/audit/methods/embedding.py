@@ -1,4 +1,4 @@
-"""DP-MERF for the audit: its one release and its coins, as its own code runs them."""
+"""Methods of one embedding for the audit: release and coins, as their own code runs them."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,10 +9,13 @@ import jax
 import numpy as np
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
+from dpaf_jax.audit.harness import Notes, Step, quiet, releaser
 from dpaf_jax.audit.target import AuditTarget, Scene, Trace
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dp_merf import EMBEDDING, Merf, MerfPhase
+from dpaf_jax.methods import get
+from dpaf_jax.methods.embedding.matching import Matching
+from dpaf_jax.methods.embedding.phase import MatchPhase
+from dpaf_jax.methods.embedding.plan import EMBEDDING
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.training.batch import ClipBatch
@@ -25,15 +28,15 @@ def audit_targets(
     config: Config, plan: PrivacyPlan, devices: Sequence[int]
 ) -> list[AuditTarget]:
     """The embedding; `devices`: numbers of devices."""
-    shapes = jax.eval_shape(Merf(config, plan, 1).init, jax.random.key(0))
-    states = [wild_state(shapes, ['weights'], i) for i in range(STATES)]
+    one = _matching(config, plan, 1)
+    states = [wild_state(one, i) for i in range(STATES)]
     extremes = canaries.extremes(config.data, UNITS)
     batch = canaries.batch(extremes, config.data, (UNITS, 1))
     many = canaries.noise_images(config.data, CROWD, seed=2)
     crowd = canaries.batch(many, config.data, (CROWD, 1))
 
     def at(plan: PrivacyPlan) -> Any:
-        return {d: releaser(_step(Merf(config, plan, d)), d) for d in devices}
+        return {d: releaser(_step(_matching(config, plan, d)), d) for d in devices}
 
     target = AuditTarget(
         mechanism=plan[EMBEDDING],
@@ -45,14 +48,32 @@ def audit_targets(
     return [target]
 
 
-def _step(merf: Merf) -> Step:
+def _matching(config: Config, plan: PrivacyPlan, number: int) -> Matching:
+    made: Matching = get(config.method).matching(config, plan, number)
+    return made
+
+
+def wild_state(matching: Matching, seed: int) -> Any:
+    """A state of drawn coins; frequencies of seed 1 and above up to 30 times as high."""
+    rng = np.random.default_rng(seed)
+    state = jax.device_get(matching.init(jax.random.key(seed)))
+
+    def scaled(leaf: np.ndarray) -> np.ndarray:
+        if not seed or not np.issubdtype(leaf.dtype, np.floating):
+            return leaf
+        return np.float32(10 ** rng.uniform(-1.5, 1.5)) * leaf
+
+    return state._replace(coins=jax.tree.map(scaled, state.coins))
+
+
+def _step(matching: Matching) -> Step:
     # Computed here once more: a divisor that depends on data must not cancel.
-    prior = np.array(merf.config.data.prior, np.float32)
-    divisor = merf.plan.num_examples * prior[:, None]
+    prior = np.array(matching.config.data.prior, np.float32)
+    divisor = matching.plan.num_examples * prior[:, None]
 
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
-        sums = merf.query(state.weights, batch)
-        return merf.release(state, sums, key).embedding * divisor
+        sums = matching.query(state.coins, batch)
+        return matching.release(state, sums, key).embedding * divisor
 
     return step
 
@@ -65,20 +86,20 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     nowhere: Any = None  # the release writes no file
     run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
     notes = Notes(plan)
-    _TracedPhase(run, Merf(config, plan, 1), notes).go()
+    _TracedPhase(run, _matching(config, plan, 1), notes).go()
     key = {name: np.array(value) for name, value in notes.keys.items()}
     return Trace(n, notes.draws, {}, key, {})
 
 
-class _TracedPhase(MerfPhase):
-    def __init__(self, run: Run, merf: Merf, notes: Notes):
-        super().__init__(run, merf)
+class _TracedPhase(MatchPhase):
+    def __init__(self, run: Run, matching: Matching, notes: Notes):
+        super().__init__(run, matching)
         self._notes, self._absent = notes, list[np.ndarray]()
         self._accumulate, self._release_fn = self._note_chunk, self._note_release
 
     def go(self) -> None:
         embedding = np.zeros((1, 1, 1), np.float32)
-        self._release(SimpleNamespace(embedding=embedding, weights=None))
+        self._release(SimpleNamespace(embedding=embedding, coins=None))
         absent = np.concatenate(self._absent)
         index = np.arange(len(absent))[:, None]
         self._notes.draw(EMBEDDING, None, index, absent)
@@ -94,16 +115,20 @@ class _TracedPhase(MerfPhase):
 
 def shrink(config: Config, num_examples: int) -> Config:
     """The same kind of run on 8 x 8 images, with a thin generator and a few steps."""
+    less = {'features': 64, 'sum_order': 2, 'products': 4}
+    settings = getattr(config, config.method)
+    known = {field.name for field in dataclasses.fields(settings)}
+    fewer = dataclasses.replace(
+        settings,
+        generator_steps=20,
+        batch_size=max(20, 2 * config.data.num_classes),
+        **{name: value for name, value in less.items() if name in known},
+    )
     return dataclasses.replace(
         config,
         data=dataclasses.replace(config.data, image_size=8),
         networks=dataclasses.replace(
             config.networks, layers='C1-C1-x', width=4, generator_width=4, z_dim=8
         ),
-        dp_merf=dataclasses.replace(
-            config.dp_merf,
-            features=64,
-            generator_steps=20,
-            batch_size=max(20, 2 * config.data.num_classes),
-        ),
+        **{config.method: fewer},
     )

@@ -1,0 +1,20 @@
+"""DP-HP on any of the data sets: Hermite features, released once.
+
+python -m dpaf_jax.main --config=configs/dp_hp.py:digits --workdir=runs/dp_hp
+
+Digits at certified epsilon = 10, delta = 1e-5, 300 generator steps and 5000 synthetic images,
+on 328 real test digits (one generator and classifier seed; one core under a load of 8,
+2026-11-25): CNN 0.927, logistic regression 0.896, training 1 min 29 s.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import variants
+
+
+def get_config(data: str = 'mnist') -> ConfigDict:
+    """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
+    config = variants.on(data, 'dp_hp')
+    if data != 'digits':
+        config.dp_hp.generator_steps = 1000
+    return config

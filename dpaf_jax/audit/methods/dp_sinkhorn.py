@@ -1,0 +1,100 @@
+"""DP-Sinkhorn for the audit: a step's release, and who is drawn with which noise key."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpaf_jax.audit import canaries
+from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
+from dpaf_jax.audit.target import AuditTarget, Scene, Trace
+from dpaf_jax.config import Config
+from dpaf_jax.methods.dp_sinkhorn import GRADIENT, DpSinkhorn, SinkhornPhase
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.privacy.sampling import Draw
+from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.run import Run
+
+UNITS, CROWD, STATES = 8, 96, 4
+STEPS = 60  # of a run that are traced, at most
+
+
+def audit_targets(
+    config: Config, plan: PrivacyPlan, devices: Sequence[int]
+) -> list[AuditTarget]:
+    """A step; `devices`: numbers of devices."""
+    shapes = jax.eval_shape(DpSinkhorn(config, plan).init, jax.random.key(0))
+    states = [wild_state(shapes, ['generator'], i) for i in range(STATES)]
+    extremes = canaries.extremes(config.data, UNITS)
+    batch = canaries.batch(extremes, config.data, (UNITS, 1))
+    many = canaries.noise_images(config.data, CROWD, seed=2)
+    crowd = canaries.batch(many, config.data, (CROWD, 1))
+
+    def at(plan: PrivacyPlan) -> Any:
+        return {d: releaser(_step(DpSinkhorn(config, plan)), d) for d in devices}
+
+    target = AuditTarget(
+        mechanism=plan[GRADIENT],
+        release=at(plan),
+        exact=at(quiet(plan)),
+        scenes=[Scene(state, batch) for state in states],
+        crowd=Scene(states[0], crowd),
+    )
+    return [target]
+
+
+def _step(method: DpSinkhorn) -> Step:
+    def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
+        noisy, _, _ = method.release(state, batch, key, jnp.zeros(4, jnp.uint32))
+        return noisy
+
+    return step
+
+
+def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
+    """The coins of the first steps."""
+    n, k = plan.num_examples, config.data.num_classes
+    blank = np.zeros((n, 1, 1, 1), np.uint8)
+    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
+    nowhere: Any = None  # windows write no file
+    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    notes = Notes(plan)
+    phase = _TracedPhase(run, DpSinkhorn(config, plan), notes)
+    step = 0
+    while step < min(phase.total_steps, STEPS):
+        _, step, _ = phase.window(None, step)
+    key = {name: np.array(value) for name, value in notes.keys.items()}
+    return Trace(n, notes.draws, {}, key, {})
+
+
+class _TracedPhase(SinkhornPhase):
+    def __init__(self, run: Run, method: DpSinkhorn, notes: Notes):
+        super().__init__(run, method)
+        self._notes, self._steps_fn = notes, self._note
+
+    def _draw(self, step: int) -> Draw:
+        draw = super()._draw(step)
+        self._notes.draw(GRADIENT, None, draw.indices, draw.is_padding_example)
+        return draw
+
+    def _note(self, state: Any, _: Any, __: Any, keys: Any, ___: Any) -> Any:
+        self._notes.key(GRADIENT, *keys[0])
+        return state, {}
+
+
+def shrink(config: Config, num_examples: int) -> Config:
+    """The same kind of run on 8 x 8 images, with a thin generator and a few steps."""
+    settings = dataclasses.replace(
+        config.dp_sinkhorn, batch_size=num_examples // 4, generator_steps=20, cell=1
+    )
+    networks = dataclasses.replace(
+        config.networks, layers='C1-C1-x', width=4, generator_width=4, z_dim=8
+    )
+    data = dataclasses.replace(config.data, image_size=8)
+    return dataclasses.replace(
+        config, data=data, networks=networks, dp_sinkhorn=settings
+    )

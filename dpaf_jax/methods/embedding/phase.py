@@ -1,0 +1,74 @@
+"""The release in front of the first generator step, then generator steps alone."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from PIL import Image
+
+from dpaf_jax.methods.embedding.matching import Matching, MatchState, Metrics
+from dpaf_jax.methods.embedding.plan import EMBEDDING
+from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.release.samplers.registry import preview
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.input_pipeline import every_record
+from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.run import Run
+
+WINDOW = 10  # at most so many generator steps in one compiled call
+
+
+class MatchPhase:
+    """One release, then as many steps as are wanted: they cost no epsilon."""
+
+    name = 'generator'
+
+    def __init__(self, run: Run, matching: Matching):
+        self._run, self._matching = run, matching
+        self.total_steps = matching.settings.generator_steps
+        self.images_per_step = float(matching.settings.batch_size)
+        # Steps that are written out one by one compile one by one, too.
+        most = 1 if run.unrolls else WINDOW
+        self._length = math.gcd(self.total_steps, most)
+        self._accumulate = parallel.pmapped(self._add, run.devices, donate=(0,))
+        self._release_fn = parallel.pmapped(matching.release, run.devices, donate=(0,))
+        self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))
+
+    def init(self) -> MatchState:
+        key = public_key(self._run.keys.public('init embedding', 0))
+        return jax.device_get(jax.jit(self._matching.init)(key))
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        return {EMBEDDING: min(step, 1)}
+
+    def picture(self, state: MatchState) -> Image.Image:
+        key = public_key(self._run.keys.public('picture', 0))
+        return preview(self._run.config, state.ema_params, key)
+
+    def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
+        if step == 0:
+            state = self._release(state)
+        steps = range(step, step + self._length)
+        keys = np.stack([self._run.keys.public('step', t) for t in steps])
+        state, metrics = self._window_fn(state, self._run.on_every_device(keys))
+        return state, step + self._length, metrics
+
+    def _window(self, state: MatchState, keys: jax.Array) -> Any:
+        return repeat(self._run.unrolls, self._matching.generator_step, state, keys)
+
+    def _add(self, sums: Any, coins: Any, batch: ClipBatch) -> Any:
+        return sums + self._matching.query(coins, batch)
+
+    def _release(self, state: Any) -> Any:
+        """One pass over all records, then noise, once."""
+        run, grid = self._run, self._matching.mechanism.grid
+        shape = state.embedding.shape[1:]
+        nothing = grid.nothing(shape) if grid else np.zeros(shape, np.float32)
+        sums = parallel.replicate(nothing, run.devices)
+        for chunk in every_record(run):
+            sums = self._accumulate(sums, state.coins, chunk)
+        key = run.keys.noise(EMBEDDING, 0)
+        return self._release_fn(state, sums, run.on_every_device(key))

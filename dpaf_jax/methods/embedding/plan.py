@@ -1,0 +1,77 @@
+"""The plan of one noisy sum of embedded records.
+
+Sensitivity. A record adds one row of norm at most 1 (by construction, and clipped to 1 all
+the same) to its class's row of the table. Emptying it moves the table by at most 1,
+replacing it by any other by at most 2. The papers state epsilon for replacing, with the
+number of records public as here, so `as_published` runs with twice the noise and is
+certified too: for neighbours that include ours.
+"""
+
+import dataclasses
+import math
+
+from dpaf_jax.config import Config
+from dpaf_jax.config.methods import EmbeddingConfig
+from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.plan import REPLACE_ONE, Mechanism, PrivacyPlan
+from dpaf_jax.runtime.errors import UserError
+
+EMBEDDING = 'embedding'
+ROW_BOUND = 1.0
+
+
+def settings_of(config: Config) -> EmbeddingConfig:
+    """The fields of the method that runs."""
+    fields: EmbeddingConfig = getattr(config, config.method)
+    return fields
+
+
+def one_release(config: Config, num_examples: int) -> PrivacyPlan:
+    """One Gaussian on all records; looks at no image.
+
+    Args:
+        config: typed and checked.
+        num_examples: N, public.
+
+    Raises:
+        UserError: the settings do not fit each other, or the budget.
+    """
+    _check_batch(config)
+    replaces = config.privacy.guarantee == 'as_published'
+    embedding = Mechanism(
+        name=EMBEDDING,
+        kind='sum of feature rows of norm 1 by class'
+        + (', with one replaced' if replaces else ''),
+        sampling_prob=1.0,
+        l2_sensitivity=math.inf
+        if math.isinf(config.privacy.epsilon)
+        else ROW_BOUND * (1 + replaces),
+        steps=1,
+        expected_batch_size=float(num_examples),
+        capacity=num_examples,
+    )
+    only = (EMBEDDING,)
+    made = make_plan([embedding], only, only, config.privacy, num_examples, None)
+    return dataclasses.replace(made, neighbors=REPLACE_ONE) if replaces else made
+
+
+def check_features(config: Config, number: int) -> None:
+    """Cosines and sines come in pairs; UserError where they do not."""
+    if number % 2:
+        problem, remedy = f'is {number}', 'Use an even number: cosines and sines'
+        raise UserError(f'config.{config.method}.features', problem, remedy)
+
+
+def check_length_scales(config: Config, scales: tuple[float, ...]) -> None:
+    """Positive, finite and at least one; UserError where they are not."""
+    if not scales or not all(0 < scale < math.inf for scale in scales):
+        problem, remedy = f'is {scales}', 'Give one or more numbers above 0'
+        raise UserError(f'config.{config.method}.length_scales', problem, remedy)
+
+
+def _check_batch(config: Config) -> None:
+    size, k = settings_of(config).batch_size, config.data.num_classes
+    if size < 2 * k:
+        problem = f'is {size}, for {k} classes'
+        remedy = f'Use at least {2 * k}: two images of each class'
+        raise UserError(f'config.{config.method}.batch_size', problem, remedy)

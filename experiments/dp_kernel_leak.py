@@ -1,0 +1,188 @@
+"""DP-Kernel as its authors run it leaks more than it claims; the certified release does not.
+
+    python -m experiments.dp_kernel_leak --out=leak
+
+One game against the package's own code: is a record among the data, or is it empty? The
+adversary knows all other records, the parameters and the public coins (latent draws), and
+sees one step of the generator. As published the noise multiplies the gradient, so the step
+has the direction of the gradient of the records that are there, whatever the noise: he
+computes that of the data without the record, and looks how far the step leaves its line.
+Certified, he sees the whole embedding and looks along the record's own row.
+
+Prints a lower bound on epsilon, at 99.9 % confidence for all games together, beside the
+epsilon of the whole training; writes dp_kernel_leak.json. Exit status 1 if the certified
+mode was caught.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import app, flags
+from jax.flatten_util import ravel_pytree
+
+from configs import default
+from dpaf_jax.audit import canaries
+from dpaf_jax.config import Config, from_config_dict
+from dpaf_jax.methods import dp_kernel
+from dpaf_jax.methods.dp_kernel.published import LOSS, PublishedKernel
+from dpaf_jax.methods.embedding.plan import EMBEDDING
+from dpaf_jax.privacy.chacha import KEY_WORDS
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.runtime import parallel
+from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.training.batch import ClipBatch
+from experiments.published_leak import CONFIDENCE, EXIT_CAUGHT, attack, table
+
+GUARANTEES = ('as_published', 'certified')
+EPSILON = 1.0
+NUMBER = 16  # records, all in every batch
+CHUNK = 50  # trials side by side
+PUBLIC = jnp.arange(4, dtype=jnp.uint32)
+
+_OUT = flags.DEFINE_string(
+    'out', None, 'Folder for dp_kernel_leak.json.', allow_override=True
+)
+_TRIALS = flags.DEFINE_integer(
+    'trials',
+    1000,
+    'Steps on either side of each game.',
+    lower_bound=10,
+    allow_override=True,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepGame:
+    """Two neighbouring data sets and what a step on one of them shows.
+
+    Attributes:
+        config: as published or certified.
+        plan: of it.
+        batch: [NUMBER, 1] records; the first is the one in question.
+    """
+
+    config: Config
+    plan: PrivacyPlan
+    batch: ClipBatch
+    name: str = 'step'
+
+    @property
+    def published(self) -> bool:
+        """Whether the authors' own algorithm is played against."""
+        return self.config.privacy.guarantee == 'as_published'
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The only one."""
+        return self.plan[LOSS if self.published else EMBEDDING]
+
+    @property
+    def epsilon(self) -> float:
+        """Claimed, or certified, for the whole training."""
+        claimed = self.plan.claimed_epsilon if self.published else self.plan.epsilon
+        assert claimed is not None
+        return claimed
+
+    def play(self, trials: int, is_in: bool, seed: int) -> np.ndarray:
+        """[trials, P] what is seen of a step each: its gradient, or the embedding."""
+        rng = np.random.default_rng([seed, int(is_in)])
+        made = []
+        for _ in range(0, trials, CHUNK):
+            keys = rng.integers(2**32, size=(1, CHUNK, KEY_WORDS), dtype=np.uint32)
+            made.append(np.asarray(self._seen(self._with(is_in), keys)[0], np.float64))
+        return np.concatenate(made)[:trials]
+
+    def score(self, seen: np.ndarray, out: np.ndarray, in_: np.ndarray) -> np.ndarray:
+        """[trials]: how much of the record there is in what was seen.
+
+        What a game without the record shows has one direction, which any of its steps is;
+        for the certified one the record's row is the difference of the means.
+        """
+        if not self.published:
+            return seen @ (in_.mean(axis=0) - out.mean(axis=0))
+        line = out[0] / np.linalg.norm(out[0])
+        apart = seen - np.outer(seen @ line, line)
+        return np.linalg.norm(apart, axis=1) / np.linalg.norm(seen, axis=1)
+
+    def _with(self, is_in: bool) -> ClipBatch:
+        absent = np.zeros_like(self.batch.is_padding_example)
+        absent[0] = not is_in
+        return self.batch._replace(is_padding_example=absent)
+
+    @functools.cached_property
+    def _seen(self) -> Callable[..., Any]:
+        step = self._gradient if self.published else self._embedding
+        # An axis of one device in front, for the sums over devices.
+        of_trials = jax.vmap(step, in_axes=(None, 0))
+        return jax.jit(jax.vmap(of_trials, (None, 0), axis_name=parallel.AXIS))
+
+    def _gradient(self, batch: ClipBatch, key: jax.Array) -> jax.Array:
+        method = PublishedKernel(self.config, self.plan)
+        after, _ = method.step(method.init(jax.random.key(0)), batch, key, PUBLIC)
+        # Adam's first moment is half of the gradient: nothing hides behind it.
+        return 2 * ravel_pytree(after.optimizer[0].mu)[0]
+
+    def _embedding(self, batch: ClipBatch, key: jax.Array) -> jax.Array:
+        method = dp_kernel.matching(self.config, self.plan, 1)
+        state = method.init(jax.random.key(0))
+        released = method.release(state, method.query(state.coins, batch), key)
+        return released.embedding.ravel()
+
+
+def step_game(guarantee: str, epsilon: float) -> StepGame:
+    """The game at one epsilon, with the smallest networks on made-up images."""
+    fields = {
+        'method': 'dp_kernel',
+        'data.image_size': 8,
+        'data.num_classes': 2,
+        'data.num_examples': NUMBER,
+        'networks.layers': 'C1-C1-x',
+        'networks.generator_width': 2,
+        'networks.z_dim': 4,
+        'privacy.guarantee': guarantee,
+        'privacy.epsilon': epsilon,
+        'dp_kernel.batch_size': NUMBER,
+        'dp_kernel.generator_steps': 100,
+        'dp_kernel.features': 64,
+    }
+    made = default.get_config()
+    made.update_from_flattened_dict(fields)
+    config = from_config_dict(made)
+    images = canaries.noise_images(config.data, NUMBER, seed=0)
+    batch = canaries.batch(images, config.data, (NUMBER, 1))
+    return StepGame(config, dp_kernel.plan(config, NUMBER), batch)
+
+
+def main(argv: Sequence[str]) -> None:
+    """The command."""
+    if len(argv) > 1 or _OUT.value is None:
+        fail('give --out=<folder>; see python -m experiments.dp_kernel_leak --help')
+    prepare_jax()
+    from dpaf_jax.runtime.files import write_json
+
+    alpha = (1 - CONFIDENCE) / len(GUARANTEES)
+    outcomes = [
+        attack(step_game(guarantee, EPSILON), _TRIALS.value, alpha)
+        for guarantee in GUARANTEES
+    ]
+    print(table(outcomes))
+    content = {
+        'confidence': CONFIDENCE,
+        'attacks': [dataclasses.asdict(outcome) for outcome in outcomes],
+    }
+    write_json(pathlib.Path(_OUT.value) / 'dp_kernel_leak.json', content)
+    caught = any(
+        o.lower_bound > o.epsilon1 for o in outcomes if o.guarantee == 'certified'
+    )
+    sys.exit(EXIT_CAUGHT if caught else 0)
+
+
+if __name__ == '__main__':
+    app.run(main, flags_parser=parse)
