@@ -254,10 +254,11 @@ def run_python(
 
 
 def accounting_grid(grid: float = 1e-2) -> Any:
-    """A context in which epsilon is found quickly, and a little too high."""
-    from dpaf_jax.privacy import accounting
+    """A context in which epsilon is found quickly, a little too high, and without a word.
 
-    return mock.patch.object(accounting, 'PLD_GRID', grid)
+    On a busy machine a search may be long enough to tell how far it is.
+    """
+    return mock.patch.multiple(accounting, PLD_GRID=grid, PATIENCE=float('inf'))
 
 
 class Finished(NamedTuple):

@@ -43,7 +43,7 @@ from dpaf_jax.release.bundle import (
 )
 from dpaf_jax.release.card import model_card
 from dpaf_jax.release.export import read_npz, write_csv, write_npz
-from dpaf_jax.runtime import parallel, processes
+from dpaf_jax.runtime import compilation_cache, parallel, processes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import (
     json_text,
@@ -353,6 +353,7 @@ class Pipeline:
                 self.config, plan, data.manifest, devices, entropy, also
             )
 
+        logging.info(compilation_cache.described())
         keys, inherited = resume.take_keys(self.workdir, self._entropy, components)
         run = Run(
             workdir=self.workdir.root,

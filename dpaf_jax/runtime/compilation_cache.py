@@ -29,7 +29,7 @@ def default_directory() -> pathlib.Path:
 
 
 def keep_programs() -> None:
-    """Turns the cache on, unless JAX's own variables move it or turn it off; says where.
+    """Turns the cache on, unless JAX's own variables move it or turn it off.
 
     JAX_COMPILATION_CACHE_DIR names another folder, for machines that are alike; empty, or
     with JAX_ENABLE_COMPILATION_CACHE=false, nothing is kept. A folder that cannot be written
@@ -42,7 +42,6 @@ def keep_programs() -> None:
     directory = str(default_directory()) if moved is None else moved
     if not directory or not getattr(jax.config, ENABLED):
         jax.config.update(DIRECTORY, None)
-        logging.info('Compiled programs are not kept')
         return
     if problem := _problem(directory):
         jax.config.update(DIRECTORY, None)
@@ -54,12 +53,16 @@ def keep_programs() -> None:
         )
         return
     jax.config.update(DIRECTORY, directory)
-    logging.info(
-        'Compiled programs are kept in %s (%s names another folder, '
-        '%s=false turns it off)',
-        directory,
-        DIRECTORY.upper(),
-        ENABLED.upper(),
+
+
+def described() -> str:
+    """Where compiled programs are kept, for the log of a training."""
+    directory = getattr(jax.config, DIRECTORY)
+    if not directory or not getattr(jax.config, ENABLED):
+        return 'Compiled programs are not kept'
+    return (
+        f'Compiled programs are kept in {directory} ({DIRECTORY.upper()} names another '
+        f'folder, {ENABLED.upper()}=false turns it off)'
     )
 
 

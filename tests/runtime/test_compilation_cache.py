@@ -34,8 +34,8 @@ def kept(tmp_path, monkeypatch, caplog):
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         compilation_cache.keep_programs()
-        (record,) = caplog.records
-        return jax.config.jax_compilation_cache_dir, record.getMessage()
+        told = [compilation_cache.described(), *map(str, caplog.messages)]
+        return jax.config.jax_compilation_cache_dir, '\n'.join(told)
 
     yield call
     for name, value in before.items():
