@@ -51,7 +51,7 @@ format: $(VENV)/installed-dev
 	$(VENV)/bin/ruff format .
 
 docs: $(VENV)/installed-docs
-	JAX_PLATFORMS=cpu $(VENV)/bin/sphinx-build -E -W --keep-going -q -b html docs docs/_build/html
+	JAX_PLATFORMS=cpu $(RUN) -m sphinx -E -W --keep-going -q -b html docs docs/_build/html
 	@echo 'Site: docs/_build/html/index.html'
 
 install: $(VENV)/installed$(addprefix -,$(EXTRAS))

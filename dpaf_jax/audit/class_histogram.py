@@ -60,6 +60,6 @@ def _coins(key: np.ndarray) -> np.random.Generator:
 
 def noted(trace: Trace, keys: RunKeys) -> Trace:
     """The trace with the key of the coins from which the histogram's noise comes."""
-    state: Any = keys.rng(CLASSES, 0).bit_generator.state
+    state: Any = keys.lasting(CLASSES).bit_generator.state
     key = np.array([state['state']['key']])
     return dataclasses.replace(trace, keys={**trace.keys, CLASSES: key})

@@ -120,7 +120,7 @@ class DataConfig:
     group: str = plain(
         '',
         'Whose pictures belong together, one of which takes part: a column of labels.csv, '
-        "or a pattern for files' paths such as '([^/]*)_'; empty: each stands for itself.",
+        "or a pattern for files' paths, '([^/_]*)_[^/]*$'; empty: each stands for itself.",
     )
 
     fit: str = one_of(
@@ -338,6 +338,8 @@ class Config:
             num_classes=1,
             num_examples=0,
             class_prior=(),
+            noisy_prior=0.0,
+            group='',
             cache='',
         )
 
@@ -467,11 +469,16 @@ def _check_names(data: DataConfig) -> None:
 
 
 def _check_group(data: DataConfig) -> None:
+    if data.group and not data.source.startswith(('folder:', 'celeba:', 'ffhq:')):
+        kind = data.source.partition(':')[0]
+        problem = (
+            f'is {data.group!r}, but records of {kind} are known by their place alone'
+        )
+        remedy = 'Only files have names; use a folder, or leave it out'
+        raise UserError('config.data.group', problem, remedy)
     if '(' not in data.group:
         return
-    remedy = (
-        "Give a regular expression with one pair of parentheses, such as '([^/]*)_'"
-    )
+    remedy = "Give a pattern with one pair of parentheses, such as '([^/_]*)_[^/]*$'"
     try:
         groups = re.compile(data.group).groups
     except re.error as error:

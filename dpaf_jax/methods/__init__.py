@@ -97,13 +97,13 @@ def train(run: Run) -> Any:
     """Trains the run's method; returns all parameters of the release.
 
     Guarantee: with a class histogram in the plan, the method reads its noisy shares in place
-    of the config's prior. The histogram is released once: the same coins and the same
-    records give the same shares whenever a run goes on.
+    of the config's prior. The histogram is released once: its coins stay the same when a run
+    goes on, also on another machine, where all other keys are fresh ones.
     """
     if CLASSES not in run.plan:
         return get(run.config.method).train(run)
     exact = counts(run.data.labels, run.config.data.num_classes)
-    noisy = add_laplace(exact, run.plan[CLASSES].noise_std, run.keys.rng(CLASSES, 0))
+    noisy = add_laplace(exact, run.plan[CLASSES].noise_std, run.keys.lasting(CLASSES))
     prior = shares(noisy)
     data = dataclasses.replace(run.config.data, class_prior=tuple(map(float, prior)))
     informed = dataclasses.replace(

@@ -43,7 +43,7 @@ def keep_programs() -> None:
     if not directory or not getattr(jax.config, ENABLED):
         jax.config.update(DIRECTORY, None)
         return
-    if problem := _problem(directory):
+    if problem := _problem(directory, is_own=moved is None):
         jax.config.update(DIRECTORY, None)
         logging.warning(
             'Compiled programs are not kept: %s: %s. %s names another folder',
@@ -66,12 +66,20 @@ def described() -> str:
     )
 
 
-def _problem(directory: str) -> str:
-    """Why programs cannot be written there; '' if they can."""
+def _problem(directory: str, *, is_own: bool) -> str:
+    """Why programs cannot be kept there; '' if they can.
+
+    Args:
+        directory: asked for.
+        is_own: the default one, which nobody else has to do with.
+    """
     if '://' in directory:  # storage that JAX reaches by itself
         return ''
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
+        found = os.stat(directory)
     except OSError as error:
         return error.strerror or str(error)
+    if is_own and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
+        return 'others may write there'
     return '' if os.access(directory, os.W_OK | os.X_OK) else 'cannot be written'

@@ -57,7 +57,10 @@ def recompute(stated: dict[str, Any]) -> Epsilons:
     queries = accountant.queries_of(stated['dp_event'])
     delta = stated['delta'] - stated['overflow_delta']
     low, high = accounting.MIN_NOISE_MULTIPLIER, accounting.MAX_NOISE_MULTIPLIER
-    if not all(low <= query.noise_multiplier <= 2 * high for query in queries):
+    normal = [
+        query for query in queries if isinstance(query, accountant.SampledGaussian)
+    ]
+    if not all(low <= query.noise_multiplier <= 2 * high for query in normal):
         raise ValueError(f'a noise_multiplier is not within {low:g} and {high:g}')
     if not 0 < delta < 1:
         raise ValueError(f'delta - overflow_delta = {delta:g}')

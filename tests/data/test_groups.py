@@ -175,13 +175,35 @@ def test_a_column_that_is_not_there_and_a_cell_without_a_name(root, tmp_path):
 @pytest.mark.parametrize('group', ['(', '(a)(b)', '(?:a)'])
 def test_patterns_that_are_none(group):
     fields = defaults()
-    fields.data.group = group
+    fields.data.source, fields.data.group = 'folder:x', group
     with pytest.raises(UserError, match=r'config\.data\.group: is'):
         from_config_dict(fields)
 
 
+@pytest.mark.parametrize('source', ['digits', 'npz:x.npz', 'tfds:mnist'])
+def test_records_without_names_have_no_groups(source):
+    fields = defaults()
+    fields.data.source, fields.data.group = source, '([0-9]+)'
+    with pytest.raises(UserError, match='known by their place alone'):
+        from_config_dict(fields)
+
+
+def test_the_documented_pattern_reads_the_name_of_the_file_alone(tmp_path):
+    root = tmp_path / 'pictures'
+    for name in (
+        'no_mask/p07_1.png',
+        'mask/p07_2.png',
+        'mask/p08_1.png',
+        'mask/p09.x_1.png',
+    ):
+        write_picture(root / name, len(name))
+    found = config(root, test_fraction=0.0, group='([^/_]*)_[^/]*$')
+    assert len(training_set(found)) == 3
+
+
 def test_the_plan_says_whose_epsilon_it_is():
     fields = defaults()
+    fields.data.source = 'folder:x'
     fields.method, fields.privacy.epsilon = 'dp_merf', 10.0
     own = methods.plan(from_config_dict(fields), 2000)
     assert own.neighbors.startswith('zero-out: one image with its label against')

@@ -296,7 +296,7 @@ def test_coins_of_histogram_and_votes_are_noted():
     trace = g_pate_audit.trace(config, tiny.plan(config), tiny.keys())
     trace = histogram_audit.noted(trace, tiny.keys())
     assert len(trace.keys['classes']) == 1 and len(trace.keys['votes']) == 5
-    expected = tiny.keys().rng('classes', 0).bit_generator.state['state']['key']
+    expected = tiny.keys().lasting('classes').bit_generator.state['state']['key']
     np.testing.assert_array_equal(trace.keys['classes'][0], expected)
 
 

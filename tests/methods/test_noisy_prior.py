@@ -1,5 +1,6 @@
 """A class histogram in front of any method: charged, released once, and sampled by."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -15,6 +16,7 @@ from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.verify.statement import recompute
 from dpaf_jax.verify.verification import verify
 
 SHARES = 0.8, 0.2
@@ -89,6 +91,30 @@ def test_the_method_learns_by_the_noisy_shares(tmp_path):
     np.testing.assert_array_equal(first['prior']['classes'], second['prior']['classes'])
     exact = np.bincount(run.data.labels, minlength=2) / len(run.data.labels)
     assert not np.allclose(first['prior']['classes'], exact, atol=1e-6)
+
+
+def test_the_histogram_is_the_same_where_a_run_goes_on_on_another_machine(tmp_path):
+    """A second draw of noise on the same counts would be a second release."""
+    config = from_config_dict(config_dict(tmp_path))
+    run = tiny.run(tmp_path, config)
+    moved = dataclasses.replace(run, keys=tiny.keys(fingerprint='e' * 64))
+    other = dataclasses.replace(run, keys=tiny.keys(bytes(range(32, 64))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(methods.dp_merf, 'train', lambda run: {})
+        here, there, elsewhere = (
+            methods.train(r)['prior']['classes'] for r in (run, moved, other)
+        )
+    np.testing.assert_array_equal(here, there)
+    assert not np.array_equal(here, elsewhere)
+
+
+@pytest.mark.parametrize('share', [0.01, 0.5])
+def test_a_release_of_any_share_verifies(tmp_path, share):
+    """Laplace noise is exact at every scale: its multiplier has no least."""
+    plan = methods.plan(
+        from_config_dict(config_dict(tmp_path, data__noisy_prior=share)), 100
+    )
+    assert recompute(plan.to_json()).pld == pytest.approx(plan.epsilon, abs=2e-4)
 
 
 @pytest.mark.parametrize(

@@ -96,3 +96,11 @@ def test_programs_of_another_machine_lie_elsewhere(monkeypatch):
     monkeypatch.setenv('XLA_FLAGS', '--xla_cpu_max_isa=SSE4_2')
     kinds.add(machine.kind())
     assert len(kinds) == 4
+
+
+def test_a_folder_that_others_may_write_is_not_read(kept, tmp_path):
+    folder = compilation_cache.default_directory()
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    directory, told = kept()
+    assert not directory and 'others may write there' in told
