@@ -120,7 +120,7 @@ class DataConfig:
     group: str = plain(
         '',
         'Whose pictures belong together, one of which takes part: a column of labels.csv, '
-        "or a pattern for files' paths, '([^/_]*)_[^/]*$'; empty: each stands for itself.",
+        "or a pattern for files' paths with ( ) around it; empty: each stands for itself.",
     )
 
     fit: str = one_of(
