@@ -40,7 +40,7 @@ NULLS = 'own training set', 'perfect generator', 'no information'
 _WORKDIR = flags.DEFINE_string(
     'workdir', None, 'Folder of a finished run.', allow_override=True
 )
-_RUNS = flags.DEFINE_integer('runs', 400, 'Of each kind.', lower_bound=1)
+_RUNS = flags.DEFINE_integer('runs_of_each', 400, 'Of each kind.', lower_bound=1)
 
 
 class World(NamedTuple):

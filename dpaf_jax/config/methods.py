@@ -179,13 +179,18 @@ class EmbeddingConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DpMerfConfig(EmbeddingConfig):
-    """DP-MERF: the features that are released once, and the generator's training."""
+class FourierConfig:
+    """Random Fourier features; in front of the other fields, as releases have them."""
 
     features: int = at_least(2048, 2, 'Of the embedding: half cosines, half sines.')
     length_scales: tuple[float, ...] = plain(
         (0.3,), "Of the kernel, times sqrt(pixels); several: the kernels' mean."
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpMerfConfig(EmbeddingConfig, FourierConfig):
+    """DP-MERF: the features that are released once, and the generator's training."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

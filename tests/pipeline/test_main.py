@@ -97,7 +97,8 @@ def test_a_whole_run_from_elsewhere_then_once_more(tmp_path):
     done = tiny_runs.run_python(*command, '--config.privacy.epsilon=2', cwd=tmp_path)
     assert done.returncode == 0
     # What the run says itself, and nothing that its libraries say.
-    (said,) = done.stderr.splitlines()
+    kept, said = done.stderr.splitlines()
+    assert 'Compiled programs are kept in' in kept
     assert 'Not whitened: the aggregates' in said
     assert re.search(r'epsilon (1\.9\d*|2\.0) \(PLD\)', done.stdout)
     assert re.search(r'^gan  step 2/2 · done in .* · ε 2 of 2$', done.stdout, re.M)
@@ -113,7 +114,7 @@ def test_a_whole_run_from_elsewhere_then_once_more(tmp_path):
     release = {path.name for path in (run / 'release').iterdir()}
     assert 'generator.safetensors' in release and 'samples.png' in release
     report = json.loads((run / 'report.json').read_text())
-    assert set(report['accuracy']['synthetic']['cnn']) == {'mean', 'std', 'values'}
+    assert {'mean', 'std', 'values'} <= set(report['accuracy']['synthetic']['cnn'])
     assert (run / 'report.html').exists() and not (run / 'private' / 'entropy').exists()
 
     before = tiny_runs.contents(run)
