@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
 from dpaf_jax import methods
@@ -353,7 +354,9 @@ class Pipeline:
                 self.config, plan, data.manifest, devices, entropy, also
             )
 
-        logging.info(compilation_cache.described())
+        absl_logging.log_first_n(
+            absl_logging.INFO, '%s', 1, compilation_cache.described()
+        )
         keys, inherited = resume.take_keys(self.workdir, self._entropy, components)
         run = Run(
             workdir=self.workdir.root,
