@@ -1,5 +1,6 @@
 """The config as typed, frozen objects: read once at the door, checked, then trusted."""
 
+from dpaf_jax.config.data import Column, DataConfig
 from dpaf_jax.config.public import (
     PUBLIC_SOURCE,
     completed,
@@ -10,9 +11,7 @@ from dpaf_jax.config.public import (
 )
 from dpaf_jax.config.schema import (
     METHOD_SECTIONS,
-    Column,
     Config,
-    DataConfig,
     EvaluationConfig,
     NetworksConfig,
     PrivacyConfig,

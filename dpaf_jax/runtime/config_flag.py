@@ -71,7 +71,7 @@ def _fail_at(argv: Sequence[str], error: Exception) -> NoReturn:
             if flag.startswith('--config.') and unknown[1] in flag.split('.'):
                 command.fail(
                     f'{flag}: no such field. '
-                    'dpaf_jax/config/schema.py and methods.py list all.'
+                    'dpaf_jax/config/schema.py, data.py and methods.py list all.'
                 )
     if isinstance(error, OSError):
         lines = ['--config:', lines[-1].rpartition('failure to load: ')[-1]]

@@ -1,0 +1,234 @@
+"""The data section of a config: which images, and what is publicly known about them."""
+
+import dataclasses
+import math
+import re
+from typing import NamedTuple
+
+from dpaf_jax.config.fields import at_least, between, one_of, plain
+from dpaf_jax.runtime.errors import UserError
+
+IMAGES = 'digits|(tfds|folder|npz|celeba|ffhq):.+'  # sources of them
+
+
+class Column(NamedTuple):
+    """A continuous column and its public bounds, never those of the data.
+
+    Attributes:
+        name: in the file.
+        low: what lies below counts as this.
+        high: what lies above counts as this.
+    """
+
+    name: str
+    low: float
+    high: float
+
+
+def _column(text: str) -> Column:
+    name, _, bounds = text.strip().partition(':')
+    low, _, high = bounds.partition(':')
+    try:
+        made = Column(name, float(low), float(high))
+    except ValueError:
+        made = Column(name, math.nan, math.nan)
+    if not name or not -math.inf < made.low < made.high < math.inf:
+        problem = f'has the entry {text!r}'
+        remedy = (
+            "Write name:low:high, such as 'age:0:120,bmi:10:60', from public bounds"
+        )
+        raise UserError('config.data.columns', problem, remedy)
+    return made
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Which images, and what is publicly known about them."""
+
+    source: str = plain(
+        'digits',
+        'digits; tfds:<name>; folder:, npz:, celeba: or ffhq: and a path; table:<path>, '
+        'a CSV file or an npz archive.',
+    )
+    image_size: int = at_least(
+        16,
+        0,
+        'Side, 4 or more: images are made squares (fit), then resized. 0: from the data.',
+    )
+    channels: int = at_least(1, 0, '1: grey, 3: colour; 0: from the data.')
+    num_classes: int = at_least(10, 0, 'K: labels are 0 .. K - 1; 0: from the data.')
+    num_examples: int = at_least(
+        0, 0, 'N, public, or any larger number; 0: from the data.'
+    )
+    test_fraction: float = between(
+        0.2,
+        0.0,
+        0.9,
+        'Held out by a hash where the source has no test split; 0: nothing is.',
+    )
+    attribute: str = one_of(
+        '',
+        ('', 'gender', 'hair'),
+        "Label of celeba: 'gender' or 'hair'; of ffhq: 'gender'.",
+    )
+    annotations: str = plain('', 'ffhq: folder or file of the FFHQ features JSON.')
+    class_prior: tuple[float, ...] = plain(
+        (), 'Public class probabilities; empty: uniform, or noisy_prior.'
+    )
+    columns: str = plain(
+        '', "table: its numbers with public bounds, 'age:0:120,bmi:10:60'."
+    )
+    label: str = plain('label', 'table: the column of its labels, 0 .. K - 1.')
+    cache: str = plain(
+        '', 'Where decoded images are kept (private!); empty: in the workdir.'
+    )
+    class_names: str = plain(
+        '',
+        "Public names of the classes by label, 'cat/dog'; '?': from the data; empty: their "
+        'numbers.',
+    )
+    group: str = plain(
+        '',
+        'Whose pictures belong together, one of which takes part: a column of labels.csv, '
+        "or a pattern for files' paths with ( ) around it; empty: each stands for itself.",
+    )
+    fit: str = one_of(
+        'crop',
+        ('crop', 'pad'),
+        'Pictures that are no squares: cropped to the centre, or whole, padded with black.',
+    )
+    window: str = plain(
+        '',
+        'Grey levels of pictures with more than 8 bits that become black and white, '
+        "'0:4095', from public knowledge.",
+    )
+    noisy_prior: float = between(
+        0.0,
+        0.0,
+        0.5,
+        'Share of epsilon for a noisy class histogram, which samples follow; 0: class_prior.',
+    )
+
+    @property
+    def grey_levels(self) -> tuple[float, float] | None:
+        """The window as numbers: what becomes 0 and what 255."""
+        if not self.window:
+            return None
+        low, _, high = self.window.partition(':')
+        return float(low), float(high)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the classes are called in public, by label."""
+        if not self.class_names:
+            return tuple(map(str, range(self.num_classes)))
+        return tuple(self.class_names.split('/'))
+
+    @property
+    def table(self) -> tuple['Column', ...]:
+        """The columns of a table in their order; empty for images."""
+        return tuple(map(_column, self.columns.split(','))) if self.columns else ()
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, W, C) of a record as it is stored: a table's row is one line of numbers."""
+        if self.columns:
+            return 1, len(self.table), 1
+        return self.image_size, self.image_size, self.channels
+
+    @property
+    def prior(self) -> tuple[float, ...]:
+        """The public class probabilities, [num_classes], summing to 1."""
+        if not self.class_prior:
+            return (1 / self.num_classes,) * self.num_classes
+        return self.class_prior
+
+
+def check_decided(data: DataConfig) -> None:
+    """Refuses fields that are still open; UserError naming the field."""
+    for name, least in (('num_classes', 1), ('image_size', 4), ('channels', 1)):
+        value = getattr(data, name)
+        if value < least:
+            where = f'config.data.{name}'
+            raise UserError(where, f'is {value}', f'It must be at least {least}')
+
+
+def check_data(data: DataConfig) -> None:
+    """Refuses fields that do not fit each other; UserError naming one of them."""
+    _check_names(data)
+    _check_group(data)
+    _check_window(data)
+    prior = data.class_prior
+    if prior and data.noisy_prior:
+        problem = f'is {data.noisy_prior:g}, where config.data.class_prior is stated'
+        remedy = 'Keep one: a noisy histogram is for a prior that nobody knows'
+        raise UserError('config.data.noisy_prior', problem, remedy)
+    if prior and (
+        len(prior) != data.num_classes or min(prior) <= 0 or abs(sum(prior) - 1) > 1e-6
+    ):
+        raise UserError(
+            'config.data.class_prior',
+            f'is {prior}',
+            f'Give {data.num_classes} positive numbers that sum to 1, from public knowledge',
+        )
+    names = [column.name for column in data.table]
+    if len(set(names)) < len(names):
+        problem = f'is {data.columns!r}, with a name twice'
+        raise UserError('config.data.columns', problem, 'Keep one of each')
+    if bool(names) != data.source.startswith('table:'):
+        raise UserError(
+            'config.data.columns',
+            f'is {data.columns!r} with the source {data.source!r}',
+            'A table needs columns and their public bounds, and only a table has them',
+        )
+    if not re.fullmatch(rf'{IMAGES}|table:.+', data.source):
+        raise UserError(
+            'config.data.source',
+            f'is {data.source!r}',
+            "Use 'digits', 'tfds:<name>', or folder:, npz:, celeba:, ffhq: or table: and "
+            'a path',
+        )
+
+
+def _check_names(data: DataConfig) -> None:
+    names = data.names
+    usable = all(
+        name.isprintable() and name.strip() == name and name[:1] not in ('', '.')
+        for name in names
+    )
+    if len(names) != data.num_classes or len(set(names)) < len(names) or not usable:
+        raise UserError(
+            'config.data.class_names',
+            f'is {data.class_names!r}',
+            f'Give {data.num_classes} different names with / between them, or none',
+        )
+
+
+def _check_group(data: DataConfig) -> None:
+    if data.group and not data.source.startswith(('folder:', 'celeba:', 'ffhq:')):
+        kind = data.source.partition(':')[0]
+        problem = (
+            f'is {data.group!r}, but records of {kind} are known by their place alone'
+        )
+        remedy = 'Only files have names; use a folder, or leave it out'
+        raise UserError('config.data.group', problem, remedy)
+    if '(' not in data.group:
+        return
+    remedy = "Give a pattern with one pair of parentheses, such as '([^/_]*)_[^/]*$'"
+    try:
+        groups = re.compile(data.group).groups
+    except re.error as error:
+        problem = f'is {data.group!r} ({error})'
+        raise UserError('config.data.group', problem, remedy) from error
+    if groups != 1:
+        raise UserError('config.data.group', f'is {data.group!r}', remedy)
+
+
+def _check_window(data: DataConfig) -> None:
+    try:
+        low, high = data.grey_levels or (0.0, 1.0)
+    except ValueError:
+        low = high = math.nan
+    if not -math.inf < low < high < math.inf:
+        remedy = "Write low:high, two numbers, such as '0:4095', or nothing"
+        raise UserError('config.data.window', f'is {data.window!r}', remedy)
