@@ -16,15 +16,13 @@ mode was caught.
 
 import dataclasses
 import functools
-import pathlib
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
+from absl import app
 from jax.flatten_util import ravel_pytree
 
 from configs import default
@@ -36,26 +34,13 @@ from dpaf_jax.methods.embedding.plan import EMBEDDING
 from dpaf_jax.privacy.chacha import KEY_WORDS
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
-from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import parse
 from dpaf_jax.training.batch import ClipBatch
-from experiments.published_leak import CONFIDENCE, EXIT_CAUGHT, attack, table
+from experiments.step_leak import play
 
-GUARANTEES = ('as_published', 'certified')
-EPSILON = 1.0
 NUMBER = 16  # records, all in every batch
 CHUNK = 50  # trials side by side
 PUBLIC = jnp.arange(4, dtype=jnp.uint32)
-
-_OUT = flags.DEFINE_string(
-    'out', None, 'Folder for dp_kernel_leak.json.', allow_override=True
-)
-_TRIALS = flags.DEFINE_integer(
-    'trials',
-    1000,
-    'Steps on either side of each game.',
-    lower_bound=10,
-    allow_override=True,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,26 +147,7 @@ def step_game(guarantee: str, epsilon: float) -> StepGame:
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1 or _OUT.value is None:
-        fail('give --out=<folder>; see python -m experiments.dp_kernel_leak --help')
-    prepare_jax()
-    from dpaf_jax.runtime.files import write_json
-
-    alpha = (1 - CONFIDENCE) / len(GUARANTEES)
-    outcomes = [
-        attack(step_game(guarantee, EPSILON), _TRIALS.value, alpha)
-        for guarantee in GUARANTEES
-    ]
-    print(table(outcomes))
-    content = {
-        'confidence': CONFIDENCE,
-        'attacks': [dataclasses.asdict(outcome) for outcome in outcomes],
-    }
-    write_json(pathlib.Path(_OUT.value) / 'dp_kernel_leak.json', content)
-    caught = any(
-        o.lower_bound > o.epsilon1 for o in outcomes if o.guarantee == 'certified'
-    )
-    sys.exit(EXIT_CAUGHT if caught else 0)
+    play('dp_kernel_leak', step_game, argv)
 
 
 if __name__ == '__main__':

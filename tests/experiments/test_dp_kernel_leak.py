@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from dpaf_jax.audit.bounds import epsilon_lower_bound
-from experiments import dp_kernel_leak
+from experiments import dp_kernel_leak, step_leak
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('guarantee', dp_kernel_leak.GUARANTEES)
+@pytest.mark.parametrize('guarantee', step_leak.GUARANTEES)
 def test_the_steps_direction_betrays_the_record_where_published(guarantee):
     game = dp_kernel_leak.step_game(guarantee, 1.0)
     in_, out = (game.play(100, is_in, 1) for is_in in (True, False))
