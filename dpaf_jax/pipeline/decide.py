@@ -9,7 +9,7 @@ import dataclasses
 import math
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.schema import check
@@ -24,6 +24,7 @@ FIELDS = (  # section, name
     ('privacy', 'delta'),
 )
 OPEN = {'class_names': '?'}  # of others it is 0
+HEAD = 'Decided from the data, and public from here on; state another to change one:'
 Decided = dict[str, Any]  # {'data.channels': 3}
 
 
@@ -42,8 +43,22 @@ def undecided(config: Config) -> list[str]:
     return names if names != ['data.num_examples'] else []
 
 
-def look(config: Config) -> tuple[Decided, str]:
-    """Looks at the data; returns what follows for the open fields, and what to print.
+class Look(NamedTuple):
+    """What a look at the data gave.
+
+    Attributes:
+        decided: what follows for the open fields; public from here on.
+        seen: the survey as lines; private.
+        told: what was decided, as lines.
+    """
+
+    decided: Decided
+    seen: str
+    told: str
+
+
+def look(config: Config) -> Look:
+    """Looks at the data of a config with open fields.
 
     Raises:
         UserError: the source is missing or malformed.
@@ -55,10 +70,7 @@ def look(config: Config) -> tuple[Decided, str]:
         values['delta'] = proposed(known)['delta']
     made = {name: values[name.partition('.')[2]] for name in names}
     lines = [f'  --config.{name}={shlex.quote(str(v))}' for name, v in made.items()]
-    head = (
-        'Decided from the data, and public from here on; state another to change one:'
-    )
-    return made, '\n'.join([table(found), head, *lines])
+    return Look(made, table(found), '\n'.join([HEAD, *lines]))
 
 
 def filled(config: Config, decided: Mapping[str, Any]) -> Config:

@@ -122,7 +122,7 @@ def plan(config: ConfigDict) -> Outlook:
         1469 pictures of 10 classes at ε = 10: enough for fair images.
     """
     typed = from_config_dict(config, is_open=True)
-    decided = decide.look(typed)[0] if decide.undecided(typed) else {}
+    decided = decide.look(typed).decided if decide.undecided(typed) else {}
     typed = decide.filled(typed, decided)
     count = typed.data.num_examples
     if not count:

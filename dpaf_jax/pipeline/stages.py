@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import pathlib
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -158,8 +159,13 @@ class Pipeline:
         if before := read_json(self.workdir.config):
             kept: dict[str, Any] = before['config']
             return kept
-        decided, text = decide.look(config)
-        print(text, flush=True)
+        decided, seen, told = decide.look(config)
+        if sys.stdout.isatty():
+            print(seen)
+        else:  # a log is not for the owner's eyes alone
+            decide.filled(config, decided)  # or nothing is written
+            print(f'What was seen is private: {self.workdir.keep_survey(seen)}')
+        print(told, flush=True)
         return decided
 
     def __repr__(self) -> str:

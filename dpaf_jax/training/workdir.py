@@ -6,7 +6,7 @@ samples/              the synthetic data set
 report.html, .json    the run's report, with figures on real test images
 verification.json     the outcome of `verify`; audit/ that of `audit --out=.../audit`
 history.jsonl, tensorboard/, checkpoints/, evaluation.json, stages.json
-private/              entropy, fingerprint, decoded images (mode 0700)
+private/              entropy, fingerprint, decoded images, survey.txt (mode 0700)
 nonprivate/           what no epsilon covers, only where asked for
 """
 
@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import read_json, require_space, write_json
+from dpaf_jax.runtime.files import read_json, require_space, write_json, write_text
 
 MIN_FREE_BYTES = 200 * 2**20
 
@@ -46,6 +46,29 @@ class Workdir:
         self.stopped = self.root / 'checkpoints' / 'stopped.json'
         self.stages = self.root / 'stages.json'
 
+    def keep_survey(self, text: str) -> pathlib.Path:
+        """Writes what a look at the data saw; returns where, a private place.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
+        path = self.private / 'survey.txt'
+        with self._writing():
+            write_text(path, text + '\n')
+        return path
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            self.private.mkdir(mode=0o700, parents=True, exist_ok=True)
+            yield
+        except OSError as error:
+            raise UserError(
+                '--workdir',
+                f'{self.root} cannot be written ({error.strerror})',
+                'Give another',
+            ) from error
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Holds the folder for one run.
@@ -53,15 +76,8 @@ class Workdir:
         Raises:
             UserError: it cannot be written, is full, or another run holds it.
         """
-        try:
-            self.private.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._writing():
             file = open(self.private / 'lock', 'a')  # noqa: SIM115 (closed below)
-        except OSError as error:
-            raise UserError(
-                '--workdir',
-                f'{self.root} cannot be written ({error.strerror})',
-                'Give another',
-            ) from error
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

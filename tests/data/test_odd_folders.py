@@ -44,12 +44,13 @@ def outcome(root, tmp_path, **fields):
     config.data.update(fields)
     typed = from_config_dict(config, is_open=True)
     try:
-        decided, told = decide.look(typed)
-        manifest = data.prepare(decide.filled(typed, decided).data, tmp_path / 'cache')
+        look = decide.look(typed)
+        whole = decide.filled(typed, look.decided)
+        manifest = data.prepare(whole.data, tmp_path / 'cache')
     except UserError as error:
         assert not (tmp_path / 'cache').exists(), 'nothing half-written'
         return str(error), 0
-    return told, manifest.num_present + manifest.num_test
+    return look.seen + look.told, manifest.num_present + manifest.num_test
 
 
 def save(root, name, image, **options):
