@@ -70,7 +70,7 @@ def parts(data: Mapping[str, str], smoke: bool) -> list[Part]:
         smoke: whether in sizes of the embedded digits.
     """
     few = ('--rounds=1',) if smoke else ()
-    images = ('--images=200',) if smoke else ('--images=60000', '--rounds=3')
+    images = ('--images=1437',) if smoke else ('--images=60000', '--rounds=3')
     clipping = ('--config=configs/mnist.py:printed', *few)
     clipping += ('--batch=4',) if smoke else ()
     made = [Part('clipping', 'clipping', clipping)]

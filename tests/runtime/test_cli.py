@@ -3,6 +3,7 @@
 import importlib
 import pathlib
 import re
+import subprocess
 import sys
 
 import pytest
@@ -115,10 +116,12 @@ def test_a_run_stands_for_its_release(translated, pictures):
 
 @pytest.mark.parametrize('word', cli.COMMANDS)
 def test_help_teaches_and_lists_the_flags_of_the_command(word):
-    outcome = call(word, '--help')
-    assert (outcome.code, outcome.err) == (0, '')
-    assert f'  dpaf-jax {word} ' in outcome.out  # an example
-    assert OWN_FLAG.get(word, '') in outcome.out
+    # In a process of its own: flags of one name from other modules would hide these.
+    command = [sys.executable, '-m', 'dpaf_jax.cli', word, '--help']
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert not ended.stderr
+    assert f'  dpaf-jax {word} ' in ended.stdout  # an example
+    assert OWN_FLAG.get(word, '') in ended.stdout
 
 
 @pytest.mark.parametrize(
