@@ -17,6 +17,7 @@ from dpaf_jax.config.schema import (
     PrivacyConfig,
     defaults,
     from_config_dict,
+    sections_of,
 )
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     'from_public_dict',
     'public_dict',
     'public_source',
+    'sections_of',
     'to_dict',
 ]

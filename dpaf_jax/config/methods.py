@@ -375,6 +375,15 @@ class DpgenConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class FetaConfig:
+    """FETA: what stands between sections dpaf, of the first release, and dpgen."""
+
+    share: float = between(
+        0.25, 0.01, 0.99, 'Of epsilon, that the first release takes; the rest: dpgen.'
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class GPateConfig:
     """G-PATE: teachers, their votes, and the student's training."""
 

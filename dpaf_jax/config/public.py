@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dpaf_jax.config.schema import METHOD_SECTIONS, Config, read_config
+from dpaf_jax.config.schema import METHOD_SECTIONS, Config, read_config, sections_of
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.version import VERSION
 
@@ -87,9 +87,9 @@ def public_dict(config: Config) -> dict[str, Any]:
     fields['data']['source'] = public_source(config.data.source)
     fields['data']['cache'] = ''
     fields['data']['annotations'] = ''
-    if config.method == 'dpgen':
+    if 'dpgen' in sections_of(config.method):
         fields['dpgen']['warm_start'] = public_source(config.dpgen.warm_start)
-    others = {name for name in METHOD_SECTIONS if name != config.method}
+    others = set(METHOD_SECTIONS) - set(sections_of(config.method))
     own = {name: value for name, value in fields.items() if name not in others}
     return {'version': VERSION, **own}
 

@@ -32,6 +32,7 @@ from dpaf_jax.config.methods import (
     DpKernelConfig,
     DpMerfConfig,
     DpSinkhornConfig,
+    FetaConfig,
     GPateConfig,
     GsWganConfig,
     PearlConfig,
@@ -92,6 +93,7 @@ class NetworksConfig:
 METHOD_SECTIONS = (
     'dpaf',
     'dpgen',
+    'feta',
     'g_pate',
     'dpba_wgan',
     'dp_gan',
@@ -102,7 +104,13 @@ METHOD_SECTIONS = (
     'pearl',
     'dp_sinkhorn',
 )
+BUILT_OF = {'feta': ('dpaf', 'dpgen')}  # methods whose fields another reads, too
 TABLE_METHODS = ('g_pate',)
+
+
+def sections_of(method: str) -> tuple[str, ...]:
+    """The sections that a method reads: its own, and those of methods it is built of."""
+    return (method, *BUILT_OF.get(method, ()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,6 +176,7 @@ class Config:
     networks: NetworksConfig
     dpaf: DpafConfig = ABSENT
     dpgen: DpgenConfig = ABSENT
+    feta: FetaConfig = ABSENT
     dp_merf: DpMerfConfig = ABSENT
     dp_kernel: DpKernelConfig = ABSENT
     dp_hp: DpHpConfig = ABSENT
@@ -267,9 +276,10 @@ def read_config(fields: Mapping[str, Any]) -> Config:
 
 def _read(fields: Mapping[str, Any]) -> Config:
     typed = read(Config, fields, 'config')
-    if getattr(typed, typed.method, typed) is ABSENT:
-        where = f'config.{typed.method}'
-        raise UserError(where, 'is missing', 'Start from configs/default.py')
+    for name in sections_of(typed.method):
+        if getattr(typed, name, typed) is ABSENT:
+            problem, remedy = 'is missing', 'Start from configs/default.py'
+            raise UserError(f'config.{name}', problem, remedy)
     return typed
 
 
@@ -302,9 +312,12 @@ def _check_privacy(privacy: PrivacyConfig) -> None:
 
 def _check_warm_start(config: Config) -> None:
     """What is read without noise must be public; only as published may it be private."""
-    start = config.dpgen.warm_start if config.method == 'dpgen' else ''
+    start = config.dpgen.warm_start if 'dpgen' in sections_of(config.method) else ''
     if not start:
         return
+    if config.method != 'dpgen':
+        problem = f'is {start!r}, but {config.method} starts from its own first release'
+        raise UserError('config.dpgen.warm_start', problem, "Set it to ''")
     try:
         share = config.dpgen.private_share
     except ValueError:

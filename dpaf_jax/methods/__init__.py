@@ -14,6 +14,7 @@ from dpaf_jax.methods import (
     dpaf,
     dpba_wgan,
     dpgen,
+    feta,
     g_pate,
     gs_wgan,
     pearl,
@@ -34,6 +35,7 @@ from dpaf_jax.training.run import Run
 METHODS: dict[str, ModuleType] = {
     'dpaf': dpaf,
     'dpgen': dpgen,
+    'feta': feta,
     'dp_merf': dp_merf,
     'dp_kernel': dp_kernel,
     'dp_hp': dp_hp,

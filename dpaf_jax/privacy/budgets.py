@@ -211,6 +211,32 @@ def with_first(
     return _composed(settled, plan.overflow_delta, privacy, plan.num_examples)
 
 
+def with_last(
+    plan: PrivacyPlan, mechanism: Mechanism, privacy: PrivacyConfig
+) -> PrivacyPlan:
+    """A plan with one more mechanism, which takes what the others leave of epsilon.
+
+    Args:
+        plan: certified, or without noise where epsilon is infinite.
+        mechanism: whose noise is sought.
+        privacy: the guarantee asked for, for all.
+
+    Raises:
+        UserError: the others have left nothing.
+    """
+    free = math.isinf(privacy.epsilon)
+    tail = NO_NOISE_OVERFLOW if free else privacy.delta * privacy.overflow_fraction
+    (fitted,) = _fit([mechanism], tail, plan.num_examples)
+    if free:
+        silent = dataclasses.replace(fitted, noise_multiplier=0.0)
+        return dataclasses.replace(plan, mechanisms=(*plan.mechanisms, silent))
+    beta = plan.overflow_delta + accounting.overflow_delta(fitted, plan.num_examples)
+    last = accounting.calibrate(
+        fitted, plan.mechanisms, privacy.epsilon, privacy.delta - beta
+    )
+    return _composed([*plan.mechanisms, last], beta, privacy, plan.num_examples)
+
+
 def _composed(
     settled: Sequence[Mechanism],
     beta: float,

@@ -31,11 +31,13 @@ def start(
 
 
 def prepare_jax() -> None:
-    """Keeps compiled programs between runs, memory between steps, and the log short."""
+    """Compiles quickly, keeps programs between runs, memory between steps, the log short."""
     # Late, so that --help answers at once.
     from dpaf_jax.runtime.compilation_cache import keep_programs
+    from dpaf_jax.runtime.gpu_compiler import compile_quickly
 
     keep_freed_memory()
+    compile_quickly()
     keep_programs()
     logging.getLogger('jax').setLevel(logging.WARNING)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from dpaf_jax.config import Config, to_dict
+from dpaf_jax.config import Config, sections_of, to_dict
 from dpaf_jax.data import Manifest
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime import machine, processes
@@ -41,7 +41,7 @@ LIBRARIES = (
 def trained_with(config: Config) -> dict[str, Any]:
     """The config's fields that shape what is trained, flat: {'privacy.epsilon': 10.0}."""
     fields = to_dict(config)
-    sections = {name: fields[name] for name in (*SECTIONS, config.method)}
+    sections = {name: fields[name] for name in (*SECTIONS, *sections_of(config.method))}
     del sections['data']['cache']
     return _flatten(json.loads(json.dumps(sections)), '')
 

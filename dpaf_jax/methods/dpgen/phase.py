@@ -52,11 +52,10 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     Raises:
         UserError: the settings do not fit each other, N, or the budget.
     """
-    _check(config, num_examples)
-    mechanism = _mechanism(config, num_examples)
+    score = mechanism(config, num_examples)
     if _published(config) and math.isfinite(config.privacy.epsilon):
         return PrivacyPlan(
-            mechanisms=(mechanism,),
+            mechanisms=(score,),
             guarantee=f'none (as published: {PUBLISHED_REASON})',
             epsilon=None,
             epsilon_rdp=None,
@@ -65,7 +64,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
             overflow_delta=0.0,
             num_examples=num_examples,
         )
-    return make_plan([mechanism], NAMES, NAMES, config.privacy, num_examples, None)
+    return make_plan([score], NAMES, NAMES, config.privacy, num_examples, None)
 
 
 def train(run: Run) -> Any:
@@ -83,7 +82,9 @@ def _published(config: Config) -> bool:
     return config.privacy.guarantee == 'as_published'
 
 
-def _mechanism(config: Config, num_examples: int) -> Mechanism:
+def mechanism(config: Config, num_examples: int) -> Mechanism:
+    """DPGEN's only one, without its noise; UserError where the settings do not fit N."""
+    _check(config, num_examples)
     dpgen = config.dpgen
     prob = dpgen.batch_size / num_examples if dpgen.batch_size else 1.0
     free = math.isinf(config.privacy.epsilon) or _published(config)
@@ -153,7 +154,8 @@ class ScorePhase:
         return jax.device_get(jax.jit(self._matching.init)(key))
 
     def charged(self, step: int) -> Mapping[str, int]:
-        return {'score': step}
+        before = {m.name: m.steps for m in self._run.plan.mechanisms}
+        return {**before, 'score': step}
 
     def picture(self, state: ScoreState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))

@@ -118,13 +118,20 @@ class ScoreMatching:
             clean, levels[level], noise, labels, batch.is_padding_example[:, 0]
         )
 
-    def loss(self, params: Params, shot: Shots) -> jax.Array:
-        """Of one image [H, W, C], its M draws averaged, per pixel."""
-        spread = shot.sigma[:, None, None, None]
-        noisy = shot.clean + spread * shot.noise
-        guess = self.sampler.network.apply(params, noisy, shot.sigma, shot.labels)
+    def loss(self, params: Params, shots: Shots) -> jax.Array:
+        """Of one image, [], or of each of a batch, [U]: M draws averaged, per pixel."""
+        clean = shots.clean[..., None, :, :, :]
+        spread = shots.sigma[..., None, None, None]
+        noisy = clean + spread * shots.noise
+        guess = self.sampler.network.apply(
+            params,
+            noisy.reshape(-1, *noisy.shape[-3:]),
+            shots.sigma.ravel(),
+            shots.labels.ravel(),
+        )
         weight = 1 / spread**2 + 1 / SIGMA_DATA**2
-        return jnp.mean(weight * jnp.square(guess - shot.clean))
+        error = jnp.square(guess.reshape(noisy.shape) - clean)
+        return jnp.mean(weight * error, axis=(-4, -3, -2, -1))
 
     def query(self, params: Params, shots: Shots) -> Any:
         """This device's pre-noise sum of clipped gradients.

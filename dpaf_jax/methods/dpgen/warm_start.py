@@ -84,7 +84,7 @@ class WarmStartPhase:
         shots = self._matching.shots(gather(data, draw), key)
 
         def mean(params: Params) -> jax.Array:
-            losses = jax.vmap(self._matching.loss, (None, 0))(params, shots)
+            losses = self._matching.loss(params, shots)
             return jnp.sum(losses, where=~shots.is_padding_example) / self._size
 
         # Each device has a share of the batch: their sum is the batch's mean.

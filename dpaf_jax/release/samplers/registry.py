@@ -24,6 +24,7 @@ PRIOR = 'prior'  # among released parameters: class probabilities, noisy and pai
 SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dpaf': dpaf_sampler,
     'dpgen': score_sampler,
+    'feta': score_sampler,
     'dp_merf': latent_sampler,
     'dp_kernel': latent_sampler,
     'dp_hp': latent_sampler,
