@@ -407,8 +407,11 @@ def gpu() -> str:
     if not GPU.exists():
         return 'No card has been measured yet.\n'
     found = json.loads(GPU.read_text(encoding='utf-8'))
-    rows = []
+    rows, late = [], 0
     for name, part in found['parts'].items():
+        if part.get('error') == 'no time left':
+            late += 1
+            continue
         told = [
             text.format(part[field])
             for field, text in GPU_FIGURES.items()
@@ -427,7 +430,8 @@ def gpu() -> str:
         )
     card = ', '.join(found['card'].values()) or 'no card: a smoke run'
     head = f'{card}; {found["date"]}|measured|most memory|utilisation'
-    return table(head, *rows)
+    rest = f'\nNo time was left for {late} other parts.\n' if late else ''
+    return table(head, *rows) + rest
 
 
 TABLES: dict[str, Callable[[], str]] = {

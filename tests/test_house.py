@@ -107,7 +107,12 @@ def test_no_method_imports_another():
         if method(module) not in ('', '__init__')
         for name in imports(path)
         if method(name)
-        not in ('', method(module), *SHARED_BY_METHODS, *BUILT_OF.get(method(module), ()))
+        not in (
+            '',
+            method(module),
+            *SHARED_BY_METHODS,
+            *BUILT_OF.get(method(module), ()),
+        )
     }
     assert not wrong
 

@@ -24,6 +24,7 @@ from dpaf_jax.audit.methods import (
     dpba_wgan,
     dpgen,
     embedding,
+    feta,
     g_pate,
     gs_wgan,
 )
@@ -38,6 +39,7 @@ from dpaf_jax.runtime.errors import UserError
 AUDITS: dict[str, MethodAudit] = {
     'dpaf': dpaf,
     'dpgen': dpgen,
+    'feta': feta,
     'dp_merf': embedding,
     'dp_kernel': embedding,
     'dp_hp': embedding,

@@ -81,7 +81,8 @@ def test_the_table_of_a_card_is_of_its_file(tables, tmp_path, monkeypatch):
             'machine': {'device_peak_mib': 512},
             'utilisation_percent': 91.4,
         },
-        'step: x': {'error': 'no time left'},
+        'step: x': {'error': 'exit status 1'},
+        'step: y': {'error': 'no time left'},
     }
     content = {'date': 'today', 'card': {'name': 'Card'}, 'parts': parts}
     path.write_text(json.dumps(content))
@@ -89,5 +90,7 @@ def test_the_table_of_a_card_is_of_its_file(tables, tmp_path, monkeypatch):
     assert head.startswith('| Card; today |')
     assert rows == [
         '| clipping | 4.32 × naive `vmap` | 512 MiB | 91 % |',
-        '| step: x | no time left | – | – |',
+        '| step: x | exit status 1 | – | – |',
+        '',
+        'No time was left for 1 other parts.',
     ]
