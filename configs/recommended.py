@@ -41,6 +41,7 @@ def get_config(argument: str = 'digits') -> ConfigDict:
         config.data.source = source
         config.data.num_classes = config.data.image_size = config.data.channels = 0
         config.data.class_names = '?'
+        config.samples.num = 0
         config.privacy.delta = 0.0  # these by the data, unless the command line says
         config.networks.layers = ''
     config.privacy.epsilon = epsilon

@@ -123,7 +123,8 @@ def open_target(
         synthetic = read_npz(paths.samples)[0]
     else:
         release = dataclasses.replace(release, config=straight)
-        synthetic = release.sample(release.config.samples.num, seed=0)[0]
+        number = straight.samples.number(straight.data.num_examples)
+        synthetic = release.sample(number, seed=0)[0]
     if synthetic.shape[1:] != real.images.shape[1:]:
         raise UserError(
             str(directory),

@@ -122,11 +122,23 @@ class RunConfig:
     keep_checkpoints: int = at_least(2, 1, 'Of each phase.')
 
 
+# Fewer teach classifiers less, whatever N; more cost hours of evaluation.
+FEWEST_SAMPLES, MOST_SAMPLES = 20_000, 60_000
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplesConfig:
     """The synthetic data set of the samples stage."""
 
-    num: int = at_least(60000, 1, 'Images; their labels follow the prior.')
+    num: int = at_least(
+        60000,
+        0,
+        'Images; their labels follow the prior. 0: N, from 20 000 to 60 000.',
+    )
+
+    def number(self, num_examples: int) -> int:
+        """How many images, by the public N."""
+        return self.num or min(max(num_examples, FEWEST_SAMPLES), MOST_SAMPLES)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -400,7 +400,7 @@ class Pipeline:
     def _samples(self) -> pathlib.Path:
         """Draws the synthetic data set from the release."""
         self._require(self.workdir.release, 'release')
-        number = self.config.samples.num
+        number = self.config.samples.number(self._plan().num_examples)
         if self._num_samples() != number:
             require_space(self.workdir.root, number * self._record_bytes)
             images, labels = load_release(self.workdir.release).sample(number)

@@ -247,3 +247,11 @@ def test_a_window_is_two_numbers():
     data = from_config_dict(changed(data__window='-1000:3000.5')).data
     assert data.grey_levels == (-1000.0, 3000.5)
     assert from_config_dict(changed()).data.grey_levels is None
+
+
+@pytest.mark.parametrize(('num', 'there', 'number'), [
+    (500, 1_000_000, 500), (0, 600, 20_000), (0, 31_000, 31_000), (0, 200_000, 60_000),
+])  # fmt: skip
+def test_how_many_samples_goes_by_the_records_unless_it_is_said(num, there, number):
+    samples = from_config_dict(changed(samples__num=num)).samples
+    assert samples.number(there) == number
