@@ -176,6 +176,7 @@ METHODS = {
     'dp_sinkhorn': ('DP-Sinkhorn', 'dp_sinkhorn.py:{}', 'samples.num=10000'),
     'dp_gan': ('DP-GAN', 'dp_gan.py:{}', FEWER_IMAGES),
     'dpgen': ('DPGEN', 'dpgen.py:{}', 'samples.num=6000'),
+    'feta': ('FETA', 'feta.py:{}', 'samples.num=6000'),
     'g_pate': ('G-PATE', 'g_pate.py:{}', FEWER_IMAGES),
     'gs_wgan': ('GS-WGAN', 'gs_wgan.py:{}', FEWER_IMAGES),
 }

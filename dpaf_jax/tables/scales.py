@@ -22,6 +22,7 @@ FORMS: dict[str, dict[str, tuple[str, str]]] = {
     'dpaf_random_conv1': {CERTIFIED: ('', 'printed')},
     'recommended': {CERTIFIED: ('recommended', '')},
     'dpgen': {AS_PUBLISHED: ('dpgen', ''), CERTIFIED: ('dpgen', '')},
+    'feta': {CERTIFIED: ('feta', '')},
     'g_pate': {CERTIFIED: ('g_pate', '')},
     'dpba_wgan': {AS_PUBLISHED: ('dpba_wgan', ''), CERTIFIED: ('dpba_wgan', '')},
     'dp_gan': {CERTIFIED: ('dp_gan', '')},
@@ -102,6 +103,18 @@ def _of(section: str, settings: Settings) -> Settings:
     return {f'{section}.{name}': value for name, value in settings.items()}
 
 
+FEW_SCORE_STEPS = _of(
+    'dpgen',
+    {
+        'width': 4,
+        'batch_size': 32,
+        'microbatch': 32,
+        'multiplicity': 1,
+        'steps': 2,
+        'num_levels': 3,
+        'langevin_steps': 1,
+    },
+)
 SMOKE = Scale(
     about='two cores, minutes a table: every row runs, no figure means anything',
     common={
@@ -117,18 +130,13 @@ SMOKE = Scale(
         'dpaf_printed': SMALL_BATCHES,
         'dpaf_random_conv1': SMALL_BATCHES,
         'recommended': {'dpaf.generator_steps': 2, 'dpaf.generator.batch_size': 16},
-        'dpgen': _of(
-            'dpgen',
-            {
-                'width': 4,
-                'batch_size': 32,
-                'microbatch': 32,
-                'multiplicity': 1,
-                'steps': 2,
-                'num_levels': 3,
-                'langevin_steps': 1,
-            },
-        ),
+        'dpgen': FEW_SCORE_STEPS,
+        'feta': {
+            **FEW_SCORE_STEPS,
+            'dpgen.warm_start_steps': 2,
+            'dpaf.generator_steps': 2,
+            'dpaf.generator.batch_size': 16,
+        },
         'g_pate': _of(
             'g_pate',
             {'teachers': 20, 'batch_size': 8, 'steps': 2, 'fakes': 8, 'width': 8},
@@ -154,6 +162,7 @@ CPU = Scale(
         'dpaf_printed': {'dpaf.epochs': 0.5, 'dpaf.classifier.epochs': 0.5},
         'dpaf_random_conv1': {'dpaf.epochs': 0.5},
         'dpgen': {'samples.num': 4000},
+        'feta': {'samples.num': 4000},
         'g_pate': {'g_pate.steps': 250},
         'dpba_wgan': {'dpba_wgan.generator_steps': 300},
         'dp_gan': _of(
@@ -176,7 +185,20 @@ CPU = Scale(
 GPU = Scale(
     about="a GPU, the methods' configs as they are",
     common={'samples.num': 60_000, 'evaluation.seeds': 1},
-    methods={},
+    methods={
+        'feta': _of(
+            'dpgen',
+            {
+                'width': 64,
+                'max_width': 128,
+                'patch': 2,
+                'batch_size': 4096,
+                'microbatch': 512,
+                'multiplicity': 4,
+                'steps': 500,
+            },
+        )
+    },
     generators=3,
 )
 PAPER = Scale(

@@ -33,6 +33,7 @@ def recommended(*epsilons: float) -> Row:
 METHODS = {
     'DPAF': ('dpaf', CLAIMED),
     'DPGEN': ('dpgen', CLAIMED),
+    'FETA': ('feta', STATED),
     'G-PATE': ('g_pate', DATA_DEPENDENT),
     'DPBA-WGAN': ('dpba_wgan', CLAIMED),
     'GS-WGAN': ('gs_wgan', CLAIMED),
