@@ -17,12 +17,17 @@ from PIL import Image
 from dpaf_jax.config import DataConfig
 from dpaf_jax.data.checks import splits
 from dpaf_jax.data.groups import one_of_each
+from dpaf_jax.data.near_copies import near_copies, thumbnail
 from dpaf_jax.data.sources import open_source
 from dpaf_jax.data.sources.base import Content, Source, reading
 
 SIDES = 8, 16, 32  # of images, where pictures are of several sizes or larger
 GREY = '1', 'L', 'LA', 'I', 'F', 'I;16'  # Pillow's modes
 SHOWN = 3  # examples of a kind
+ONE_RECORD_EACH = (
+    'epsilon is for one picture: who is in k of them has k times the influence. Leave copies '
+    'out, or see config.data.group'
+)
 
 
 class Survey(NamedTuple):
@@ -37,7 +42,8 @@ class Survey(NamedTuple):
         sizes: how many pictures there are of each (width, height).
         modes: how many of each of Pillow's modes; '' for what is no picture.
         repeated: names of pictures that are the same to the byte, in groups.
-        mislabelled: those groups of them that have two labels.
+        alike: names of other pictures that look the same, in groups.
+        mislabelled: those groups of either kind that have two labels.
         notes: what the source itself has noticed.
     """
 
@@ -49,12 +55,13 @@ class Survey(NamedTuple):
     sizes: Mapping[tuple[int, int], int]
     modes: Mapping[str, int]
     repeated: tuple[tuple[str, ...], ...]
+    alike: tuple[tuple[str, ...], ...]
     mislabelled: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
 
 
 def survey(config: DataConfig) -> Survey:
-    """Looks at every picture's head, and at no pixel.
+    """Looks at every picture's head, and at a thumbnail of it.
 
     Args:
         config: the data section; its num_classes, image_size and channels may be 0.
@@ -68,15 +75,21 @@ def survey(config: DataConfig) -> Survey:
     sizes: collections.Counter[tuple[int, int]] = collections.Counter()
     modes: collections.Counter[str] = collections.Counter()
     same: dict[bytes, list[int]] = {}
+    small: dict[int, np.ndarray] = {}  # of the first of each of `same`
     with reading(source.where):
         for i, content in zip(present.tolist(), source.contents(), strict=True):
-            size, mode = _head(content)
+            size, mode, grey = _look(content)
             sizes[size] += size != (0, 0)
             modes[mode] += 1
-            same.setdefault(_digest(content), []).append(i)
+            copies = same.setdefault(_digest(content), [])
+            copies.append(i)
+            if len(copies) == 1 and grey is not None:
+                small[i] = grey
     labels = source.labels[present]
     names = source.class_names or tuple(map(str, range(int(labels.max(initial=0)) + 1)))
     groups = [group for group in same.values() if len(group) > 1]
+    places = list(small)
+    alike = [[places[j] for j in near] for near in near_copies(list(small.values()))]
     return Survey(
         where=source.where,
         class_names=names,
@@ -86,24 +99,30 @@ def survey(config: DataConfig) -> Survey:
         sizes=+sizes,
         modes=modes,
         repeated=_named(source, groups),
+        alike=_named(source, alike),
         mislabelled=_named(
-            source, [g for g in groups if len(set(source.labels[g].tolist())) > 1]
+            source,
+            [g for g in groups + alike if len(set(source.labels[g].tolist())) > 1],
         ),
         notes=source.notes,
     )
 
 
-def _head(content: Content) -> tuple[tuple[int, int], str]:
-    """(width, height) and mode; (0, 0) and '' for what cannot be opened."""
-    if isinstance(content, np.ndarray):
-        height, width = content.shape[:2]
-        grey = content.ndim == 2 or content.shape[2] == 1
-        return (width, height), 'L' if grey else 'RGB'
+def _look(content: Content) -> tuple[tuple[int, int], str, np.ndarray | None]:
+    """(width, height), mode, thumbnail; (0, 0), '' and None for what cannot be opened."""
     try:
-        with Image.open(io.BytesIO(content)) as picture:
-            return picture.size, picture.mode
+        with _opened(content) as picture:
+            size, mode = picture.size, picture.mode  # before it is drawn small
+            return size, mode, thumbnail(picture)
     except Exception:  # whatever is wrong: `prepare` says it, and where
-        return (0, 0), ''
+        return (0, 0), '', None
+
+
+def _opened(content: Content) -> Image.Image:
+    if isinstance(content, bytes):
+        return Image.open(io.BytesIO(content))
+    grey = content.ndim == 3 and content.shape[2] == 1
+    return Image.fromarray(content[..., 0] if grey else content)
 
 
 def _digest(content: Content) -> bytes:
@@ -176,9 +195,16 @@ def table(found: Survey) -> str:
     if found.repeated:
         copies = sum(len(group) - 1 for group in found.repeated)
         rows.append(('copies', f'{copies}, such as {_examples(found.repeated)}'))
+    if found.alike:
+        copies = sum(len(group) - 1 for group in found.alike)
+        rows.append(
+            ('near copies', f'{copies}, such as {_examples(found.alike, " ~ ")}')
+        )
     if found.mislabelled:
         rows.append(('two labels', _examples(found.mislabelled)))
     rows += [('note', note) for note in found.notes]
+    if found.repeated or found.alike:
+        rows.append(('note', ONE_RECORD_EACH))
     wide = max(len(name) for name, _ in rows)
     lines = [f'  {name:<{wide}}  {text}' for name, text in rows]
     return '\n'.join([f'{found.where} (private: for your eyes alone)', *lines])
@@ -202,6 +228,6 @@ def _kinds(modes: Mapping[str, int]) -> str:
     return ', '.join(words)
 
 
-def _examples(groups: tuple[tuple[str, ...], ...]) -> str:
-    shown = [' = '.join(group[:SHOWN]) for group in groups[:SHOWN]]
+def _examples(groups: tuple[tuple[str, ...], ...], between: str = ' = ') -> str:
+    shown = [between.join(group[:SHOWN]) for group in groups[:SHOWN]]
     return '; '.join(shown) + ('; ...' if len(groups) > SHOWN else '')

@@ -48,6 +48,44 @@ def test_what_there_is(root):
     assert '.heic 1, .txt 1' in shown and 'eyes alone' in shown.splitlines()[0]
 
 
+@pytest.fixture
+def photograph():
+    """Smooth, as photographs are: no two alike."""
+
+    def drawn(seed):
+        coarse = np.random.default_rng(seed).integers(0, 256, (6, 5, 3), np.uint8)
+        return Image.fromarray(coarse).resize((100, 120), Image.Resampling.BICUBIC)
+
+    return drawn
+
+
+def test_copies_that_differ_a_little_are_seen(tmp_path, photograph):
+    for i in range(20):
+        path = tmp_path / ('cat', 'dog')[i % 2] / f'{i:02d}.jpg'
+        path.parent.mkdir(exist_ok=True)
+        photograph(i).save(path, quality=95)
+    touched = photograph(0).resize((70, 84)).point(lambda level: 0.9 * level + 10)
+    touched.save(tmp_path / 'dog' / 'small.jpg', quality=70)
+    (tmp_path / 'cat' / 'same.jpg').write_bytes((tmp_path / 'cat/02.jpg').read_bytes())
+    found = survey(open_config(tmp_path))
+    assert found.alike == found.mislabelled == (('cat/00.jpg', 'dog/small.jpg'),)
+    assert found.repeated == (('cat/02.jpg', 'cat/same.jpg'),)
+    shown = table(found)
+    assert 'near copies' in shown and 'cat/00.jpg ~ dog/small.jpg' in shown
+    assert 'epsilon is for one picture' in shown and 'config.data.group' in shown
+
+
+def test_nothing_is_alike_among_blank_pictures_and_few(tmp_path, photograph):
+    for folder in ('cat', 'dog'):
+        (tmp_path / folder).mkdir()
+    Image.new('L', (20, 20), 3).save(tmp_path / 'cat' / 'black.png')
+    Image.new('L', (30, 30), 250).save(tmp_path / 'dog' / 'white.png')
+    assert survey(open_config(tmp_path)).alike == ()
+    photograph(1).save(tmp_path / 'dog' / 'one.png')
+    found = survey(open_config(tmp_path))
+    assert found.alike == () and 'copies' not in table(found)
+
+
 def test_what_follows(root):
     found = survey(open_config(root))
     assert proposed(found) == {
