@@ -65,7 +65,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
     """
     config.privacy.budgets = '75%,rest,25%'
     dpaf = config.dpaf
-    dpaf.taps = 'count,contrast,fourier,wavelet,labeller'
+    dpaf.taps = 'count,contrast,fourier,wavelet,shape,labeller'
     config.networks.generator = 'styled'
     dpaf.generator.learning_rate = 4e-3
     dpaf.generator_steps = 2000
