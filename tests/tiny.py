@@ -64,6 +64,7 @@ def config_dict(**fields: Any) -> ConfigDict:
     config.g_pate.update({'teachers': 8, 'batch_size': 3, 'width': 3, 'fc_width': 3})
     config.g_pate.update({'steps': 4, 'fakes': 6, 'projections': 2, 'bins': 4})
     config.g_pate.update({'threshold': 0.5, 'cell': 1})
+    config.datalens.update({'top_k': 5, 'threshold': 0.3})
     small = (
         'batch_size',
         'width',

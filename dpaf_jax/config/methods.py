@@ -384,6 +384,19 @@ class FetaConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class DataLensConfig:
+    """DataLens: how teachers answer; their number and training are G-PATE's fields."""
+
+    top_k: int = at_least(
+        20, 1, 'k: places of a fake that a teacher signs, of those `cell` leaves.'
+    )
+    threshold: float = between(
+        0.1, 0.0, 1.0, 'beta: share of teachers by which signs must prevail.'
+    )
+    step_size: float = above(0.3, 0.0, 'How far a fake moves, for images in [-1, 1].')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class GPateConfig:
     """G-PATE: teachers, their votes, and the student's training."""
 

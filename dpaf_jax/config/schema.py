@@ -24,6 +24,7 @@ from dpaf_jax.config.fields import (
     read,
 )
 from dpaf_jax.config.methods import (
+    DataLensConfig,
     DpafConfig,
     DpbaWganConfig,
     DpGanConfig,
@@ -94,6 +95,7 @@ METHOD_SECTIONS = (
     'dpaf',
     'dpgen',
     'feta',
+    'datalens',
     'g_pate',
     'dpba_wgan',
     'dp_gan',
@@ -104,7 +106,10 @@ METHOD_SECTIONS = (
     'pearl',
     'dp_sinkhorn',
 )
-BUILT_OF = {'feta': ('dpaf', 'dpgen')}  # methods whose fields another reads, too
+BUILT_OF = {
+    'feta': ('dpaf', 'dpgen'),
+    'datalens': ('g_pate',),
+}  # methods whose fields another reads, too
 TABLE_METHODS = ('g_pate',)
 
 
@@ -196,6 +201,7 @@ class Config:
     dp_sinkhorn: DpSinkhornConfig = ABSENT
     dp_gan: DpGanConfig = ABSENT
     g_pate: GPateConfig = ABSENT
+    datalens: DataLensConfig = ABSENT
     dpba_wgan: DpbaWganConfig = ABSENT
     gs_wgan: GsWganConfig = ABSENT
     run: RunConfig

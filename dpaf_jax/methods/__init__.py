@@ -19,6 +19,7 @@ from dpaf_jax.methods import (
     gs_wgan,
     pearl,
 )
+from dpaf_jax.methods.g_pate import datalens
 from dpaf_jax.privacy.budgets import with_first
 from dpaf_jax.privacy.class_histogram import (
     CLASSES,
@@ -42,6 +43,7 @@ METHODS: dict[str, ModuleType] = {
     'pearl': pearl,
     'dp_sinkhorn': dp_sinkhorn,
     'dp_gan': dp_gan,
+    'datalens': datalens,
     'g_pate': g_pate,
     'dpba_wgan': dpba_wgan,
     'gs_wgan': gs_wgan,

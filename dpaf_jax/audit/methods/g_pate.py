@@ -1,4 +1,4 @@
-"""G-PATE for the audit: one step's queries as one Gaussian release, and its coins.
+"""G-PATE and DataLens for the audit: one step's queries as one Gaussian release; its coins.
 
 The neighbours of a scene lack one record of one teacher, so the audit moves that teacher's
 training, its gradients and its votes, by the method's own code. The height of the highest
@@ -18,7 +18,8 @@ from dpaf_jax.audit import canaries
 from dpaf_jax.audit.harness import Notes, quiet
 from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
-from dpaf_jax.methods.g_pate.student import VOTES, GPate, GPatePhase, noise_ratio
+from dpaf_jax.methods.g_pate.datalens import DataLens
+from dpaf_jax.methods.g_pate.student import GPate, GPatePhase, noise_ratio
 from dpaf_jax.privacy.keys import RunKeys, public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
@@ -44,14 +45,15 @@ def audit_targets(
     batch = canaries.batch(extremes, config.data, (teachers, MEMBERS))
     many = canaries.noise_images(config.data, teachers, seed=2)
     crowd = canaries.batch(many, config.data, (teachers, 1))
-    start = jax.device_get(GPate(config, plan).init(jax.random.key(0)))
+    gan = _gan(config, plan)
+    start = jax.device_get(gan.init(jax.random.key(0)))
     states = [_wild(start, seed) for seed in range(STATES)]
 
     def at(plan: PrivacyPlan) -> Any:
-        return {number: _releaser(GPate(config, plan), number) for number in devices}
+        return {number: _releaser(_gan(config, plan), number) for number in devices}
 
     target = AuditTarget(
-        mechanism=_step_of(plan[VOTES], g_pate.fakes * g_pate.projections),
+        mechanism=_step_of(gan.mechanism, gan.queries),
         release=at(plan),
         exact=at(quiet(plan)),
         scenes=[Scene(state, batch) for state in states],
@@ -59,6 +61,11 @@ def audit_targets(
         in_place=True,
     )
     return [target]
+
+
+def _gan(config: Config, plan: PrivacyPlan) -> GPate:
+    kind = DataLens if config.method == 'datalens' else GPate
+    return kind(config, plan)
 
 
 def _step_of(votes: Mechanism, queries: int) -> Mechanism:
@@ -98,6 +105,8 @@ def _releaser(gan: GPate, number: int) -> Release:
 
         def released(key: jax.Array) -> jax.Array:
             ballot = gan.release(votes, key)
+            if isinstance(gan, DataLens):
+                return ballot.ravel()
             if ballot.highest is None:
                 return ballot.histogram.ravel()
             parts = ballot.histogram.ravel(), ballot.highest.ravel() / ratio
@@ -126,7 +135,7 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     nowhere: Any = None  # windows write no file
     run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
     notes = Notes(plan)
-    phase = _TracedPhase(run, GPate(config, plan), notes)
+    phase = _TracedPhase(run, _gan(config, plan), notes)
     step = 0
     while step < min(STEPS, phase.total_steps):
         _, step, _ = phase.window(None, step)
@@ -141,9 +150,9 @@ class _TracedPhase(GPatePhase):
 
     def _note(self, state: Any, _: Any, draws: Any, keys: Any, __: Any) -> Any:
         for t, key in enumerate(keys[0]):
-            self._notes.key(VOTES, key)
+            self._notes.key(self.name, key)
             index, absent = draws['indices'][0, t], draws['is_padding_example'][0, t]
-            self._notes.draw(VOTES, self._in_turn(index.shape), index, absent)
+            self._notes.draw(self.name, self._in_turn(index.shape), index, absent)
             self._step += 1
         return state, {}
 

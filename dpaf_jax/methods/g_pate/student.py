@@ -22,8 +22,8 @@ under `nonprivate/` and nowhere else.
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,6 @@ from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.privacy.voting import Ballot
 from dpaf_jax.release.samplers.g_pate import g_pate_sampler
 from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.release.samplers.registry import preview
@@ -70,12 +69,8 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     Raises:
         UserError: the settings do not fit N, or the budget.
     """
-    g_pate = config.g_pate
-    if g_pate.teachers > num_examples:
-        problem = f'is {g_pate.teachers}, for {num_examples} records'
-        raise UserError('config.g_pate.teachers', problem, 'Give each one at least')
-    g_pate_sampler(config)  # whether layers, size and cell fit each other
-    ratio = noise_ratio(config)
+    check(config, num_examples)
+    g_pate, ratio = config.g_pate, noise_ratio(config)
     votes = Mechanism(
         name=VOTES,
         kind='votes of teachers on disjoint parts: one histogram per fake and projection'
@@ -90,6 +85,14 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     return make_plan([votes], only, only, config.privacy, num_examples, None)
 
 
+def check(config: Config, num_examples: int) -> None:
+    """Raises UserError where teachers do not fit N, or layers, size and cell each other."""
+    if (teachers := config.g_pate.teachers) > num_examples:
+        problem = f'is {teachers}, for {num_examples} records'
+        raise UserError('config.g_pate.teachers', problem, 'Give each one at least')
+    g_pate_sampler(config)
+
+
 def noise_ratio(config: Config) -> float:
     """Of the threshold check's noise to the bins'; infinity where there is no check."""
     g_pate = config.g_pate
@@ -98,7 +101,11 @@ def noise_ratio(config: Config) -> float:
 
 def train(run: Run) -> Any:
     """Trains teachers and student; returns the average of the student's parameters."""
-    gan = GPate(run.config, run.plan)
+    return train_student(run, GPate(run.config, run.plan))
+
+
+def train_student(run: Run, gan: 'GPate') -> Any:
+    """Trains teachers and student of one of the ways in which votes leave."""
     _check_devices(gan.teachers, run)
     return run.train(GPatePhase(run, gan)).ema_params
 
@@ -129,26 +136,38 @@ class Fakes(NamedTuple):
         z: [m, z_dim].
         labels: [m] int32 from the public prior.
         images: [m, H, W, C] by the student.
-        projections: [m, H * W * C, k] from N(0, 1 / k), drawn anew each step.
+        projections: [m, H * W * C, k] from N(0, 1 / k), drawn anew each step; None where
+            teachers answer place by place.
     """
 
     z: jax.Array
     labels: jax.Array
     images: jax.Array
-    projections: jax.Array
+    projections: Any
 
 
 @dataclasses.dataclass(frozen=True)
 class GPate:
-    """The static part; its methods are pure functions of arrays."""
+    """The static part; its methods are pure functions of arrays.
+
+    Attributes:
+        name: of the mechanism.
+    """
 
     config: Config
     plan: PrivacyPlan
 
+    name: ClassVar[str] = VOTES
+
     @property
     def mechanism(self) -> Mechanism:
         """The votes."""
-        return self.plan[VOTES]
+        return self.plan[self.name]
+
+    @property
+    def queries(self) -> int:
+        """Of a step: one for each fake and projection."""
+        return self.config.g_pate.fakes * self.config.g_pate.projections
 
     @property
     def grid(self) -> Grid | None:
@@ -199,17 +218,21 @@ class GPate:
         z = jax.random.normal(key_z, (g_pate.fakes, self.student.z_dim))
         labels = prior_labels(data.prior, key_labels, len(z))
         images = self.student.generator.apply(generator, z, labels)
+        return Fakes(z, labels, images, self.projections(key_projections, images))
+
+    def projections(self, key: jax.Array, images: jax.Array) -> Any:
+        """Random directions of the step's fakes, smooth over cells."""
+        g_pate, data = self.config.g_pate, self.config.data
         # The columns of a table have no neighbours to be smooth with.
         cell = 1 if data.columns else g_pate.cell
         height, width, channels = data.shape
         coarse_sides = -(-height // cell), -(-width // cell)
         shape = (g_pate.fakes, *coarse_sides, channels, g_pate.projections)
-        coarse = jax.random.normal(key_projections, shape)
+        coarse = jax.random.normal(key, shape)
         whole = (*images.shape, g_pate.projections)
         projections = jax.image.resize(coarse, whole, 'bilinear')
         projections /= math.sqrt(g_pate.projections)
-        flat = (g_pate.fakes, -1, g_pate.projections)
-        return Fakes(z, labels, images, projections.reshape(flat))
+        return projections.reshape(g_pate.fakes, -1, g_pate.projections)
 
     def query(
         self, teachers: State, parts: ClipBatch, fakes: Fakes
@@ -224,36 +247,57 @@ class GPate:
         Returns:
             (teachers, [n / D, m, k] int32 votes).
         """
-        parts = parts.without_padding()
-        side, g_pate = self.teachers, self.config.g_pate
+
+        def vote(params: Any) -> jax.Array:
+            args = fakes.images, fakes.labels, fakes.projections
+            return self.teachers.vote(params, *args)
+
+        return self.taught(teachers, parts, fakes, vote)
+
+    def taught(
+        self,
+        teachers: State,
+        parts: ClipBatch,
+        fakes: Fakes,
+        answer: Callable[[Any], jax.Array],
+    ) -> tuple[State, jax.Array]:
+        """Each teacher after its steps, and its answer, of its parameters alone."""
+        parts, side = parts.without_padding(), self.teachers
 
         def one(state: State, mine: ClipBatch) -> tuple[State, jax.Array]:
-            for _ in range(g_pate.teacher_steps):
+            for _ in range(self.config.g_pate.teacher_steps):
                 state = side.learn(state, mine, fakes.images, fakes.labels)
-            args = fakes.images, fakes.labels, fakes.projections
-            return state, side.vote(state[0], *args)
+            return state, answer(state[0])
 
         made: tuple[State, jax.Array] = jax.vmap(one)(teachers, parts)
         return made
 
-    def release(self, votes: jax.Array, key_data: jax.Array) -> Ballot:
+    def release(self, votes: jax.Array, key_data: jax.Array) -> Any:
         """The step's queries: counted over all devices, noised once."""
         g_pate = self.config.g_pate
         counted = voting.count(votes, g_pate.bins, self.grid)
         ratio = noise_ratio(self.config)
         return voting.release(counted, key_data, self.mechanism.noise_std, ratio)
 
-    def learn(
-        self, state: GPateState, fakes: Fakes, ballot: Ballot
-    ) -> tuple[GPateState, Metrics]:
-        """The student's step towards the moved fakes: post-processing.
+    def moves(self, fakes: Fakes, released: Any) -> tuple[jax.Array, jax.Array]:
+        """How each fake should change: post-processing.
 
         Directions are in units of the clip: Adam does not see the scale of a loss, unless
         it is as small as its epsilon.
+
+        Returns:
+            ([m, H, W, C] moves, [m, k] bool: which queries passed).
         """
-        values, passed = voting.confident_gnmax(ballot, self.threshold)
+        values, passed = voting.confident_gnmax(released, self.threshold)
         moves = jnp.einsum('mk,mdk->md', values, fakes.projections)
-        goal = fakes.images + moves.reshape(fakes.images.shape)
+        return moves.reshape(fakes.images.shape), passed
+
+    def learn(
+        self, state: GPateState, fakes: Fakes, released: Any
+    ) -> tuple[GPateState, Metrics]:
+        """The student's step towards the moved fakes: post-processing."""
+        moves, passed = self.moves(fakes, released)
+        goal = fakes.images + moves
 
         def loss(generator: Any) -> jax.Array:
             images = self.student.generator.apply(generator, fakes.z, fakes.labels)
@@ -289,11 +333,11 @@ class GPate:
         fakes = self.fakes(state.generator, public_key(key))
         teachers, votes = self.query(state.teachers.tree, parts, fakes)
         state = state._replace(teachers=Split(teachers))
-        ballot = self.release(votes, noise_key)
-        state, metrics = self.learn(state, fakes, ballot)
+        released = self.release(votes, noise_key)
+        state, metrics = self.learn(state, fakes, released)
         if self.config.g_pate.agreement:  # exact, so NOT private
             counted = voting.count(votes, self.config.g_pate.bins, None)
-            _, passed = voting.confident_gnmax(ballot, self.threshold)
+            _, passed = voting.confident_gnmax(released, self.threshold)
             exact = parallel.total(counted), passed
             metrics |= dict(zip(EXACT, exact, strict=True))
         return state, metrics
@@ -305,10 +349,8 @@ class GPatePhase:
     One where windows would be unrolled, or where every step's votes are looked at.
     """
 
-    name = 'votes'
-
     def __init__(self, run: Run, gan: GPate):
-        self._run, self._gan = run, gan
+        self._run, self._gan, self.name = run, gan, gan.name
         g_pate = run.config.g_pate
         self.total_steps = g_pate.steps
         self.images_per_step = float(g_pate.fakes)
@@ -325,8 +367,7 @@ class GPatePhase:
         return jax.device_get(jax.jit(self._gan.init)(key))
 
     def charged(self, step: int) -> Mapping[str, int]:
-        g_pate = self._run.config.g_pate
-        return {VOTES: step * g_pate.fakes * g_pate.projections}
+        return {self.name: step * self._gan.queries}
 
     def picture(self, state: GPateState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))
@@ -336,7 +377,7 @@ class GPatePhase:
         run, steps = self._run, range(step, step + self._length)
         size = run.config.g_pate.batch_size
         draws = self._feed.deal([self._parts.batch(t, size) for t in steps])
-        noise = np.stack([run.keys.noise(VOTES, t) for t in steps])
+        noise = np.stack([run.keys.noise(self.name, t) for t in steps])
         public = np.stack([run.keys.public('step', t) for t in steps])
         keys = run.on_every_device(noise), run.on_every_device(public)
         state, metrics = self._window_fn(state, self._feed.data, draws, *keys)

@@ -151,6 +151,14 @@ class Teachers:
         params, optimizer = state
         return descend(self.optimizer, jax.grad(loss)(params), params, optimizer)
 
+    def uphill(self, params: Any, fakes: jax.Array, labels: jax.Array) -> jax.Array:
+        """[m, H, W, C]: the direction in which each fake would pass for real."""
+
+        def total(images: jax.Array) -> jax.Array:
+            return jnp.sum(self.loss_on_fakes(params, images, labels))
+
+        return jax.grad(total)(fakes)
+
     def vote(
         self,
         params: Any,
@@ -169,11 +177,7 @@ class Teachers:
         Returns:
             [m, k] int32 bins.
         """
-
-        def total(images: jax.Array) -> jax.Array:
-            return jnp.sum(self.loss_on_fakes(params, images, labels))
-
-        uphill = jax.grad(total)(fakes).reshape(len(fakes), -1)
+        uphill = self.uphill(params, fakes, labels).reshape(len(fakes), -1)
         projected = jnp.einsum('md,mdk->mk', uphill, projections)
         g_pate = self.config.g_pate
         return discretise(projected, g_pate.clip, g_pate.bins)
