@@ -3,7 +3,8 @@
 python -m dpaf_jax.main --config=configs/datalens.py:mnist --workdir=runs/datalens_mnist \
         --config.data.source=npz:/path/to/mnist.npz
 
-Teachers and student are those of configs/g_pate.py. What it gives: docs/explanation/datalens.md.
+Teachers and student are those of configs/g_pate.py. What it gives stands in
+docs/explanation/datalens.md.
 """
 
 from ml_collections import ConfigDict

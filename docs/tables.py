@@ -178,6 +178,7 @@ METHODS = {
     'dpgen': ('DPGEN', 'dpgen.py:{}', 'samples.num=6000'),
     'feta': ('FETA', 'feta.py:{}', 'samples.num=6000'),
     'g_pate': ('G-PATE', 'g_pate.py:{}', FEWER_IMAGES),
+    'datalens': ('DataLens', 'datalens.py:{}', FEWER_IMAGES),
     'gs_wgan': ('GS-WGAN', 'gs_wgan.py:{}', FEWER_IMAGES),
 }
 

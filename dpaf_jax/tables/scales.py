@@ -24,6 +24,7 @@ FORMS: dict[str, dict[str, tuple[str, str]]] = {
     'dpgen': {AS_PUBLISHED: ('dpgen', ''), CERTIFIED: ('dpgen', '')},
     'feta': {CERTIFIED: ('feta', '')},
     'g_pate': {CERTIFIED: ('g_pate', '')},
+    'datalens': {CERTIFIED: ('datalens', '')},
     'dpba_wgan': {AS_PUBLISHED: ('dpba_wgan', ''), CERTIFIED: ('dpba_wgan', '')},
     'dp_gan': {CERTIFIED: ('dp_gan', '')},
     'gs_wgan': {AS_PUBLISHED: ('gs_wgan', ''), CERTIFIED: ('gs_wgan', '')},
@@ -115,6 +116,10 @@ FEW_SCORE_STEPS = _of(
         'langevin_steps': 1,
     },
 )
+FEW_TEACHERS = _of(
+    'g_pate',
+    {'teachers': 20, 'batch_size': 8, 'steps': 2, 'fakes': 8, 'width': 8},
+)
 SMOKE = Scale(
     about='two cores, minutes a table: every row runs, no figure means anything',
     common={
@@ -137,10 +142,8 @@ SMOKE = Scale(
             'dpaf.generator_steps': 2,
             'dpaf.generator.batch_size': 16,
         },
-        'g_pate': _of(
-            'g_pate',
-            {'teachers': 20, 'batch_size': 8, 'steps': 2, 'fakes': 8, 'width': 8},
-        ),
+        'g_pate': FEW_TEACHERS,
+        'datalens': FEW_TEACHERS,
         'dpba_wgan': _of('dpba_wgan', FEW_GAN_STEPS),
         'dp_gan': _of('dp_gan', FEW_GAN_STEPS),
         'gs_wgan': _of('gs_wgan', {**FEW_GAN_STEPS, 'batch_size': 300}),
@@ -164,6 +167,7 @@ CPU = Scale(
         'dpgen': {'samples.num': 4000},
         'feta': {'samples.num': 4000},
         'g_pate': {'g_pate.steps': 250},
+        'datalens': {'g_pate.steps': 250},
         'dpba_wgan': {'dpba_wgan.generator_steps': 300},
         'dp_gan': _of(
             'dp_gan',

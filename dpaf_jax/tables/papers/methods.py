@@ -35,6 +35,7 @@ METHODS = {
     'DPGEN': ('dpgen', CLAIMED),
     'FETA': ('feta', STATED),
     'G-PATE': ('g_pate', DATA_DEPENDENT),
+    'DataLens': ('datalens', STATED),
     'DPBA-WGAN': ('dpba_wgan', CLAIMED),
     'GS-WGAN': ('gs_wgan', CLAIMED),
     'DP-MERF': ('dp_merf', STATED),

@@ -4,7 +4,7 @@ from dpaf_jax.tables.papers.methods import recommended, row
 from dpaf_jax.tables.spec import Table
 
 NAMES = (
-    'DPAF', 'DPGEN', 'FETA', 'G-PATE', 'DPBA-WGAN', 'DP-GAN', 'GS-WGAN', 'DP-MERF',
+    'DPAF', 'DPGEN', 'FETA', 'G-PATE', 'DataLens', 'DPBA-WGAN', 'DP-GAN', 'GS-WGAN', 'DP-MERF',
     'DP-Kernel', 'DP-HP', 'PEARL', 'DP-Sinkhorn',
 )  # fmt: skip
 METHODS = (*map(row, NAMES), recommended())
