@@ -1,14 +1,19 @@
 """What `pip install dpaf_jax` brings is whole: the command, the configs, the report's page."""
 
+import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
 
+import numpy as np
 import pytest
 import tiny_runs
+from PIL import Image
+from sklearn.datasets import load_digits
 
 SOURCES = ('dpaf_jax', 'configs', 'setup.cfg', 'pyproject.toml', 'README.md', 'LICENSE')
 NO_NOISE = '--config.privacy.epsilon=inf'  # quickly planned
@@ -79,25 +84,87 @@ def test_the_wheel_has_every_file_and_the_command(wheel):
     assert b'dpaf-jax = dpaf_jax.cli:main' in zipfile.ZipFile(wheel).read(entry)
 
 
-@pytest.mark.slow
-def test_an_empty_environment_runs_the_demo(wheel, tmp_path):
-    """As a new user: a new environment, the wheel with its dependencies, the command."""
-    import venv
+# --- as a new user: a new environment, the wheel with what it needs, the command ------
 
-    venv.create(tmp_path / 'empty', with_pip=True)
-    python = tmp_path / 'empty' / 'bin' / 'python'
-    constraints = tiny_runs.ROOT / 'constraints.txt'
-    install = ('-m', 'pip', 'install', '-q', '-c', str(constraints), str(wheel))
-    done = run(python, *install, cwd=tmp_path)
+QUICK = (
+    '--config.dpaf.generator_steps=10',
+    '--config.samples.num=500',
+    '--config.evaluation.seeds=1',
+    '--config.evaluation.fidelity_images=0',
+)
+
+
+@pytest.fixture(scope='module')
+def commands(wheel, tmp_path_factory) -> pathlib.Path:
+    """The folder with `python` and `dpaf-jax` of an environment that had nothing."""
+    folder = tmp_path_factory.mktemp('empty') / 'environment'
+    venv.create(folder, with_pip=True)
+    constraints = str(tiny_runs.ROOT / 'constraints.txt')
+    wanted = f'{wheel}[parquet]'
+    install = ('-m', 'pip', 'install', '-q', '-c', constraints, wanted)
+    done = run(folder / 'bin' / 'python', *install, cwd=folder)
     assert done.returncode == 0, done.stderr[-2000:]
-    quick = ('--config.dpaf.generator_steps=10', '--config.samples.num=500')
-    seeds = '--config.evaluation.seeds=1'
-    command = tmp_path / 'empty' / 'bin' / 'dpaf-jax'
-    done = run(
-        *(command, 'synthesize', 'digits', '--out=run', *quick, seeds), cwd=tmp_path
-    )
+    return folder / 'bin'
+
+
+def succeeds(*args, cwd) -> str:
+    done = run(*args, cwd=cwd)
     assert done.returncode == 0, done.stderr[-2000:]
-    done = run(command, 'verify', 'run', cwd=tmp_path)
-    assert done.returncode == 0 and 'verdict: consistent' in done.stdout
-    done = run(command, 'sample', 'run', '--num=20', '--out=a.npz', cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def synthesizes(commands, source, cwd) -> None:
+    """From the data to a release that verifies."""
+    command = commands / 'dpaf-jax'
+    succeeds(command, 'synthesize', source, '--out=run', *QUICK, cwd=cwd)
+    assert 'verdict: consistent' in succeeds(command, 'verify', 'run', cwd=cwd)
+    assert (cwd / 'run' / 'report.html').is_file()
+
+
+def in_folders(images, labels, root):
+    for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+        folder = root / ('even', 'odd')[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / f'{i:03d}.png')
+    return root
+
+
+def with_labels_csv(images, labels, root):
+    root.mkdir()
+    rows = ['file,label']
+    for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+        Image.fromarray(image).save(root / f'{i:03d}.png')
+        rows.append(f'{i:03d}.png,{("even", "odd")[label]}')
+    (root / 'labels.csv').write_text('\n'.join(rows))
+    return root
+
+
+def as_arrays(images, labels, root):
+    path = root.with_suffix('.npz')
+    np.savez(path, images=images, labels=labels)
+    return path
+
+
+@pytest.mark.slow
+def test_the_demo_and_its_parquet_file(commands, tmp_path):
+    synthesizes(commands, 'digits', tmp_path)
+    command = commands / 'dpaf-jax'
+    sample = ('sample', 'run', '--num=20', '--out=a.parquet')
+    succeeds(command, *sample, cwd=tmp_path)
+    code = "import pyarrow.parquet as p; print(p.read_table('a.parquet').num_rows)"
+    assert succeeds(commands / 'python', '-c', code, cwd=tmp_path).strip() == '20'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('write', [in_folders, with_labels_csv, as_arrays])
+def test_pictures_of_ones_own(commands, write, tmp_path):
+    digits = load_digits()
+    images = np.kron(digits.images[:300], np.ones((2, 2))).astype(np.uint8) * 15
+    source = write(images, digits.target[:300] % 2, tmp_path / 'mine')
+    synthesizes(commands, source, tmp_path)
+    fields = json.loads((tmp_path / 'run' / 'release' / 'config.json').read_text())
+    names = '' if write is as_arrays else 'even/odd'
+    data = fields['data']
+    assert (data['class_names'], data['image_size'], data['num_classes']) == (
+        names, 16, 2,
+    )  # fmt: skip
