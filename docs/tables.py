@@ -295,6 +295,7 @@ def digits() -> str:
         ),
         'DPBA-WGAN': ('dpba_wgan.py:digits', ('evaluation.epochs=3', '')),
         'DPGEN': ('dpgen.py', ('', 'samples.num=5000')),
+        'FETA': ('feta.py', ('', 'samples.num=3000')),
         'G-PATE': ('g_pate.py', ('', 'samples.num=3000')),
     }
     rows = [
