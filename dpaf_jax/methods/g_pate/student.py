@@ -422,7 +422,7 @@ def _check_devices(teachers: Teachers, run: Run) -> None:
     needed = teachers.num_bytes() / devices / 2**30
     there = device_memory(run.devices) / 2**30
     text = f'{number} teachers take {needed:.2f} GiB on each of {devices} device(s)'
-    print(f'G-PATE: {text}, of {there:.1f} GiB')
+    print(f'{text}, of {there:.1f} GiB')
     if needed > MEMORY_SHARE * there:
         problem = f'is {number}: {text}, which has {there:.1f} GiB'
         raise UserError(where, problem, 'Lower it, or g_pate.width, or batch_size')
