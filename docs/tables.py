@@ -176,7 +176,7 @@ METHODS = {
     'dp_sinkhorn': ('DP-Sinkhorn', 'dp_sinkhorn.py:{}', 'samples.num=10000'),
     'dp_gan': ('DP-GAN', 'dp_gan.py:{}', FEWER_IMAGES),
     'dpgen': ('DPGEN', 'dpgen.py:{}', 'samples.num=6000'),
-    'feta': ('FETA', 'feta.py:{}', 'samples.num=6000'),
+    'feta': ('FETA', 'feta.py:{}', 'samples.num=5000'),
     'g_pate': ('G-PATE', 'g_pate.py:{}', FEWER_IMAGES),
     'datalens': ('DataLens', 'datalens.py:{}', FEWER_IMAGES),
     'gs_wgan': ('GS-WGAN', 'gs_wgan.py:{}', FEWER_IMAGES),
@@ -295,7 +295,7 @@ def digits() -> str:
         ),
         'DPBA-WGAN': ('dpba_wgan.py:digits', ('evaluation.epochs=3', '')),
         'DPGEN': ('dpgen.py', ('', 'samples.num=5000')),
-        'FETA': ('feta.py', ('', 'samples.num=3000')),
+        'FETA': ('feta.py', ('', '')),
         'G-PATE': ('g_pate.py', ('', 'samples.num=3000')),
     }
     rows = [
