@@ -297,7 +297,8 @@ class GPate:
     ) -> tuple[GPateState, Metrics]:
         """The student's step towards the moved fakes: post-processing."""
         moves, passed = self.moves(fakes, released)
-        goal = fakes.images + moves
+        # A goal that no image can reach would end in black, from where nothing learns.
+        goal = jnp.clip(fakes.images + moves, -1, 1)
 
         def loss(generator: Any) -> jax.Array:
             images = self.student.generator.apply(generator, fakes.z, fakes.labels)

@@ -184,3 +184,18 @@ def test_a_release_verifies(tmp_path):
     assert images.shape == (10, 8, 8, 1)
     checks = verify(tmp_path / 'run' / 'release').checks
     assert all(check.passed is not False for check in checks), checks
+
+
+def test_no_goal_lies_beyond_what_an_image_can_be():
+    """Or students would end in black, where nothing learns."""
+
+    def after(step_size):
+        lens = lens_of(datalens__threshold=0.0, datalens__step_size=step_size)
+        state = lens.init(jax.random.key(0))
+        fakes = lens.fakes(state.generator, jax.random.key(1))
+        places = math.prod(coarse_shape(lens.config))
+        down = jnp.full((len(fakes.images), places), -99.0)
+        return float(lens.learn(state, fakes, down)[1]['student_gradient_norm'])
+
+    assert after(2.0) == pytest.approx(after(100.0), rel=1e-6)
+    assert after(0.5) != pytest.approx(after(2.0), rel=1e-2)
