@@ -173,6 +173,19 @@ def dataset(config: Config, num_examples: int = NUM_EXAMPLES, seed: int = 0) -> 
     return Dataset(images, labels, np.arange(num_examples), *test, manifest)
 
 
+class Untouchable:
+    """Private images that fail whoever looks at them."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f'a private image was asked for {name}')
+
+    def __len__(self) -> int:
+        raise AssertionError('private images were counted')
+
+    def __getitem__(self, index: Any) -> Any:
+        raise AssertionError('a private image was read')
+
+
 def keys(entropy: bytes = ENTROPY, fingerprint: str = 'f' * 64) -> RunKeys:
     """Keys of a fixed entropy."""
     return RunKeys(entropy, fingerprint)

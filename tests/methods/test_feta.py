@@ -45,19 +45,6 @@ def first_images(run):
     return FirstImagesPhase(run, matching, released), released
 
 
-class Untouchable:
-    """Private images that fail whoever looks at them."""
-
-    def __getattr__(self, name):
-        raise AssertionError(f'a private image was asked for {name}')
-
-    def __len__(self):
-        raise AssertionError('private images were counted')
-
-    def __getitem__(self, index):
-        raise AssertionError('a private image was read')
-
-
 # --- plan -----------------------------------------------------------------------------
 
 
@@ -111,7 +98,9 @@ def test_a_release_has_the_fields_of_all_that_it_is_built_of():
 
 def test_between_the_two_no_private_image_is_read(tmp_path):
     run = tiny.run(tmp_path, config())
-    hidden = dataclasses.replace(run.data, images=Untouchable(), labels=Untouchable())
+    hidden = dataclasses.replace(
+        run.data, images=tiny.Untouchable(), labels=tiny.Untouchable()
+    )
     phase, _ = first_images(dataclasses.replace(run, data=hidden))
     start = phase.init()
     state = run.train(phase)

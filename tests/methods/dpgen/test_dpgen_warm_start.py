@@ -43,21 +43,10 @@ def run_of(folder, typed, devices=1):
     return dataclasses.replace(run, public=public)
 
 
-class Untouchable:
-    """Private images that fail whoever looks at them."""
-
-    def __getattr__(self, name):
-        raise AssertionError(f'a private image was asked for {name}')
-
-    def __len__(self):
-        raise AssertionError('private images were counted')
-
-    def __getitem__(self, index):
-        raise AssertionError('a private image was read')
-
-
 def blindfolded(run):
-    hidden = dataclasses.replace(run.data, images=Untouchable(), labels=Untouchable())
+    hidden = dataclasses.replace(
+        run.data, images=tiny.Untouchable(), labels=tiny.Untouchable()
+    )
     return dataclasses.replace(run, data=hidden)
 
 
