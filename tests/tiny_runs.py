@@ -111,6 +111,9 @@ def without_accountant() -> Any:
     return mock.patch.multiple(accounting, calibrate=settle, **fast)
 
 
+EMBEDDINGS = 'dp_merf', 'dp_kernel', 'dp_hp', 'pearl'
+
+
 def shrink(config: ConfigDict, source: str, **changes: Any) -> ConfigDict:
     """The same kind of run with thin networks, two steps and forty samples.
 
@@ -141,6 +144,7 @@ def shrink(config: ConfigDict, source: str, **changes: Any) -> ConfigDict:
         'dpgen.multiplicity': 2,
         'dpgen.steps': 2,
         'dpgen.candidates': 2,
+        **{f'{name}.generator_steps': 2 for name in EMBEDDINGS},
         'samples.num': 40,
         'evaluation.seeds': 1,
         'evaluation.fidelity_images': 0,
