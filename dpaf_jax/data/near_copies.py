@@ -17,6 +17,7 @@ DRAFT = 12 * SIDE  # a JPEG is decoded no larger than needed for this side
 NEAR = 0.03  # distance of two thumbnails, each of mean 0 and length 1, at most
 FLAT = 1.0  # grey levels' standard deviation, below which a picture shows nothing
 AXES = 10  # that thumbnails differ along the most, to look for neighbours by
+MOST = 8  # neighbours that one is compared with: frames of a film have thousands
 
 
 def thumbnail(picture: Image.Image) -> np.ndarray:
@@ -49,12 +50,15 @@ def near_copies(thumbnails: Sequence[np.ndarray]) -> list[list[int]]:
 
 
 def _near(unit: np.ndarray) -> np.ndarray:
-    """[P, 2] pairs of rows at most NEAR apart."""
+    """[P, 2] pairs of rows at most NEAR apart; of a row with many such, some."""
     if len(unit) < 2:
         return np.zeros((0, 2), int)
     # Along some axes of an orthonormal basis nothing is farther apart than altogether.
-    basis = np.linalg.eigh(unit.T @ unit)[1][:, -AXES:]
-    pairs = KDTree(unit @ basis).query_pairs(NEAR, output_type='ndarray')
+    along = unit @ np.linalg.eigh(unit.T @ unit)[1][:, -AXES:]
+    number = min(MOST + 1, len(unit))  # the nearest is the row itself
+    _, found = KDTree(along).query(along, number, distance_upper_bound=NEAR)
+    pairs = np.stack([np.repeat(np.arange(len(unit)), number), found.ravel()], axis=1)
+    pairs = pairs[(pairs[:, 1] < len(unit)) & (pairs[:, 0] != pairs[:, 1])]
     apart = np.linalg.norm(unit[pairs[:, 0]] - unit[pairs[:, 1]], axis=1)
     kept: np.ndarray = pairs[apart <= NEAR]
     return kept

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 from sources import make_config
 
+from dpaf_jax.data.near_copies import near_copies, thumbnail
 from dpaf_jax.data.survey import proposed, survey, table
 from dpaf_jax.runtime.errors import UserError
 
@@ -73,6 +74,14 @@ def test_copies_that_differ_a_little_are_seen(tmp_path, photograph):
     shown = table(found)
     assert 'near copies' in shown and 'cat/00.jpg ~ dog/small.jpg' in shown
     assert 'epsilon is for one picture' in shown and 'config.data.group' in shown
+
+
+def test_frames_of_a_film_are_one_group(photograph):
+    """Pairs would be as many as their square."""
+    first, last = (np.asarray(photograph(i), np.float64) for i in (0, 1))
+    frames = [first + (last - first) * t for t in np.linspace(0, 0.3, 400)]
+    small = [thumbnail(Image.fromarray(frame.astype(np.uint8))) for frame in frames]
+    assert near_copies(small) == [list(range(400))]
 
 
 def test_nothing_is_alike_among_blank_pictures_and_few(tmp_path, photograph):

@@ -22,6 +22,7 @@ from dpaf_jax.release.samplers.dpaf import dpaf_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.fingerprint import trained_with
 from dpaf_jax.training.signals import Interrupted, StopRequest
 from dpaf_jax.verify.verification import verify
 
@@ -91,6 +92,14 @@ def test_a_release_has_the_fields_of_all_that_it_is_built_of():
     shown = public_dict(config())
     assert {'feta', 'dpaf', 'dpgen'} < set(shown)
     assert 'dp_gan' not in shown
+
+
+def test_other_fields_of_either_part_are_another_run():
+    fields = trained_with(config())
+    for changed in ('feta__share', 'dpaf__generator_steps', 'dpgen__steps'):
+        other = trained_with(config(**{changed: 0.3 if 'share' in changed else 77}))
+        name = changed.replace('__', '.')
+        assert {k for k in fields if fields[k] != other[k]} == {name}
 
 
 # --- training -------------------------------------------------------------------------

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import tiny
 import tiny_runs
+from g_pate_cases import mixed
 
 from dpaf_jax.audit.methods import g_pate as audit
 from dpaf_jax.methods.g_pate import datalens
 from dpaf_jax.methods.g_pate.datalens import DataLens, coarse_shape, top_signs
-from dpaf_jax.methods.g_pate.student import Fakes
+from dpaf_jax.methods.g_pate.student import Fakes, GPate
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import CERTIFIED
@@ -106,6 +107,28 @@ def test_one_record_moves_the_sums_of_a_step_by_at_most_the_bound():
     assert apart.max() > 0  # the record is seen
 
 
+@pytest.mark.parametrize('kind', [GPate, DataLens])
+def test_what_lies_in_an_empty_slot_reaches_no_teacher(kind):
+    """A slot without a record points at another teacher's; of a table it may be NaN."""
+    config = tiny.config(method='g_pate' if kind is GPate else 'datalens')
+    gan = kind(config, tiny.plan(config))
+    state = jax.device_get(gan.init(jax.random.key(0)))
+    fakes = gan.fakes(state.generator, jax.random.key(1))
+    images = np.full((8, 3, *config.data.shape), 0.3, np.float32)
+    is_padding = np.arange(24).reshape(8, 3) % 3 == 1
+
+    def answered(content):
+        filled = np.where(is_padding[..., None, None, None], content, images)
+        labels = np.zeros((8, 3), np.int32)
+        batch = ClipBatch(jnp.asarray(filled), labels, is_padding, labels)
+        return jax.device_get(gan.query(state.teachers.tree, batch, fakes))
+
+    empty, wild = answered(np.float32(0)), answered(np.float32(np.nan))
+    same = jax.tree.map(np.array_equal, empty, wild)
+    assert all(jax.tree.leaves(same))
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(wild))
+
+
 def audited():
     config = settings(g_pate__teacher_learning_rate=1.0)  # one record turns many signs
     plan = tiny.plan(config)
@@ -117,15 +140,7 @@ def audited():
 def test_the_audit_passes_it_and_catches_faults():
     assert not audited()
 
-    query = DataLens.query
-
-    def mixed(self, teachers, parts, fakes):
-        """Every teacher sees the records of all."""
-        number = len(parts.labels)
-        shared = (x.reshape(1, -1, *x.shape[2:]).repeat(number, 0) for x in parts)
-        return query(self, teachers, ClipBatch(*shared), fakes)
-
-    with mock.patch.object(DataLens, 'query', mixed):
+    with mock.patch.object(DataLens, 'query', mixed(DataLens.query)):
         assert 'sensitivity' in audited()
     with mock.patch.object(
         datalens, 'noisy_total', lambda sums, key, std: noisy_total(sums, key, std / 2)

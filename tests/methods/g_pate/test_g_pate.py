@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from g_pate_cases import gan_of, settings
+from g_pate_cases import gan_of, mixed, settings
 
 from dpaf_jax.audit.methods import g_pate as g_pate_audit
 from dpaf_jax.methods import g_pate
@@ -274,15 +274,7 @@ def audited(devices=(1,)):
 def test_the_audit_passes_it_and_catches_faults():
     assert not audited((1, 8))
 
-    query = GPate.query
-
-    def mixed(self, teachers, parts, fakes):
-        """Every teacher sees the records of all."""
-        number = len(parts.labels)
-        shared = (x.reshape(1, -1, *x.shape[2:]).repeat(number, 0) for x in parts)
-        return query(self, teachers, ClipBatch(*shared), fakes)
-
-    with mock.patch.object(GPate, 'query', mixed):
+    with mock.patch.object(GPate, 'query', mixed(GPate.query)):
         assert 'sensitivity' in audited()
     release = voting.release
     with mock.patch.object(
