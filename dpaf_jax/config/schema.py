@@ -106,10 +106,8 @@ METHOD_SECTIONS = (
     'pearl',
     'dp_sinkhorn',
 )
-BUILT_OF = {
-    'feta': ('dpaf', 'dpgen'),
-    'datalens': ('g_pate',),
-}  # methods whose fields another reads, too
+# Methods that read other methods' fields, too.
+BUILT_OF = {'feta': ('dpaf', 'dpgen'), 'datalens': ('g_pate',)}
 TABLE_METHODS = ('g_pate',)
 
 
