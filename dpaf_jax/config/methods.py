@@ -381,6 +381,11 @@ class FetaConfig:
     share: float = between(
         0.25, 0.01, 0.99, 'Of epsilon, that the first release takes; the rest: dpgen.'
     )
+    learning_rate: float = above(
+        1e-3,
+        0.0,
+        "On the first release's images; dpgen.learning_rate: on private ones.",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

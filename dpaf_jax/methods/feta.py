@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from PIL import Image
 
 from dpaf_jax.config import Config
 from dpaf_jax.methods import dpaf, dpgen
@@ -31,6 +32,7 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release.samplers.dpaf import dpaf_sampler
 from dpaf_jax.release.samplers.protocol import Labels
+from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
@@ -71,9 +73,9 @@ def train(run: Run) -> Any:
     """
     config = first_release(run.config)
     released = dpaf.train(dataclasses.replace(run, config=config))
+    taught = run.train(FirstImagesPhase(run, released)).ema_params
     matching = make_score_matching(run.config, run.plan)
-    taught = run.train(FirstImagesPhase(run, matching, released))
-    return run.train(ScorePhase(run, matching, taught.ema_params)).ema_params
+    return run.train(ScorePhase(run, matching, taught)).ema_params
 
 
 class FirstImagesPhase:
@@ -81,14 +83,13 @@ class FirstImagesPhase:
 
     Args:
         run: whose data are not read.
-        matching: loss and network.
         released: what DPAF would release.
     """
 
     name = 'first_images'
 
-    def __init__(self, run: Run, matching: ScoreMatching, released: Params):
-        self._run, self._matching = run, matching
+    def __init__(self, run: Run, released: Params):
+        self._run, self._matching = run, _without_noise(run)
         self._sampler = dpaf_sampler(first_release(run.config))
         self._released = parallel.replicate(released, run.devices)
         self.total_steps = run.config.dpgen.warm_start_steps
@@ -103,8 +104,9 @@ class FirstImagesPhase:
     def charged(self, step: int) -> Mapping[str, int]:
         return {m.name: m.steps for m in self._run.plan.mechanisms if m.name != 'score'}
 
-    def picture(self, state: ScoreState) -> None:
-        return None
+    def picture(self, state: ScoreState) -> Image.Image:
+        key = public_key(self._run.keys.public('picture', 0))
+        return preview(self._run.config, state.ema_params, key)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         keys = self._run.keys
@@ -136,3 +138,11 @@ class FirstImagesPhase:
         index = device * self._size + jnp.arange(self._size)
         nothing = jnp.zeros((self._size, 1), bool)
         return ClipBatch(images[:, None], labels[:, None], nothing, index[:, None])
+
+
+def _without_noise(run: Run) -> ScoreMatching:
+    """Score matching at the rate of gradients that no noise is added to."""
+    rate = run.config.feta.learning_rate
+    dpgen = dataclasses.replace(run.config.dpgen, learning_rate=rate)
+    config = dataclasses.replace(run.config, dpgen=dpgen)
+    return make_score_matching(config, run.plan)

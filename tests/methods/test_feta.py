@@ -42,8 +42,7 @@ def first_images(run):
     weights = released['labeller']['weights']
     some = np.random.default_rng(0).normal(size=weights.shape).astype(np.float32)
     released['labeller']['weights'] = some
-    matching = make_score_matching(run.config, run.plan)
-    return FirstImagesPhase(run, matching, released), released
+    return FirstImagesPhase(run, released), released
 
 
 # --- plan -----------------------------------------------------------------------------
@@ -96,8 +95,8 @@ def test_a_release_has_the_fields_of_all_that_it_is_built_of():
 
 def test_other_fields_of_either_part_are_another_run():
     fields = trained_with(config())
-    for changed in ('feta__share', 'dpaf__generator_steps', 'dpgen__steps'):
-        other = trained_with(config(**{changed: 0.3 if 'share' in changed else 77}))
+    for changed in ('feta__share', 'feta__learning_rate', 'dpgen__steps'):
+        other = trained_with(config(**{changed: 0.3 if 'feta' in changed else 77}))
         name = changed.replace('__', '.')
         assert {k for k in fields if fields[k] != other[k]} == {name}
 
@@ -152,6 +151,19 @@ def test_score_starts_from_them_and_tells_what_was_spent_before(tmp_path):
     same = jax.tree.map(np.array_equal, score.init().params, taught.ema_params)
     assert all(jax.tree.leaves(same))
     assert score.charged(2) == {**before, 'score': 2}
+
+
+def test_either_part_has_its_own_learning_rate(tmp_path):
+    still = config(feta__learning_rate=1e-9, dpgen__learning_rate=0.5)
+    phase, _ = first_images(run := tiny.run(tmp_path, still))
+    start = phase.init().params
+    taught = run.train(phase)
+    near = jax.tree.map(lambda a, b: np.allclose(a, b, atol=1e-6), start, taught.params)
+    assert all(jax.tree.leaves(near))
+    matching = make_score_matching(still, run.plan)
+    after = run.train(ScorePhase(run, matching, taught.params)).params
+    near = jax.tree.map(lambda a, b: np.allclose(a, b, atol=1e-2), start, after)
+    assert not any(jax.tree.leaves(near))
 
 
 def test_the_loss_of_a_batch_is_that_of_each_image():
