@@ -8,7 +8,8 @@ what the card does: clipping against naive vmap, and JAX-Privacy and Opacus wher
 installed, with and without TF32; what a step costs over the same without protection, for each
 method; MNIST and faces of 64 x 64 from arrays to report. Images are those of $DPAF_DATA where
 it has them, else random: times are the same. What fails or finds no time left is noted as
-such, and the file is written anew after each part. Exit status: 0 if every part has a result.
+such, and the file is written anew after each part. The same command again measures what has
+no result yet on this card; for all anew, delete the file. Exit status: 0 if all have one.
 """
 
 import dataclasses
@@ -173,6 +174,7 @@ def measured(part: Part, seconds: float) -> dict[str, Any]:
     if ran.returncode:
         return {'error': lines[-1] if lines else f'exit status {ran.returncode}'}
     return {
+        'date': now(),
         'wall_seconds': round(time.monotonic() - start, 1),
         **watch.seen(),
         **json.loads(lines[-1]),
@@ -203,15 +205,33 @@ def arrays(
     return path
 
 
+def before(out: pathlib.Path, this_card: Mapping[str, str]) -> dict[str, Any]:
+    """Results of an earlier call on the same card, by part."""
+    if not out.exists():
+        return {}
+    found = json.loads(out.read_text(encoding='utf-8'))
+    if found['card'] != this_card:
+        return {}
+    return {name: part for name, part in found['parts'].items() if 'error' not in part}
+
+
 def measure_all(asked: Sequence[Part], out: pathlib.Path, seconds: float) -> bool:
-    """Runs the parts within a time and keeps `out` up to date; whether all have a result."""
+    """Runs the parts within a time and keeps `out` up to date; whether all have a result.
+
+    What `out` has of this very card already stays, with its own date.
+    """
     end = time.monotonic() + seconds
     result: dict[str, Any] = {'date': now(), 'card': card(), 'parts': {}}
+    there = before(out, result['card'])
     for part in asked:
-        most = MOST_OF_THE_REST * (end - time.monotonic())
-        found = measured(part, most if most > LEAST else 0.0)
+        found = there.get(part.name)
+        if found is None:
+            most = MOST_OF_THE_REST * (end - time.monotonic())
+            found = measured(part, most if most > LEAST else 0.0)
+            told = found.get('error') or f'{found["wall_seconds"]} s'
+        else:
+            told = f'kept, of {found["date"]}'
         result['parts'][part.name] = found
-        told = found.get('error') or f'{found["wall_seconds"]} s'
         print(f'{part.name}: {told}', flush=True)
         write_json(out, result)
     return not any('error' in found for found in result['parts'].values())

@@ -191,18 +191,29 @@ GPU = Scale(
     about="a GPU, the methods' configs as they are",
     common={'samples.num': 60_000, 'evaluation.seeds': 1},
     methods={
-        'feta': _of(
-            'dpgen',
-            {
-                'width': 64,
-                'max_width': 128,
-                'patch': 2,
-                'batch_size': 4096,
-                'microbatch': 512,
-                'multiplicity': 4,
-                'steps': 500,
-            },
-        )
+        'feta': {
+            'feta.learning_rate': 2e-3,
+            'dpaf.generator_steps': 1500,
+            **_of(
+                'dpgen',
+                {
+                    'patch': 1,
+                    'width': 32,
+                    'max_width': 128,
+                    'scales': 3,
+                    'sigma_max': 20.0,
+                    'sigma_min': 0.03,
+                    'num_levels': 20,
+                    'warm_start_steps': 4000,
+                    'batch_size': 4096,
+                    'microbatch': 512,
+                    'multiplicity': 4,
+                    'steps': 400,
+                    'learning_rate': 5e-4,
+                    'ema_decay': 0.99,
+                },
+            ),
+        },
     },
     generators=3,
 )

@@ -46,6 +46,7 @@ print(json.dumps({'argv': sys.argv[1:], 'tf32': os.environ.get('NVIDIA_TF32_OVER
     assert gpu.measure_all(asked, tmp_path / 'out.json', 60.0)
     found = json.loads((tmp_path / 'out.json').read_text())
     assert list(found['parts']) == ['one', 'two']
+    assert all(part['date'] for part in found['parts'].values())
     assert found['parts']['one']['argv'] == ['--rounds=1']
     assert [each['tf32'] for each in found['parts'].values()] == [None, '0']
 
@@ -58,6 +59,22 @@ def test_what_fails_or_takes_too_long_is_noted_as_such(gpu, part, tmp_path):
     sleeps = part('sleeps', 'import time; time.sleep(60)')
     assert gpu.measured(sleeps, 0.3)['error'].startswith('not done after')
     assert gpu.measured(sleeps, 0.0) == {'error': 'no time left'}
+
+
+def test_a_second_call_measures_what_has_no_result_on_this_card(
+    gpu, part, tmp_path, capsys, monkeypatch
+):
+    count = 'import json; print(json.dumps({"seconds": %d}))'
+    out = tmp_path / 'out.json'
+    assert gpu.measure_all([part('done', count % 1)], out, 60.0)
+    done, late = part('done', count % 2), part('late', count % 3)
+    assert gpu.measure_all([done, late], out, 60.0)
+    found = json.loads(out.read_text())['parts']
+    assert [each['seconds'] for each in found.values()] == [1, 3]
+    assert f'done: kept, of {found["done"]["date"]}' in capsys.readouterr().out
+    monkeypatch.setattr(gpu, '_asked', lambda fields: ['another', '1', '2'])
+    assert gpu.measure_all([done], out, 60.0)
+    assert json.loads(out.read_text())['parts']['done']['seconds'] == 2
 
 
 def test_what_nvidia_smi_says_becomes_numbers(gpu, monkeypatch):
