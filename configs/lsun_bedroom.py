@@ -14,9 +14,9 @@ from ml_collections import ConfigDict
 from configs import default, variants
 
 
-def get_config(variant: str = 'one_shot') -> ConfigDict:
-    """Returns the config; `:canonical` and `:printed`: small batches, see variants."""
-    config = variants.choose(default.get_config(), variant)
+def get_config(variant: str = 'recommended') -> ConfigDict:
+    """Returns the config; `:one_shot`, `:canonical`, `:printed`: see variants."""
+    config = default.get_config()
     config.data.source = 'tfds:lsun/bedroom'
     config.data.num_classes = 1
     config.data.image_size = 64
@@ -25,6 +25,9 @@ def get_config(variant: str = 'one_shot') -> ConfigDict:
     config.data.test_fraction = 0.01
     config.data.num_examples = 3_004_000
     config.privacy.delta = 1e-7
+    variants.choose(config, variant)
+    if variant == 'recommended':
+        return config
     config.networks.layers = 'C2-C1-x' if variant != 'printed' else 'C2-C2-C1'
     if variant == 'one_shot':
         config.dpaf.taps = 'count,fourier,conv1,conv2'

@@ -34,21 +34,15 @@ def get_config(argument: str = 'digits') -> ConfigDict:
     """
     source, epsilon = _parse(argument)
     if source in variants.DATA:
-        config = variants.on(source, 'dpaf')
-        if config.data.channels > 1:
-            config.networks.layers = ''  # by the size, as for sources below
+        config = variants.of(source, 'recommended')
     else:
-        config = variants.one_shot(default.get_config())
+        config = variants.choose(default.get_config(), 'recommended')
         config.data.source = source
         config.data.num_classes = config.data.image_size = config.data.channels = 0
         config.data.class_names = '?'
         config.samples.num = 0
         config.privacy.delta = 0.0  # these by the data, unless the command line says
-        config.networks.layers = ''
     config.privacy.epsilon = epsilon
-    variants.labelled(config)
-    if source == 'digits':
-        config.dpaf.generator_steps = 400  # of 8 x 8: as accurate as 2000
     return config
 
 

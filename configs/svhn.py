@@ -11,9 +11,9 @@ from ml_collections import ConfigDict
 from configs import default, variants
 
 
-def get_config(variant: str = 'one_shot') -> ConfigDict:
-    """Returns the config; `:canonical` and `:printed`: small batches, see variants."""
-    config = variants.choose(default.get_config(), variant)
+def get_config(variant: str = 'recommended') -> ConfigDict:
+    """Returns the config; `:one_shot`, `:canonical`, `:printed`: see variants."""
+    config = default.get_config()
     config.data.source = 'tfds:svhn_cropped'
     config.data.num_examples = 73257
-    return variants.colour32(config, variant)
+    return variants.colour32(variants.choose(config, variant), variant)

@@ -64,6 +64,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
     got from their mean features, while those take noise well.
     """
     config.privacy.budgets = '75%,rest,25%'
+    config.networks.layers = ''  # by the size
     dpaf = config.dpaf
     dpaf.taps = 'count,contrast,fourier,wavelet,shape,labeller'
     config.networks.generator = 'styled'
@@ -86,13 +87,16 @@ def labelled(config: ConfigDict) -> ConfigDict:
 
 def choose(config: ConfigDict, variant: str) -> ConfigDict:
     """Applies a variant by the name that follows a config's path: `mnist.py:canonical`."""
+    if variant == 'recommended':
+        return labelled(one_shot(config))
     if variant == 'one_shot':
         return one_shot(config)
     if variant == 'canonical':
         return small_batches(config)
     if variant != 'printed':
         raise ValueError(
-            f"variant is {variant!r}. Choose 'one_shot', 'canonical' or 'printed'."
+            f"variant is {variant!r}. Choose 'recommended', 'one_shot', 'canonical' or "
+            "'printed'."
         )
     return config
 
@@ -101,6 +105,8 @@ def colour32(config: ConfigDict, variant: str) -> ConfigDict:
     """Colour images of 32 x 32, at the settings of the grey ones of 28 x 28."""
     config.data.image_size = 32
     config.data.channels = 3
+    if variant == 'recommended':
+        return config
     config.networks.layers = 'C2-C1-x' if variant == 'printed' else 'C1-C1-x'
     if variant == 'one_shot':
         config.networks.generator_width = 32
@@ -127,11 +133,17 @@ DATA = (
 
 
 def on(data: str, method: str) -> ConfigDict:
-    """A data set's own config with another method: what `dp_gan.py:mnist` stands for."""
+    """A data set's config with another method: what `dp_gan.py:mnist` stands for."""
+    config = of(data, 'one_shot')
+    config.method = method
+    return config
+
+
+def of(data: str, variant: str) -> ConfigDict:
+    """A data set's config: celeba64:hair, canonical is `celeba64.py:hair,canonical`."""
     if data not in DATA:
         raise ValueError(f'data is {data!r}. Choose one of {", ".join(DATA)}.')
-    name, colon, argument = data.partition(':')
+    name, _, argument = data.partition(':')
     module = importlib.import_module(f'configs.{name}')
-    config: ConfigDict = module.get_config(*[argument] * len(colon))
-    config.method = method
+    config: ConfigDict = module.get_config(','.join(filter(None, [argument, variant])))
     return config

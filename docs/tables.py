@@ -278,7 +278,7 @@ def digits() -> str:
     """The embedded digits by method."""
     configs = {
         'DPAF, table and labeller': ('recommended.py:digits,{}', ('', '')),
-        'DPAF, one-shot table': ('digits.py', ('', '')),
+        'DPAF, one-shot table': ('digits.py:one_shot', ('', '')),
         'DP-MERF': ('dp_merf.py:digits', ('', '')),
         'DP-HP': (
             'dp_hp.py:digits',

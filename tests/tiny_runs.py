@@ -163,7 +163,7 @@ def shrink(config: ConfigDict, source: str, **changes: Any) -> ConfigDict:
 
 def one_shot(source: str, **changes: Any) -> ConfigDict:
     """8 x 8 images in two classes; DPAGG once per class over all of them."""
-    return shrink(load_config('digits'), source, **_eight(changes))
+    return shrink(load_config('digits', 'one_shot'), source, **_eight(changes))
 
 
 def canonical(source: str, **changes: Any) -> ConfigDict:

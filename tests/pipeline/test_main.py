@@ -62,7 +62,12 @@ def test_one_process_may_import_every_command():
 
 def test_the_plan_touches_neither_image_nor_accelerator(tmp_path):
     done = tiny_runs.run_python(
-        *('-c', PLAN, '--config=../configs/mnist.py', f'--workdir={tmp_path}/run'),
+        *(
+            '-c',
+            PLAN,
+            '--config=../configs/mnist.py:one_shot',
+            f'--workdir={tmp_path}/run',
+        ),
         *('--stage=plan', '--config.data.source=npz:/no/such.npz'),
         '--config.privacy.epsilon=4',
         cwd=tiny_runs.ROOT / 'docs',

@@ -126,7 +126,7 @@ def test_settings_are_refused_by_the_plan(refused, field, value, message):
 
 
 def test_a_budget_that_cannot_be_met_names_what_to_change(refused):
-    text = refused(MNIST, '--config.privacy.epsilon=1e-7', '--stage=plan')
+    text = refused(f'{MNIST}:one_shot', '--config.privacy.epsilon=1e-7', '--stage=plan')
     assert text.startswith('config.privacy.') and 'epsilon 1e-07' in text
     assert 'raise epsilon' in text
 

@@ -20,7 +20,7 @@ from dpaf_jax.runtime import processes as hosts
 from dpaf_jax.runtime.errors import UserError
 
 SCRIPT = tiny_runs.ROOT / 'tests' / 'processes.py'
-CONFIGS = {'one_shot': 'digits.py', 'canonical': 'digits.py:printed'}
+CONFIGS = {'one_shot': 'digits.py:one_shot', 'canonical': 'digits.py:printed'}
 SECONDS = 900  # of a busy machine
 
 
