@@ -58,6 +58,9 @@ class Conv2Config:
     batch_size: int = at_least(
         192, 1, 'Expected images per update; canonical: asymmetry x batch_size.'
     )
+    with_conv1: bool = plain(
+        False, 'conv1 learns here, too, in one clipped vector; then phase 1 does not.'
+    )
     l2_clip_norm: float = above(1.0, 0.0, CLIP)
     optimizer: str = one_of('adam', OPTIMIZERS, 'Of conv2*.')
     learning_rate: float = above(2e-4, 0.0, 'Of conv2*.')
@@ -150,10 +153,15 @@ class DpafConfig:
     generator_steps: int = at_least(1, 1, 'Generator steps in a round.')
     keep_fraction: float = between(
         0.9,
-        0.01,
+        1e-6,
         1.0,
         'Share of a per-example gradient, by magnitude, kept before the clip.',
     )
+    signs: bool = plain(False, 'Of what is kept, signs alone count (TOPAGG).')
+    activation: str = one_of(
+        'leaky_relu', ('leaky_relu', 'tanh'),
+        'Of classifier and discriminator; tanh is a tempered sigmoid.',
+    )  # fmt: skip
     taps: str = plain('conv2', 'What DPAGG sums, joined by commas: `TAPS` in taps.py.')
     classifier: ClassifierConfig
     conv2: Conv2Config

@@ -4,6 +4,7 @@ DPAGG sits behind conv2*; the head (conv3*, then always two fully connected laye
 its output.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,11 @@ import jax.numpy as jnp
 
 from dpaf_jax.networks.architecture import SLOPE
 from dpaf_jax.networks.layers import convolve, multiply
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    'leaky_relu': functools.partial(nn.leaky_relu, negative_slope=SLOPE),
+    'tanh': nn.tanh,
+}
 
 
 def label_planes(labels: jax.Array, num_classes: int) -> jax.Array:
@@ -28,19 +34,21 @@ def _join_planes(maps: jax.Array, planes: jax.Array) -> jax.Array:
 
 
 class ConvPart(nn.Module):
-    """Strided convolutions with leaky ReLU: conv1, conv2* or conv3*.
+    """Strided convolutions: conv1, conv2* or conv3*.
 
     Attributes:
         widths: feature maps of each layer.
         kernel_size: side of the kernels.
         label_injection: where label planes join: 'input', 'first_layer' or 'none'.
         convolve: of layers.py.
+        activation: of `ACTIVATIONS`.
     """
 
     widths: tuple[int, ...]
     kernel_size: int
     label_injection: str = 'none'
     convolve: Callable[..., jax.Array] = convolve
+    activation: str = 'leaky_relu'
 
     @nn.compact
     def __call__(self, maps: jax.Array, planes: Any = None) -> jax.Array:
@@ -52,7 +60,7 @@ class ConvPart(nn.Module):
             maps = nn.Conv(
                 width, kernel, strides=2, conv_general_dilated=self.convolve
             )(maps)
-            maps = nn.leaky_relu(maps, SLOPE)
+            maps = ACTIVATIONS[self.activation](maps)
             if i == 0 and self.label_injection == 'first_layer':
                 maps = _join_planes(maps, planes)
         return maps
@@ -67,6 +75,7 @@ class Head(nn.Module):
         begins_at_zero: whether all answers are 0 until something has been learnt. A generator
             would follow a random answer, far from where any image is.
         convolve: of layers.py; `convolve_by_products` has a second derivative.
+        activation: of `ACTIVATIONS`.
     """
 
     widths: tuple[int, ...]
@@ -75,18 +84,22 @@ class Head(nn.Module):
     outputs: int
     begins_at_zero: bool = False
     convolve: Callable[..., jax.Array] = convolve
+    activation: str = 'leaky_relu'
 
     @nn.compact
     def __call__(self, maps: jax.Array, beside: Any = None) -> jax.Array:
         """[A, p, p, m] aggregates, and [A, n] more features, to [A, outputs] logits."""
         init = nn.initializers.zeros if self.begins_at_zero else nn.Dense.kernel_init
-        maps = ConvPart(self.widths, self.kernel_size, convolve=self.convolve)(maps)
+        activation = self.activation
+        part = ConvPart(
+            self.widths, self.kernel_size, convolve=self.convolve, activation=activation
+        )
+        maps = part(maps)
         flat = maps.reshape(len(maps), -1)
         if beside is not None:
             flat = jnp.concatenate([flat, beside], axis=1)
-        hidden = nn.leaky_relu(
-            nn.Dense(self.fc_width, dot_general=multiply)(flat), SLOPE
-        )
+        hidden = nn.Dense(self.fc_width, dot_general=multiply)(flat)
+        hidden = ACTIVATIONS[activation](hidden)
         last = nn.Dense(self.outputs, dot_general=multiply, kernel_init=init)
         return last(hidden)
 

@@ -143,6 +143,7 @@ def clipped_gradient_sum(
     l2_clip_norm: float,
     grid: Grid | None,
     keep_fraction: float = 1.0,
+    signs: bool = False,
 ) -> Any:
     """Sums the clipped gradients of independent units.
 
@@ -159,6 +160,7 @@ def clipped_gradient_sum(
         grid: on which contributions are added exactly; None, where no noise follows, for
             a plain sum.
         keep_fraction: see `keep_largest`; applied before the clip.
+        signs: whether each kept entry becomes its sign, before the clip.
 
     Returns:
         The sum, not the mean, in the shape of `params`: an `ExactSum` of such trees, or
@@ -168,14 +170,20 @@ def clipped_gradient_sum(
     joined, apart = _join_small(each)
     gradients = settled(joined)
 
+    def compressed(leaf: jax.Array, least: jax.Array) -> jax.Array:
+        kept = _kept(leaf, least)
+        return jnp.sign(kept) if signs else kept
+
     def measure(gradient: Any, is_padding: jax.Array) -> tuple[jax.Array, jax.Array]:
         least = _least_rank(gradient, keep_fraction)
-        kept = jax.tree.map(lambda leaf: _kept(leaf, least), gradient)
+        kept = jax.tree.map(lambda leaf: compressed(leaf, least), gradient)
         factor = clip_factor(kept, l2_clip_norm)
         return least, jnp.where(is_padding, 0.0, factor)
 
     def contribution(gradient: Any, least: jax.Array, factor: jax.Array) -> Any:
-        return jax.tree.map(lambda leaf: _scaled(_kept(leaf, least), factor), gradient)
+        return jax.tree.map(
+            lambda leaf: _scaled(compressed(leaf, least), factor), gradient
+        )
 
     def contributions(part: Any) -> Any:
         return jax.vmap(contribution)(*part)

@@ -159,6 +159,23 @@ def test_a_tree_is_one_vector_to_clip_and_to_compress():
         np.testing.assert_allclose(joined, expected, rtol=1e-5)
 
 
+def test_signs_of_what_is_kept_have_the_norm_of_the_bound():
+    gradients = {'a': jnp.array([[3.0, -0.1, 0.0, -2.0], [jnp.nan, 1, 1, 1]])}
+    total = clipped_gradient_sum(
+        lambda params, unit: jnp.vdot(params['a'], unit['a']),
+        {'a': jnp.zeros(4)},
+        gradients,
+        jnp.zeros(2, bool),
+        l2_clip_norm=0.5,
+        grid=None,
+        keep_fraction=0.5,
+        signs=True,
+    )
+    np.testing.assert_allclose(
+        total['a'], 0.5 / np.sqrt(2) * np.array([1, 0, 0, -1]), rtol=1e-4
+    )
+
+
 def test_a_keep_fraction_of_one_keeps_everything():
     vector = np.array([0.0, -1e-38, 2.0], np.float32)
     assert np.array_equal(keep(vector, 1.0), vector)

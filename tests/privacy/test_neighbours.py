@@ -96,6 +96,14 @@ CASES = {
     'conv1': (phase1, {'dpaf__classifier__l2_clip_norm': CLIP}),
     'labeller': (labeller, tiny.LABELLED),
     'conv2': (functools.partial(phase2, 'conv2'), {'dpaf__conv2__l2_clip_norm': CLIP}),
+    'conv2 with conv1': (
+        functools.partial(phase2, 'conv2'),
+        {
+            'dpaf__conv2__l2_clip_norm': CLIP,
+            'dpaf__conv2__with_conv1': True,
+            'dpaf__classifier__private': 'none',
+        },
+    ),
     'dpagg': (functools.partial(phase2, 'dpagg'), {}),
     'dp_gan': (adversarial(DpGan), {'method': 'dp_gan', 'dp_gan__l2_clip_norm': CLIP}),
     'dpba_wgan': (

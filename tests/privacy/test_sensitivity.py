@@ -239,6 +239,17 @@ def test_one_record_moves_conv2s_groups_by_at_most_2c(number):
     check(query, number, states, make_units(True), sensitivity, power=0.55)
 
 
+@pytest.mark.parametrize('fields', [
+    {'dpaf__conv2__with_conv1': True, 'dpaf__classifier__private': 'none'},
+    {'dpaf__signs': True, 'dpaf__keep_fraction': 0.1},
+    {'dpaf__activation': 'tanh'},
+], ids=['with conv1', 'signs', 'tanh'])  # fmt: skip
+def test_one_record_moves_it_by_at_most_c_in_every_variant(fields):
+    query, states, sensitivity = conv2_case(1, **fields)
+    assert sensitivity == 0.02
+    check(query, 1, states, make_units(False), sensitivity)
+
+
 def test_a_conv2_that_does_not_clip_is_found_out():
     query, states, sensitivity = conv2_case(1, free=True)
     assert moves(query, 1, states, make_units(False)).max() > 2 * sensitivity

@@ -1,6 +1,7 @@
 """All modules of a run of DPAF, built from its config."""
 
 import dataclasses
+import functools
 
 import flax.linen as nn
 
@@ -39,12 +40,15 @@ def make_networks(config: Config) -> Networks:
     answers = data.num_classes if config.dpaf.batches == 'class_pure' else 1
     # A penalty on the head's slope is differentiated twice.
     twice = convolve_by_products if config.dpaf.head.penalty else convolve
+    shared = {'kernel_size': net.kernel_size, 'activation': config.dpaf.activation}
+    part = functools.partial(ConvPart, **shared)
+    head = functools.partial(Head, widths=width3, fc_width=net.fc_width, **shared)
     return Networks(
         layout=layout,
-        conv1=ConvPart(layout.widths[: split[0]], net.kernel_size, net.label_injection),
-        conv2=ConvPart(layout.widths[split[0] : split[1]], net.kernel_size),
-        classifier_head=Head(width3, net.kernel_size, net.fc_width, data.num_classes),
-        head=Head(width3, net.kernel_size, net.fc_width, answers, True, twice),
+        conv1=part(layout.widths[: split[0]], label_injection=net.label_injection),
+        conv2=part(layout.widths[split[0] : split[1]]),
+        classifier_head=head(outputs=data.num_classes),
+        head=head(outputs=answers, begins_at_zero=True, convolve=twice),
         generator=make_generator(config),
         num_classes=data.num_classes,
         z_dim=net.z_dim,

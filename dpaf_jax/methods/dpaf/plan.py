@@ -126,9 +126,10 @@ def _conv2(config: Config, num_examples: int) -> Mechanism | None:
         return None
     grouped = c.gradient == 'group' and not published
     size = dpaf.asymmetry * dpaf.batch_size if published else c.batch_size
+    of = ' of conv1 and conv2* as one' if c.with_conv1 else ''
     return Mechanism(
         name='conv2',
-        kind='sum of clipped gradients, one per '
+        kind=f'sum of clipped gradients{of}, one per '
         + ('cotangent' if published else c.gradient),
         sampling_prob=size / num_examples,
         l2_sensitivity=_clip_bound(config, c.l2_clip_norm, grouped),
@@ -192,6 +193,14 @@ def _check(config: Config, num_examples: int) -> None:
             "is 'group', which holds all classes, but the head judges class by class",
             "Set it to 'singleton', 'cotangent' or 'none', or batches to 'mixed'",
         )
+    if dpaf.conv2.with_conv1 and (
+        dpaf.conv2.gradient == 'none' or dpaf.classifier.private in ('all', 'conv1')
+    ):
+        raise UserError(
+            'config.dpaf.conv2.with_conv1',
+            'is True, but conv2* does not learn, or conv1 has learnt in phase 1 already',
+            "Set config.dpaf.classifier.private to 'none' and conv2.gradient to another",
+        )
     _check_losses(config)
     _check_schedule(config, num_examples)
     if config.privacy.guarantee == 'as_published' and (
@@ -207,7 +216,8 @@ def _check(config: Config, num_examples: int) -> None:
 def _trains(config: Config) -> tuple[bool, bool]:
     """Whether conv1 and conv2* learn from private images."""
     published = config.privacy.guarantee == 'as_published'
-    conv1 = config.dpaf.classifier.private != 'none' or published
+    with_conv2 = config.dpaf.conv2.with_conv1
+    conv1 = config.dpaf.classifier.private != 'none' or (published and not with_conv2)
     return conv1, config.dpaf.conv2.gradient != 'none' or published
 
 

@@ -68,18 +68,20 @@ def test_a_real_unit_of_a_class_is_judged_by_that_classs_answer():
     image = np.random.default_rng(2).normal(size=(1, 8, 8, 1)).astype(np.float32)
 
     def gradient(label):
+        maps1 = gan.networks.conv1.apply(
+            state.params['conv1'], image, np.eye(3, dtype=np.float32)[[label]]
+        )
         unit = {
-            'maps1': gan.networks.conv1.apply(
-                state.params['conv1'], image, np.eye(3, dtype=np.float32)[[label]]
-            ),
-            'rows': np.zeros((1, gan.taps.size), np.float32),
+            'inputs': {
+                'maps1': maps1,
+                'rows': np.zeros((1, gan.taps.size), np.float32),
+            },
             'weight': np.ones(1, np.float32),
             'segment_ids': np.array([label]),
         }
-        made = jax.grad(_unit_loss, argnums=2)(
-            gan, state.params['conv2'], state.params['head'], unit
-        )
-        return np.asarray(answers(made)['bias'])
+        trained = {'conv2': state.params['conv2']}
+        made = jax.grad(_unit_loss, argnums=2)(gan, trained, state.params, unit)
+        return np.asarray(answers(made['head'])['bias'])
 
     for label in range(3):
         assert np.flatnonzero(gradient(label)).tolist() == [label]

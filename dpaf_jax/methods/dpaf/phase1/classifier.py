@@ -131,6 +131,7 @@ class Classifier:
             l2_clip_norm=self._l2_clip_norm,
             grid=self.mechanism.grid,
             keep_fraction=self.config.dpaf.keep_fraction,
+            signs=self.config.dpaf.signs,
         )
 
     @property
@@ -186,6 +187,7 @@ class Classifier:
             l2_clip_norm=self._l2_clip_norm,
             grid=self.mechanism.grid,
             keep_fraction=self.config.dpaf.keep_fraction,
+            signs=self.config.dpaf.signs,
         )
 
     def _published_update(

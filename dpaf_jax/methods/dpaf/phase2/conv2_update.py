@@ -1,4 +1,4 @@
-"""conv2*: how it learns from private images (Algorithm 1, lines 9-12).
+"""conv2*: how it learns from private images (Algorithm 1, lines 9-12), with conv1 if asked.
 
 With `singleton` or `group` units each unit is its own aggregate; with `cotangent` the
 gradient of <v, SIN(f(x))> is taken at v = dL'/da of an aggregate a that is already
@@ -31,33 +31,48 @@ from dpaf_jax.training.optimizers import descend
 
 
 def _unit_loss(
-    gan: Gan, conv2: Params, head: Params, unit: dict[str, jax.Array]
+    gan: Gan, trained: Params, params: Params, unit: dict[str, Any]
 ) -> jax.Array:
     """L'_BCE of one real unit's aggregate, by the answer for its first member's class.
 
     Args:
         gan: the parts.
-        conv2: parameters by which it is differentiated.
-        head: parameters.
-        unit: maps1 [M, ...], rows [M, F], weight [M], segment_ids [M]. Groups hold all
+        trained: parameters by which it is differentiated, of `params`.
+        params: of the discriminator.
+        unit: inputs of `_rows`, [M, ...]; weight [M], segment_ids [M]. Groups hold all
             classes, so they are of mixed batches, whose head has one answer.
     """
-    rows = _with_conv2(gan, conv2, unit['maps1'], unit['rows'])
-    answers = logits(gan, head, (unit['weight'] @ rows)[None], unit['segment_ids'][:1])
+    aggregate = unit['weight'] @ _rows(gan, trained, params, unit['inputs'])
+    answers = logits(gan, params['head'], aggregate[None], unit['segment_ids'][:1])
     return losses.binary_cross_entropy(answers, True)
 
 
-def _maps1(gan: Gan, params: Params, images: jax.Array, labels: jax.Array) -> jax.Array:
+def _trained(gan: Gan, params: Params) -> Params:
+    return {name: params[name] for name in gan.learns}
+
+
+def _inputs(
+    gan: Gan, params: Params, images: jax.Array, labels: jax.Array
+) -> dict[str, jax.Array]:
+    """What `_rows` makes rows of: all that stays the same while the trained parts learn."""
+    if 'conv1' in gan.learns:
+        return {'images': images, 'labels': labels}
     planes = label_planes(labels, gan.networks.num_classes)
-    return gan.networks.conv1.apply(params['conv1'], images, planes)
+    return {
+        'maps1': gan.networks.conv1.apply(params['conv1'], images, planes),
+        'rows': gan.aggregator.rows(params, images, labels),
+    }
 
 
-def _with_conv2(
-    gan: Gan, conv2: Params, maps1: jax.Array, rows: jax.Array
+def _rows(
+    gan: Gan, trained: Params, params: Params, inputs: dict[str, jax.Array]
 ) -> jax.Array:
-    """Rows [B, F] as these parameters of conv2* make them of the maps behind conv1."""
-    maps = simplified_instance_norm(gan.networks.conv2.apply(conv2, maps1))
-    return gan.taps.replaced(rows, 'conv2', maps)
+    """Rows [B, F] as the trained parameters make them."""
+    if 'conv1' in trained:
+        mixed = {**params, **trained}
+        return gan.aggregator.rows(mixed, inputs['images'], inputs['labels'])
+    maps = gan.networks.conv2.apply(trained['conv2'], inputs['maps1'])
+    return gan.taps.replaced(inputs['rows'], 'conv2', simplified_instance_norm(maps))
 
 
 def cotangents(gan: Gan, state: GanState) -> jax.Array:
@@ -96,7 +111,7 @@ def _raw_cotangents(
 def conv2_query(
     gan: Gan, state: GanState, batch: ClipBatch, segment_ids: jax.Array | None = None
 ) -> Params:
-    """This device's pre-noise sum of clipped gradients by conv2*.
+    """This device's pre-noise sum of clipped gradients by conv2*, or by it and conv1 as one.
 
     Sensitivity of the sum over devices: `plan['conv2'].l2_sensitivity`, C for singletons and
     cotangents, 2C for groups.
@@ -110,13 +125,14 @@ def conv2_query(
     grouped = m.num_groups > 1
     batch = batch.without_padding()
     flat = ClipBatch(*(x.reshape(-1, *x.shape[2:]) for x in batch))
-    maps1 = _maps1(gan, state.params, to_float(flat.images), flat.labels)
-    rows = gan.aggregator.rows(state.params, to_float(flat.images), flat.labels)
+    params, trained = state.params, _trained(gan, state.params)
+    inputs = _inputs(gan, params, to_float(flat.images), flat.labels)
     real = 1.0 - flat.is_padding_example.astype(jnp.float32)
     common: dict[str, Any] = {
         'l2_clip_norm': m.l2_sensitivity / 2 if grouped else m.l2_sensitivity,
         'grid': m.grid,
         'keep_fraction': gan.config.dpaf.keep_fraction,
+        'signs': gan.config.dpaf.signs,
     }
     if gan.published or gan.config.dpaf.conv2.gradient == 'cotangent':
         if gan.published:
@@ -128,27 +144,24 @@ def conv2_query(
                 gan.aggregator.segment_ids(flat.labels),
             )
 
-        def pull(conv2: Params, unit: dict[str, jax.Array]) -> jax.Array:
-            one = unit['maps1'][None], unit['rows'][None]
-            return jnp.vdot(unit['v'], _with_conv2(gan, conv2, *one)[0])
+        def pull(trained: Params, unit: dict[str, Any]) -> jax.Array:
+            one = jax.tree.map(lambda leaf: leaf[None], unit['inputs'])
+            return jnp.vdot(unit['v'], _rows(gan, trained, params, one)[0])
 
-        inputs = {'maps1': maps1, 'rows': rows, 'v': v[segment_ids]}
+        units = {'inputs': inputs, 'v': v[segment_ids]}
         is_padding = flat.is_padding_example
-        return clipped_gradient_sum(
-            pull, state.params['conv2'], inputs, is_padding, **common
-        )
+        return clipped_gradient_sum(pull, trained, units, is_padding, **common)
     size = m.expected_batch_size / m.num_groups if grouped else 1.0
     shape = batch.labels.shape
-    inputs = {
-        'maps1': maps1.reshape(*shape, *maps1.shape[1:]),
-        'rows': rows.reshape(*shape, -1),
+    units = {
+        'inputs': jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), inputs),
         'weight': real.reshape(shape) / size,
         'segment_ids': gan.aggregator.segment_ids(batch.labels),
     }
     return clipped_gradient_sum(
-        lambda p, unit: _unit_loss(gan, p, state.params['head'], unit),
-        state.params['conv2'],
-        inputs,
+        lambda trained, unit: _unit_loss(gan, trained, params, unit),
+        trained,
+        units,
         jnp.all(batch.is_padding_example, axis=1),
         **common,
     )
@@ -168,8 +181,7 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
     if gradient == 'cotangent' and gan.schedule.class_pure:  # a unit for each class
         labels = jnp.arange(number * size) // size
     images, labels, is_padding = gan.fakes(state.generator, key_z, labels)
-    maps1 = _maps1(gan, state.params, images, labels)
-    rows = gan.aggregator.rows(state.params, images, labels)
+    inputs = _inputs(gan, state.params, images, labels)
     segment_ids, _ = parallel.my_share(
         jnp.arange(number * size) // size, gan.num_devices
     )
@@ -179,9 +191,9 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
         answers = logits(gan, state.params['head'], made, segment_ids)
         return optax.sigmoid_binary_cross_entropy(answers, jnp.zeros_like(answers))
 
-    def loss(conv2: Params) -> jax.Array:
+    def loss(trained: Params) -> jax.Array:
         # One batch, not `vmap` of `_unit_loss`: that would make a gradient of each unit.
-        made = _with_conv2(gan, conv2, maps1, rows)
+        made = _rows(gan, trained, state.params, inputs)
         if size == 1:  # a unit is on one device
             own = gan.aggregator.segment_ids(labels)
             each = jnp.where(is_padding, 0.0, error(made, own))
@@ -191,7 +203,7 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
         return jnp.mean(error(made, own))
 
     # The transpose of a sum over devices is a sum over devices: hence the mean.
-    return parallel.mean(jax.grad(loss)(state.params['conv2']))
+    return parallel.mean(jax.grad(loss)(_trained(gan, state.params)))
 
 
 def conv2_step(
@@ -201,7 +213,7 @@ def conv2_step(
     keys: StepKeys,
     segment_ids: jax.Array | None = None,
 ) -> GanState:
-    """L'_BCE: one DP-SGD update of conv2*; earlier aggregates no longer fit it.
+    """L'_BCE: one DP-SGD update of what learns here; earlier aggregates no longer fit it.
 
     `batch` and `segment_ids` as for `conv2_query`.
     """
@@ -212,9 +224,10 @@ def conv2_step(
     fake = _fake_gradient(gan, state, keys)
     gradient = jax.tree.map(lambda real, fake: real / divisor + fake, noisy, fake)
     optimizer, moments = gan.optimizer('conv2'), state.conv2_optimizer
-    conv2, moments = descend(optimizer, gradient, state.params['conv2'], moments)
+    before = _trained(gan, state.params)
+    trained, moments = descend(optimizer, gradient, before, moments)
     return state._replace(
-        params={**state.params, 'conv2': conv2},
+        params={**state.params, **trained},
         conv2_optimizer=moments,
         pooled=jnp.zeros_like(state.pooled),
         num_pooled=jnp.zeros_like(state.num_pooled),

@@ -114,6 +114,12 @@ class Gan:
         """Whether to run Algorithm 1 as printed."""
         return self.config.privacy.guarantee == 'as_published'
 
+    @property
+    def learns(self) -> tuple[str, ...]:
+        """Parts of the discriminator that mechanism `conv2` trains, as one vector."""
+        together = self.config.dpaf.conv2.with_conv1
+        return ('conv1', 'conv2') if together else ('conv2',)
+
     def init(self, key: jax.Array, learnt: Params | None) -> GanState:
         """Random parameters by public coins, but for what is learnt.
 
@@ -133,7 +139,9 @@ class Gan:
             generator=generator,
             ema_params=generator,
             reference=generator if schedule.whitenings else {},
-            conv2_optimizer=self.optimizer('conv2').init(params['conv2']),
+            conv2_optimizer=self.optimizer('conv2').init(
+                {name: params[name] for name in self.learns}
+            ),
             head_optimizer=self.optimizer('head').init(params['head']),
             generator_optimizer=self.optimizer('generator').init(generator),
             latest=nothing,
