@@ -21,6 +21,7 @@ def get_config(argument: str = 'digits') -> ConfigDict:
     dpgen = config.dpgen
     dpgen.guidance = 1.0
     if argument.partition(',')[0] == 'digits':
+        config.feta.learning_rate = 5e-3
         config.samples.num = 3000
         dpgen.warm_start_steps = 600
         dpgen.steps = 30

@@ -27,6 +27,8 @@ EARLIER_DATA = {
     'window': '',
     'noisy_prior': 0.0,
 }
+EARLIER_CONV2 = {'with_conv1': False}
+EARLIER_DPAF = {'signs': False, 'activation': 'leaky_relu'}
 # How they were evaluated.
 EARLIER_EVALUATION = {
     'suite': 'quick',
@@ -45,6 +47,8 @@ def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(made.get('dpaf'), dict):
         made['dpaf'] = dict(made['dpaf'])
         _complete(made['dpaf'], 'head', EARLIER_HEAD)
+        _complete(made['dpaf'], 'conv2', EARLIER_CONV2)
+        _complete(made, 'dpaf', EARLIER_DPAF)
     return made
 
 
