@@ -7,8 +7,6 @@ part DPGEN's training:
     1. DPAF with a share of epsilon                          -> a generator of labelled images
     2. score matching on what that generator makes, unnoised: post-processing
     3. score matching on the private images by DP-SGD        -> the released score network
-
-The labeller is released, too, and says which class an image shows.
 """
 
 import dataclasses
@@ -32,7 +30,7 @@ from dpaf_jax.networks.images import to_float, to_uint8
 from dpaf_jax.privacy.budgets import with_last
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.release.samplers.dpaf import LABELLER, dpaf_sampler, labelled
+from dpaf_jax.release.samplers.dpaf import dpaf_sampler
 from dpaf_jax.release.samplers.protocol import Labels
 from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
@@ -69,20 +67,15 @@ def first_release(config: Config) -> Config:
 
 
 def train(run: Run) -> Any:
-    """Trains the first release, then the score network.
+    """Trains the first release, then the score network; returns its parameters' average.
 
     Guarantee: part 2 reads the parameters that part 1 would release, and public coins.
-
-    Returns:
-        What `release.samplers.dpaf.feta_sampler` samples with: the average of the score
-        network's parameters, and the labeller's if the first release has one.
     """
     config = first_release(run.config)
     released = dpaf.train(dataclasses.replace(run, config=config))
     taught = run.train(FirstImagesPhase(run, released)).ema_params
     matching = make_score_matching(run.config, run.plan)
-    score = run.train(ScorePhase(run, matching, taught)).ema_params
-    return labelled(score, released[LABELLER]) if LABELLER in released else score
+    return run.train(ScorePhase(run, matching, taught)).ema_params
 
 
 class FirstImagesPhase:
@@ -113,8 +106,7 @@ class FirstImagesPhase:
 
     def picture(self, state: ScoreState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))
-        sampler = self._matching.sampler
-        return preview(self._run.config, state.ema_params, key, sampler=sampler)
+        return preview(self._run.config, state.ema_params, key)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         keys = self._run.keys

@@ -159,8 +159,7 @@ class ScorePhase:
 
     def picture(self, state: ScoreState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))
-        sampler = self._matching.sampler  # a release may label its images besides
-        return preview(self._run.config, state.ema_params, key, sampler=sampler)
+        return preview(self._run.config, state.ema_params, key)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run = self._run

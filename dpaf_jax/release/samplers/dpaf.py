@@ -1,4 +1,4 @@
-"""DPAF's sampler: a generator, and a labeller where phase 1 has learnt one; FETA's, too."""
+"""DPAF's sampler: a generator, and a labeller where phase 1 has learnt one."""
 
 import dataclasses
 
@@ -7,9 +7,8 @@ import jax.numpy as jnp
 
 from dpaf_jax.config import Config
 from dpaf_jax.networks.wavelets import num_features, wavelet_features
-from dpaf_jax.release.samplers.dpgen import score_sampler
-from dpaf_jax.release.samplers.latent import latent_sampler
-from dpaf_jax.release.samplers.protocol import Params, Sampler
+from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
+from dpaf_jax.release.samplers.protocol import Params
 from dpaf_jax.release.samplers.warp import warped
 from dpaf_jax.runtime.errors import UserError
 
@@ -20,7 +19,7 @@ GENERATOR, LABELLER = 'generator', 'labeller'
 class LabelledSampler:
     """A generator, and a labeller that says what each of its images shows, once bent."""
 
-    generator: Sampler
+    generator: LatentSampler
     config: Config
 
     def init(self, key: jax.Array) -> Params:
@@ -51,19 +50,10 @@ def labelled(generator: Params, labeller: Params) -> Params:
     return {GENERATOR: generator, LABELLER: labeller}
 
 
-def dpaf_sampler(config: Config) -> Sampler:
+def dpaf_sampler(config: Config) -> LatentSampler | LabelledSampler:
     """DPAF's: with a labeller where phase 1 has learnt one."""
     scale = config.dpaf.generator.latent_scale
     generator = dataclasses.replace(latent_sampler(config), scale=scale)
-    return _with_labeller(generator, config)
-
-
-def feta_sampler(config: Config) -> Sampler:
-    """FETA's: the score network, with the labeller of the first release where it has one."""
-    return _with_labeller(score_sampler(config), config)
-
-
-def _with_labeller(generator: Sampler, config: Config) -> Sampler:
     if config.dpaf.classifier.private == LABELLER:
         return LabelledSampler(generator, config)
     return generator
