@@ -1,0 +1,22 @@
+"""P3GM on any of the data sets: principal directions, a Gaussian a class, then a decoder.
+
+python -m dpaf_jax.main --config=configs/p3gm.py:digits --workdir=runs/p3gm
+python -m dpaf_jax.main --config=configs/p3gm.py:mnist --workdir=runs/p3gm_mnist \
+        --config.data.source=npz:/path/to/mnist.npz
+
+What it gives: docs/explanation/p3gm.md.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import variants
+
+
+def get_config(data: str = 'mnist') -> ConfigDict:
+    """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
+    config = variants.on(data, 'p3gm')
+    config.privacy.budgets = '15%,rest,15%'  # pca, decoder, em
+    if data != 'digits':
+        config.p3gm.batch_size = 1024
+        config.p3gm.steps = 800
+    return config
