@@ -15,8 +15,12 @@ from configs import variants
 def get_config(data: str = 'mnist') -> ConfigDict:
     """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
     config = variants.on(data, 'p3gm')
-    config.privacy.budgets = '15%,rest,15%'  # pca, decoder, em
-    if data != 'digits':
+    if data == 'digits':  # few records: moments of few directions, with less noise
+        config.privacy.budgets = '30%,rest,30%'
+        config.p3gm.dims = 8
+    else:
+        config.privacy.budgets = '15%,rest,15%'  # pca, decoder, em
+        config.p3gm.dims = 30
         config.p3gm.batch_size = 1024
         config.p3gm.steps = 800
     return config

@@ -47,7 +47,9 @@ def audit_targets(
             release=at(name, plan),
             exact=at(name, quiet(plan)),
             # No state enters the first query.
-            scenes=[Scene(state, batch) for state in states[: 1 if name == PCA else None]],
+            scenes=[
+                Scene(state, batch) for state in states[: 1 if name == PCA else None]
+            ],
             crowd=Scene(states[0], crowd),
         )
         for name in (PCA, EM, DECODER)
