@@ -16,8 +16,10 @@ def get_config(data: str = 'mnist') -> ConfigDict:
     """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
     config = variants.on(data, 'p3gm')
     if data == 'digits':  # few records: moments of few directions, with less noise
-        config.privacy.budgets = '30%,rest,30%'
+        config.privacy.budgets = '30%,rest,45%'
         config.p3gm.dims = 8
+        config.p3gm.width = 50
+        config.p3gm.learning_rate = 4e-3
     else:
         config.privacy.budgets = '15%,rest,15%'  # pca, decoder, em
         config.p3gm.dims = 30

@@ -142,7 +142,7 @@ class Encoder:
         """Each class's mean and covariance, by noisy sums alone: post-processing."""
         dims, bound = self.config.p3gm.dims, self._code_bound
         least = LEAST_SHARE * self.plan.num_examples * jnp.array(self.config.data.prior)
-        counts = jnp.maximum(noisy[:, 0] / COUNT, least)
+        counts = jnp.maximum(noisy[:, 0] / COUNT, jnp.maximum(least, 1.0))
         means = bound / MEAN * noisy[:, 1 : dims + 1] / counts[:, None]
         seconds = bound**2 / SECOND * noisy[:, dims + 1 :] / counts[:, None]
         seconds = seconds.reshape(-1, dims, dims)

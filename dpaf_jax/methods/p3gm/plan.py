@@ -22,8 +22,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         num_examples: N, public.
 
     Returns:
-        Mechanisms `pca`, `em` and `decoder`, the same in both modes: the paper composes
-        as many Gaussians, and its proof holds.
+        Mechanisms `pca`, `em` and `decoder`, the same in both modes.
 
     Raises:
         UserError: the settings do not fit N or the images, or the budget.
