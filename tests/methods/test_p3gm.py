@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_refused_by_name(field, value):
 # --- sensitivity ----------------------------------------------------------------------
 
 QUERIES = {
-    'pca': lambda vae, _, batch: vae.encoder.products(batch),
+    'pca': lambda vae, state, batch: vae.encoder.products(state.moments, batch),
     'em': lambda vae, state, batch: vae.encoder.class_moments(state.moments, batch),
     'decoder': lambda vae, state, batch: vae.query(state, batch, KEY),
 }

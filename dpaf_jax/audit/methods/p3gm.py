@@ -69,13 +69,11 @@ def _step(name: str, vae: PhasedVae) -> Step:
     encoder = vae.encoder
 
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
-        if name == PCA:
-            return encoder.noisy_products(encoder.products(batch), key)
-        if name == EM:
-            sums = encoder.class_moments(state.moments, batch)
-            return encoder.noisy_class_moments(sums, key)
-        noisy = vae.release(state, batch, key, jnp.zeros(4, jnp.uint32))
-        return ravel_pytree(noisy)[0]
+        if name == DECODER:
+            noisy = vae.release(state, batch, key, jnp.zeros(4, jnp.uint32))
+            return ravel_pytree(noisy)[0]
+        query = encoder.products if name == PCA else encoder.class_moments
+        return encoder.noisy(name, query(state.moments, batch), key)
 
     return step
 
@@ -106,23 +104,24 @@ class _TracedMoments(MomentsPhase):
     def __init__(self, run: Run, encoder: Encoder, notes: Notes):
         super().__init__(run, encoder)
         self._notes, self._absent = notes, list[np.ndarray]()
-        self._products_fn = self._moments_fn = self._note_chunk
-        self._directed_fn = self._mixed_fn = self._note_release
 
-    def _summed(self, name: str, *args: Any) -> Any:
-        self._absent.clear()
-        super()._summed(name, *args)
-        absent = np.concatenate(self._absent)
-        self._notes.draw(name, None, np.arange(len(absent))[:, None], absent)
-        return name
+    def _add_fn(self, query: Any) -> Any:
+        def note(sums: Any, _: Any, batch: ClipBatch) -> Any:
+            self._absent.append(np.asarray(batch.is_padding_example[0]))
+            return sums
 
-    def _note_chunk(self, sums: Any, _: Any, batch: ClipBatch) -> Any:
-        self._absent.append(np.asarray(batch.is_padding_example[0]))
-        return sums
+        return note
 
-    def _note_release(self, state: Any, name: str, key: np.ndarray) -> Any:
-        self._notes.key(name, key[0])
-        return state
+    def _release_fn(self, name: str, then: Any) -> Any:
+        def note(state: Any, _: Any, key: np.ndarray) -> Any:
+            self._notes.key(name, key[0])
+            absent = np.concatenate(self._absent)
+            self._absent.clear()
+            index = np.arange(len(absent))[:, None]
+            self._notes.draw(name, None, index, absent)
+            return state
+
+        return note
 
 
 class _TracedDecoder(DecoderPhase):

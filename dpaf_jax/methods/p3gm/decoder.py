@@ -40,7 +40,7 @@ class DecoderState(NamedTuple):
 
     Attributes:
         moments: of phase 1; they stay as they are.
-        params, ema_params: {'decoder': weights, 'log_std': [K, d']}, and their average.
+        params, ema_params: {'decoder': weights, 'log_std': [K, d']}; their average.
         optimizer: of `params`.
         steps: int32 scalar.
     """

@@ -84,13 +84,19 @@ class Encoder:
         settings = self.config.p3gm
         return settings.code_norm * math.sqrt(settings.dims)
 
+    def noisy(self, name: str, sums: Sums, key_data: jax.Array) -> jax.Array:
+        """The release `pca` or `em`: noise on the sums over devices, once."""
+        made: jax.Array = noisy_total(sums, key_data, self.plan[name].noise_std)
+        return made
+
     # --- pca --------------------------------------------------------------------------
 
-    def products(self, batch: ClipBatch) -> Sums:
+    def products(self, moments: Moments, batch: ClipBatch) -> Sums:
         """This device's pre-noise sum of x x^T, [d, d], of some of the records.
 
-        Sensitivity of the sum over all: 1, see the module.
+        Sensitivity of the sum over all: 1, see the module. It asks nothing of `moments`.
         """
+        del moments
         batch = batch.without_padding()
         rows = self.rows(batch.images[:, 0])
         rows = jnp.where(batch.is_padding_example, 0.0, rows)
@@ -99,16 +105,11 @@ class Encoder:
             return jnp.matmul(rows.T, rows, precision='highest')
         return grid.outer_sum(rows, rows, 1.0)
 
-    def noisy_products(self, sums: Sums, key_data: jax.Array) -> jax.Array:
-        """Noise on the sum over devices, once; the release `pca`."""
-        noisy: jax.Array = noisy_total(sums, key_data, self.plan[PCA].noise_std)
-        return noisy
-
     def directed(self, moments: Moments, noisy: jax.Array) -> Moments:
         """Directions of the largest eigenvalues: post-processing."""
         values, vectors = jnp.linalg.eigh((noisy + noisy.T) / 2)
         dims = self.config.p3gm.dims
-        # At least a variance that no row's rounding reaches: a quotient of noise is no code.
+        # Noise may leave less than nothing to a direction.
         squares = jnp.maximum(values[-dims:] / self.plan.num_examples, 1e-6)
         return moments._replace(basis=vectors[:, -dims:] / jnp.sqrt(squares))
 
@@ -132,11 +133,6 @@ class Encoder:
             1.0,
             self.plan[EM].grid,
         )
-
-    def noisy_class_moments(self, sums: Sums, key_data: jax.Array) -> jax.Array:
-        """Noise on the sums over devices, once; the release `em`."""
-        noisy: jax.Array = noisy_total(sums, key_data, self.plan[EM].noise_std)
-        return noisy
 
     def mixed(self, moments: Moments, noisy: jax.Array) -> Moments:
         """Each class's mean and covariance, by noisy sums alone: post-processing."""

@@ -23,6 +23,7 @@ from dpaf_jax.training.phase import repeat
 from dpaf_jax.training.run import Run
 
 WINDOW = 10  # at most so many steps in one compiled call
+Query = Callable[[Moments, ClipBatch], Sums]
 
 
 def train(run: Run) -> Params:
@@ -53,11 +54,6 @@ class MomentsPhase:
     def __init__(self, run: Run, encoder: Encoder):
         self._run, self._encoder = run, encoder
         self.images_per_step = float(run.plan.num_examples)
-        devices = run.devices
-        self._products_fn = parallel.pmapped(self._more_products, devices, (0,))
-        self._moments_fn = parallel.pmapped(self._more_moments, devices, (0,))
-        self._directed_fn = parallel.pmapped(self._directed, devices)
-        self._mixed_fn = parallel.pmapped(self._mixed, devices)
 
     def init(self) -> Moments:
         return jax.device_get(self._encoder.init())
@@ -69,42 +65,47 @@ class MomentsPhase:
         return None
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
+        encoder, basis, means = self._encoder, state.basis, state.means
         if step == 0:
-            sums = self._summed(PCA, self._products_fn, state)
-            return self._directed_fn(state, sums, self._key(PCA)), 1, {}
-        sums = self._summed(EM, self._moments_fn, state)
-        return self._mixed_fn(state, sums, self._key(EM)), 2, {}
+            shape = (basis.shape[1],) * 2
+            sums = self._summed(PCA, shape, encoder.products, state)
+            release = self._release_fn(PCA, encoder.directed)
+            return release(state, sums, self._key(PCA)), 1, {}
+        _, k, dims = means.shape
+        shape = (k, 1 + dims + dims**2)
+        sums = self._summed(EM, shape, encoder.class_moments, state)
+        release = self._release_fn(EM, encoder.mixed)
+        return release(state, sums, self._key(EM)), 2, {}
 
     def _key(self, name: str) -> Any:
         return self._run.on_every_device(self._run.keys.noise(name, 0))
 
-    def _summed(self, name: str, more: Callable[..., Any], state: Any) -> Any:
-        """The sums over all records of one query, each device's part."""
-        run, grid = self._run, self._run.plan[name].grid
-        basis, means, _ = (leaf.shape[1:] for leaf in state)
-        k, dims = means
-        shape = (basis[0],) * 2 if name == PCA else (k, 1 + dims + dims**2)
+    def _summed(
+        self, name: str, shape: tuple[int, int], query: Query, state: Any
+    ) -> Any:
+        """A query's sums over all records, each device's part."""
+        run, grid, add = self._run, self._run.plan[name].grid, self._add_fn(query)
         nothing = grid.nothing(shape) if grid else np.zeros(shape, np.float32)
         sums = parallel.replicate(nothing, run.devices)
         for chunk in every_record(run):
-            sums = more(sums, state, chunk)
+            sums = add(sums, state, chunk)
         return sums
 
-    def _more_products(self, sums: Any, _: Moments, batch: ClipBatch) -> Sums:
-        made: Sums = sums + self._encoder.products(batch)
-        return made
+    def _add_fn(self, query: Query) -> Callable[..., Any]:
+        def add(sums: Any, state: Moments, batch: ClipBatch) -> Any:
+            return sums + query(state, batch)
 
-    def _more_moments(self, sums: Any, state: Moments, batch: ClipBatch) -> Sums:
-        made: Sums = sums + self._encoder.class_moments(state, batch)
-        return made
+        return parallel.pmapped(add, self._run.devices, (0,))
 
-    def _directed(self, state: Moments, sums: Sums, key: jax.Array) -> Moments:
-        noisy = self._encoder.noisy_products(sums, key)
-        return self._encoder.directed(state, noisy)
+    def _release_fn(
+        self, name: str, then: Callable[[Moments, jax.Array], Moments]
+    ) -> Callable[..., Any]:
+        """Noise on the sums, and the post-processing behind it."""
 
-    def _mixed(self, state: Moments, sums: Sums, key: jax.Array) -> Moments:
-        noisy = self._encoder.noisy_class_moments(sums, key)
-        return self._encoder.mixed(state, noisy)
+        def release(state: Moments, sums: Sums, key: jax.Array) -> Moments:
+            return then(state, self._encoder.noisy(name, sums, key))
+
+        return parallel.pmapped(release, self._run.devices)
 
 
 class DecoderPhase:
