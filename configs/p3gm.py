@@ -4,7 +4,7 @@ python -m dpaf_jax.main --config=configs/p3gm.py:digits --workdir=runs/p3gm
 python -m dpaf_jax.main --config=configs/p3gm.py:mnist --workdir=runs/p3gm_mnist \
         --config.data.source=npz:/path/to/mnist.npz
 
-What it gives: docs/explanation/p3gm.md.
+Minutes of one CPU core. What it gives: docs/explanation/p3gm.md.
 """
 
 from ml_collections import ConfigDict

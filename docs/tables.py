@@ -290,6 +290,7 @@ def digits() -> str:
             (f'{SMALL_DIGITS} pearl.generator_steps=300',) * 2,
         ),
         'DP-Sinkhorn': ('dp_sinkhorn.py:digits', ('samples.num=2000',) * 2),
+        'P3GM': ('p3gm.py:digits', ('', 'samples.num=3000')),
         'DP-GAN': (
             'dp_gan.py:digits',
             ('evaluation.epochs=5', 'evaluation.epochs=3'),

@@ -13,7 +13,6 @@ import sensitivity
 import tiny
 import tiny_runs
 
-from dpaf_jax.audit.harness import wild_state
 from dpaf_jax.audit.methods import p3gm as audit
 from dpaf_jax.methods import p3gm
 from dpaf_jax.methods.p3gm import decoder, moments
@@ -40,12 +39,7 @@ def vae_of(sigma=1.0, **fields):
 
 
 def wild(vae, seed):
-    shapes = jax.eval_shape(
-        lambda key: vae.init(vae.encoder.init(), key), jax.random.key(0)
-    )
-    state = wild_state(shapes, ['moments', 'params'], seed)
-    basis = 50 * state.moments.basis  # codes of extreme images reach their bound
-    return state._replace(moments=state.moments._replace(basis=basis))
+    return audit._wild(vae.config, vae.plan, seed)
 
 
 # --- the plan -------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from dpaf_jax.training.run import Run
 
 UNITS, CROWD, STATES = 8, 96, 4
 STEPS = 60  # of phase 2 that are traced, at most
+STEEP = 50.0  # directions so long that codes reach their bound
 
 
 def audit_targets(
@@ -62,7 +63,9 @@ def _wild(config: Config, plan: PrivacyPlan, seed: int) -> Any:
     shapes = jax.eval_shape(
         lambda key: vae.init(vae.encoder.init(), key), jax.random.key(0)
     )
-    return wild_state(shapes, ['moments', 'params'], seed)
+    state = wild_state(shapes, ['moments', 'params'], seed)
+    basis = STEEP * state.moments.basis
+    return state._replace(moments=state.moments._replace(basis=basis))
 
 
 def _step(name: str, vae: PhasedVae) -> Step:
