@@ -174,6 +174,7 @@ METHODS = {
     'dp_hp': ('DP-HP', 'dp_hp.py:{}', FEWER_IMAGES),
     'pearl': ('PEARL', 'pearl.py:{}', FEWER_IMAGES),
     'dp_sinkhorn': ('DP-Sinkhorn', 'dp_sinkhorn.py:{}', 'samples.num=10000'),
+    'p3gm': ('P3GM', 'p3gm.py:{}', FEWER_IMAGES),
     'dp_gan': ('DP-GAN', 'dp_gan.py:{}', FEWER_IMAGES),
     'dpgen': ('DPGEN', 'dpgen.py:{}', 'samples.num=6000'),
     'feta': ('FETA', 'feta.py:{}', 'samples.num=5000'),
@@ -289,6 +290,7 @@ def digits() -> str:
             (f'{SMALL_DIGITS} pearl.generator_steps=300',) * 2,
         ),
         'DP-Sinkhorn': ('dp_sinkhorn.py:digits', ('samples.num=2000',) * 2),
+        'P3GM': ('p3gm.py:digits', ('', 'samples.num=3000')),
         'DP-GAN': (
             'dp_gan.py:digits',
             ('evaluation.epochs=5', 'evaluation.epochs=3'),

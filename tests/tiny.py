@@ -57,6 +57,7 @@ def config_dict(**fields: Any) -> ConfigDict:
     for name in ('dp_merf', 'dp_kernel', 'pearl'):
         config[name].features = 12
     config.dp_sinkhorn.update({'generator_steps': 4, 'batch_size': 8})
+    config.p3gm.update({'dims': 4, 'width': 3, 'batch_size': 8, 'steps': 4})
     config.dp_hp.update({'sum_order': 2, 'product_order': 2, 'products': 3})
     config.dp_gan.update({'batch_size': 8, 'width': 2, 'fc_width': 4})
     config.dp_gan.update({'discriminator_steps': 4, 'generator_steps': 2})

@@ -27,6 +27,7 @@ from dpaf_jax.audit.methods import (
     feta,
     g_pate,
     gs_wgan,
+    p3gm,
 )
 from dpaf_jax.audit.target import MethodAudit
 from dpaf_jax.audit.white_box import MechanismAudit
@@ -45,6 +46,7 @@ AUDITS: dict[str, MethodAudit] = {
     'dp_hp': embedding,
     'pearl': embedding,
     'dp_sinkhorn': dp_sinkhorn,
+    'p3gm': p3gm,
     'dp_gan': dp_gan,
     'datalens': g_pate,
     'g_pate': g_pate,

@@ -269,6 +269,29 @@ class DpSinkhornConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class P3gmConfig:
+    """P3GM: the fixed encoder, its mixture, and the decoder's training."""
+
+    dims: int = at_least(
+        20, 1, "d', principal directions that an image is projected to."
+    )
+    row_norm: float = above(
+        0.5, 0.0, 'Images in [0, 1] are clipped to it, times the root of their pixels.'
+    )
+    code_norm: float = above(
+        1.3, 0.0, 'Projections are clipped to it, times the root of their number.'
+    )
+    width: int = at_least(
+        100, 1, "Hidden units of the decoder's two layers: noise counts parameters."
+    )
+    batch_size: int = at_least(256, 1, 'Expected images per step of the decoder.')
+    steps: int = at_least(400, 1, 'DP-SGD steps of decoder and encoder variance.')
+    l2_clip_norm: float = above(1.0, 0.0, CLIP)
+    learning_rate: float = above(2e-3, 0.0, "Adam's, falling to 2 % along a cosine.")
+    ema_decay: float = _ema(0.99)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class AdversarialConfig:
     """The private training of a discriminator, and the generator's beside it."""
 

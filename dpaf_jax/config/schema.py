@@ -36,6 +36,7 @@ from dpaf_jax.config.methods import (
     FetaConfig,
     GPateConfig,
     GsWganConfig,
+    P3gmConfig,
     PearlConfig,
 )
 from dpaf_jax.runtime.errors import UserError
@@ -105,6 +106,7 @@ METHOD_SECTIONS = (
     'dp_hp',
     'pearl',
     'dp_sinkhorn',
+    'p3gm',
 )
 # Methods that read other methods' fields, too.
 BUILT_OF = {'feta': ('dpaf', 'dpgen'), 'datalens': ('g_pate',)}
@@ -197,6 +199,7 @@ class Config:
     dp_hp: DpHpConfig = ABSENT
     pearl: PearlConfig = ABSENT
     dp_sinkhorn: DpSinkhornConfig = ABSENT
+    p3gm: P3gmConfig = ABSENT
     dp_gan: DpGanConfig = ABSENT
     g_pate: GPateConfig = ABSENT
     datalens: DataLensConfig = ABSENT

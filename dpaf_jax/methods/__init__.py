@@ -17,8 +17,9 @@ from dpaf_jax.methods import (
     feta,
     g_pate,
     gs_wgan,
-    pearl,
+    p3gm,
 )
+from dpaf_jax.methods.embedding import pearl
 from dpaf_jax.methods.g_pate import datalens
 from dpaf_jax.privacy.budgets import with_first
 from dpaf_jax.privacy.class_histogram import (
@@ -42,6 +43,7 @@ METHODS: dict[str, ModuleType] = {
     'dp_hp': dp_hp,
     'pearl': pearl,
     'dp_sinkhorn': dp_sinkhorn,
+    'p3gm': p3gm,
     'dp_gan': dp_gan,
     'datalens': datalens,
     'g_pate': g_pate,

@@ -33,6 +33,7 @@ FORMS: dict[str, dict[str, tuple[str, str]]] = {
     'dp_hp': {CERTIFIED: ('dp_hp', '')},
     'pearl': {CERTIFIED: ('pearl', '')},
     'dp_sinkhorn': {CERTIFIED: ('dp_sinkhorn', '')},
+    'p3gm': {CERTIFIED: ('p3gm', '')},
     # Real images are judged beside a generator that is not trained.
     'real': {CERTIFIED: ('dp_merf', '')},
 }
@@ -153,6 +154,7 @@ SMOKE = Scale(
         'dp_hp': {'dp_hp.generator_steps': 2},
         'pearl': {'pearl.generator_steps': 2},
         'dp_sinkhorn': {'dp_sinkhorn.generator_steps': 2},
+        'p3gm': {'p3gm.steps': 2, 'p3gm.batch_size': 32, 'p3gm.width': 8},
         'real': {'dp_merf.features': 64},
     },
     attack=(4, 5),

@@ -20,8 +20,8 @@ from dpaf_jax.audit.methods import embedding as audit
 from dpaf_jax.methods.dp_hp import HermiteFeatures
 from dpaf_jax.methods.embedding import matching, phase
 from dpaf_jax.methods.embedding.fourier import FourierFeatures
+from dpaf_jax.methods.embedding.pearl import FrequencyCritic
 from dpaf_jax.methods.embedding.phase import MatchPhase
-from dpaf_jax.methods.pearl import FrequencyCritic
 from dpaf_jax.networks.fourier import frequencies, waves
 from dpaf_jax.networks.hermite import hermite
 from dpaf_jax.networks.images import to_float

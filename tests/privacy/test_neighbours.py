@@ -30,6 +30,8 @@ from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
 from dpaf_jax.methods.dpgen import score_matching
 from dpaf_jax.methods.dpgen.score_matching import make_score_matching
 from dpaf_jax.methods.gs_wgan import GsWgan, GsWganPhase
+from dpaf_jax.methods.p3gm import decoder
+from dpaf_jax.methods.p3gm.decoder import PhasedVae
 from dpaf_jax.privacy import keys
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.runtime import parallel
@@ -73,6 +75,15 @@ def dpgen(config, plan, number):
     return Case(plan['score'], tiny.state(matching, 1).params, query)
 
 
+def p3gm(config, plan, number):
+    vae = PhasedVae(config, plan)
+    shapes = jax.eval_shape(
+        lambda key: vae.init(vae.encoder.init(), key), jax.random.key(0)
+    )
+    state = wild_state(shapes, ['moments', 'params'], 2)
+    return Case(plan['decoder'], state, lambda s, batch: vae.query(s, batch, KEY))
+
+
 def phase1(config, plan, number):
     classifier = Classifier(make_networks(config), config, plan)
     return Case(plan['conv1'], tiny.state(classifier, 1).params, classifier.query)
@@ -111,8 +122,14 @@ CASES = {
         {'method': 'dpba_wgan', 'dpba_wgan__l2_clip_norm': CLIP},
     ),
     'dpgen': (dpgen, {'method': 'dpgen', 'dpgen__l2_clip_norm': CLIP}),
+    'p3gm': (p3gm, {'method': 'p3gm', 'p3gm__l2_clip_norm': CLIP}),
 }
-OWN_COINS = {'dp_gan': dp_gan, 'dpba_wgan': critic, 'dpgen': score_matching}
+OWN_COINS = {
+    'dp_gan': dp_gan,
+    'dpba_wgan': critic,
+    'dpgen': score_matching,
+    'p3gm': decoder,
+}
 
 
 # --- the two data sets ----------------------------------------------------------------
@@ -347,6 +364,7 @@ RUNS = {
     'dp_sinkhorn': {'method': 'dp_sinkhorn'},
     'gs_wgan': {'method': 'gs_wgan'},
     'g_pate': {'method': 'g_pate'},
+    'p3gm': {'method': 'p3gm'},
 }
 
 
@@ -361,6 +379,7 @@ SLOWLY = (
     'g_pate',
     'pearl',
     'dp_sinkhorn',
+    'p3gm',
 )
 
 

@@ -39,11 +39,11 @@ def test_an_empty_table_has_what_is_printed_and_dashes(tmp_path):
     assert lines['DPAF', 'printed'].epsilon == 'claimed, and its proof fails'
     here = lines['DPAF', 'certified, here']
     assert set(here.cells) == {None} and here.epsilon == '–'
-    assert ('P3GM', 'not implemented here') in lines
     text = formats.markdown(made)
-    assert '0 of 112 runs are done.' in text
+    assert '0 of 120 runs are done.' in text
     assert 'CelebA-Gender, CelebA-Hair' in text  # not there
-    assert '| P3GM | not implemented here |' in text
+    text = formats.markdown(page(TABLES['dpaf/12'], setup(tmp_path)))
+    assert '| TOPAGG | not implemented here |' in text
 
 
 def test_a_half_finished_table_prints_what_it_has(tmp_path):
@@ -54,7 +54,7 @@ def test_a_half_finished_table_prints_what_it_has(tmp_path):
         lambda cell: cell.column.data == 'mnist' and cell.column.epsilon == 1.0,
     )
     shown = page(TABLES['dpaf/1'], made)
-    assert shown.counts[:2] == (number, 112)
+    assert shown.counts[:2] == (number, 120)
     lines = lines_of(shown)
     certified = lines['DPAF', 'certified, here']
     assert certified.epsilon == 'holds' and certified.cells[0] is not None
@@ -122,7 +122,7 @@ def test_all_methods_side_by_side(tmp_path):
     assert set(found) == {'samples-mnist', 'epsilon'}
     strips = pictures._strips(shown, 'mnist')
     names = [each.label for each in strips]
-    assert names[0] == 'DPAF\nas published, ε = 10' and len(names) == 20
+    assert names[0] == 'DPAF\nas published, ε = 10' and len(names) == 21
     grey = strips[0].images.mean(axis=(1, 2, 3))
     np.testing.assert_array_equal(grey, 20 + 20 * np.arange(10))  # class by class
     width, height = Image.open(io.BytesIO(found['samples-mnist'])).size

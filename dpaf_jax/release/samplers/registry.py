@@ -17,6 +17,7 @@ from dpaf_jax.release.samplers.dpba_wgan import dpba_wgan_sampler
 from dpaf_jax.release.samplers.dpgen import score_sampler
 from dpaf_jax.release.samplers.g_pate import g_pate_sampler
 from dpaf_jax.release.samplers.latent import latent_sampler
+from dpaf_jax.release.samplers.p3gm import phased_sampler
 from dpaf_jax.release.samplers.protocol import Params, Sampler
 from dpaf_jax.runtime.errors import UserError
 
@@ -30,6 +31,7 @@ SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dp_hp': latent_sampler,
     'pearl': latent_sampler,
     'dp_sinkhorn': latent_sampler,
+    'p3gm': phased_sampler,
     'dp_gan': latent_sampler,
     'datalens': g_pate_sampler,
     'g_pate': g_pate_sampler,

@@ -43,6 +43,7 @@ METHODS = {
     'DP-HP': ('dp_hp', STATED),
     'PEARL': ('pearl', STATED),
     'DP-Sinkhorn': ('dp_sinkhorn', STATED),
+    'P3GM': ('p3gm', STATED),
     'DP-GAN': ('dp_gan', STATED),
     'DP-DCGAN': ('dp_gan', STATED),
     'DC-GAN': ('dp_gan', NONE),

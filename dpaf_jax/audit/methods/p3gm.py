@@ -1,0 +1,154 @@
+"""P3GM for the audit: its three releases, and who is drawn with which noise key."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from dpaf_jax.audit import canaries
+from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
+from dpaf_jax.audit.target import AuditTarget, Scene, Trace
+from dpaf_jax.config import Config
+from dpaf_jax.methods.p3gm.decoder import PhasedVae
+from dpaf_jax.methods.p3gm.moments import Encoder
+from dpaf_jax.methods.p3gm.plan import DECODER, EM, PCA
+from dpaf_jax.methods.p3gm.train import DecoderPhase, MomentsPhase
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.privacy.sampling import Draw
+from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.run import Run
+
+UNITS, CROWD, STATES = 8, 96, 4
+STEPS = 60  # of phase 2 that are traced, at most
+STEEP = 50.0  # directions so long that codes reach their bound
+
+
+def audit_targets(
+    config: Config, plan: PrivacyPlan, devices: Sequence[int]
+) -> list[AuditTarget]:
+    """A target for each mechanism; `devices`: numbers of devices."""
+    extremes = canaries.extremes(config.data, UNITS)
+    batch = canaries.batch(extremes, config.data, (UNITS, 1))
+    many = canaries.noise_images(config.data, CROWD, seed=2)
+    crowd = canaries.batch(many, config.data, (CROWD, 1))
+    states = [_wild(config, plan, seed) for seed in range(STATES)]
+
+    def at(name: str, plan: PrivacyPlan) -> Any:
+        step = _step(name, PhasedVae(config, plan))
+        return {number: releaser(step, number) for number in devices}
+
+    return [
+        AuditTarget(
+            mechanism=plan[name],
+            release=at(name, plan),
+            exact=at(name, quiet(plan)),
+            # No state enters the first query.
+            scenes=[
+                Scene(state, batch) for state in states[: 1 if name == PCA else None]
+            ],
+            crowd=Scene(states[0], crowd),
+        )
+        for name in (PCA, EM, DECODER)
+    ]
+
+
+def _wild(config: Config, plan: PrivacyPlan, seed: int) -> Any:
+    """Any directions, any Gaussians, any weights."""
+    vae = PhasedVae(config, plan)
+    shapes = jax.eval_shape(
+        lambda key: vae.init(vae.encoder.init(), key), jax.random.key(0)
+    )
+    state = wild_state(shapes, ['moments', 'params'], seed)
+    basis = STEEP * state.moments.basis
+    return state._replace(moments=state.moments._replace(basis=basis))
+
+
+def _step(name: str, vae: PhasedVae) -> Step:
+    encoder = vae.encoder
+
+    def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
+        if name == DECODER:
+            noisy = vae.release(state, batch, key, jnp.zeros(4, jnp.uint32))
+            return ravel_pytree(noisy)[0]
+        query = encoder.products if name == PCA else encoder.class_moments
+        return encoder.noisy(name, query(state.moments, batch), key)
+
+    return step
+
+
+# --- coins ------------------------------------------------------------------------------
+
+
+def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
+    """The coins of phase 1, and of phase 2's first steps."""
+    n, k = plan.num_examples, config.data.num_classes
+    blank = np.zeros((n, 1, 1, 1), np.uint8)
+    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
+    nowhere: Any = None  # windows write no file
+    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    notes, vae = Notes(plan), PhasedVae(config, plan)
+    first = _TracedMoments(run, vae.encoder, notes)
+    state = jax.tree.map(lambda leaf: leaf[None], first.init())
+    for step in range(first.total_steps):
+        first.window(state, step)
+    last, step = _TracedDecoder(run, vae, notes), 0
+    while step < min(last.total_steps, STEPS):
+        _, step, _ = last.window(None, step)
+    key = {name: np.array(value) for name, value in notes.keys.items()}
+    return Trace(n, notes.draws, {}, key, {})
+
+
+class _TracedMoments(MomentsPhase):
+    def __init__(self, run: Run, encoder: Encoder, notes: Notes):
+        super().__init__(run, encoder)
+        self._notes, self._absent = notes, list[np.ndarray]()
+
+    def _add_fn(self, query: Any) -> Any:
+        def note(sums: Any, _: Any, batch: ClipBatch) -> Any:
+            self._absent.append(np.asarray(batch.is_padding_example[0]))
+            return sums
+
+        return note
+
+    def _release_fn(self, name: str, then: Any) -> Any:
+        def note(state: Any, _: Any, key: np.ndarray) -> Any:
+            self._notes.key(name, key[0])
+            absent = np.concatenate(self._absent)
+            self._absent.clear()
+            index = np.arange(len(absent))[:, None]
+            self._notes.draw(name, None, index, absent)
+            return state
+
+        return note
+
+
+class _TracedDecoder(DecoderPhase):
+    def __init__(self, run: Run, vae: PhasedVae, notes: Notes):
+        super().__init__(run, vae, vae.encoder.init())
+        self._notes, self._steps_fn = notes, self._note
+
+    def _draw(self, step: int) -> Draw:
+        draw = super()._draw(step)
+        self._notes.draw(DECODER, None, draw.indices, draw.is_padding_example)
+        return draw
+
+    def _note(self, state: Any, _: Any, __: Any, keys: Any, ___: Any) -> Any:
+        self._notes.key(DECODER, *keys[0])
+        return state, {}
+
+
+# --- whole trainings ----------------------------------------------------------------------
+
+
+def shrink(config: Config, num_examples: int) -> Config:
+    """The same kind of run on 8 x 8 images, with a thin decoder and a few steps."""
+    fewer = dataclasses.replace(
+        config.p3gm, dims=4, width=8, batch_size=num_examples // 4, steps=20
+    )
+    data = dataclasses.replace(config.data, image_size=8)
+    return dataclasses.replace(config, data=data, p3gm=fewer)

@@ -1,0 +1,75 @@
+"""P3GM's privacy plan: two sums over all records, then DP-SGD."""
+
+import math
+
+from dpaf_jax.config import Config
+from dpaf_jax.networks.images import reduction
+from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.runtime.errors import UserError
+
+PCA, EM, DECODER = 'pca', 'em', 'decoder'
+# In the order of config.privacy.budgets: the default's `rest` is the decoder's.
+NAMES = PCA, DECODER, EM
+REST_ORDER = DECODER, EM, PCA
+
+
+def plan(config: Config, num_examples: int) -> PrivacyPlan:
+    """The privacy plan of a run; looks at no image.
+
+    Args:
+        config: typed and checked.
+        num_examples: N, public.
+
+    Returns:
+        Mechanisms `pca`, `em` and `decoder`, the same in both modes.
+
+    Raises:
+        UserError: the settings do not fit N or the images, or the budget.
+    """
+    _check(config, num_examples)
+    settings = config.p3gm
+    no_clip = math.isinf(config.privacy.epsilon)
+
+    def once(name: str, kind: str) -> Mechanism:
+        return Mechanism(
+            name=name,
+            kind=kind,
+            sampling_prob=1.0,
+            l2_sensitivity=math.inf if no_clip else 1.0,
+            steps=1,
+            expected_batch_size=float(num_examples),
+            capacity=num_examples,
+        )
+
+    decoder = Mechanism(
+        name=DECODER,
+        kind='sum of clipped gradients, one per singleton',
+        sampling_prob=settings.batch_size / num_examples,
+        l2_sensitivity=math.inf if no_clip else settings.l2_clip_norm,
+        steps=settings.steps,
+        expected_batch_size=float(settings.batch_size),
+        capacity=settings.batch_size,
+    )
+    mechanisms = [
+        once(PCA, 'sum of products of rows of norm 1 with themselves'),
+        once(EM, 'sum of bounded moments of codes by class'),
+        decoder,
+    ]
+    return make_plan(mechanisms, NAMES, REST_ORDER, config.privacy, num_examples, None)
+
+
+def num_pixels(config: Config) -> int:
+    """d, the length of what is projected: of images reduced to a side of at most 32."""
+    side = config.data.image_size
+    return (side // reduction(side)) ** 2 * config.data.channels
+
+
+def _check(config: Config, num_examples: int) -> None:
+    settings = config.p3gm
+    if settings.batch_size > num_examples:
+        problem = f'asks for {settings.batch_size} images a step of only {num_examples}'
+        raise UserError('config.p3gm.batch_size', problem, 'Lower it')
+    if settings.dims > (there := num_pixels(config)):
+        problem = f'is {settings.dims}, of images with {there} numbers'
+        raise UserError('config.p3gm.dims', problem, 'Lower it')

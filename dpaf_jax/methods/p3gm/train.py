@@ -1,0 +1,154 @@
+"""P3GM's two phases: two releases over all records, then windows of DP-SGD steps."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from PIL import Image
+
+from dpaf_jax.methods.p3gm.decoder import DecoderState, Metrics, PhasedVae
+from dpaf_jax.methods.p3gm.moments import Encoder, Moments, Sums
+from dpaf_jax.methods.p3gm.plan import DECODER, EM, PCA
+from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.privacy.sampling import Draw, poisson_draw
+from dpaf_jax.release.samplers.p3gm import MIXTURE
+from dpaf_jax.release.samplers.protocol import Params
+from dpaf_jax.release.samplers.registry import preview
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.input_pipeline import Feed, every_record, gather
+from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.run import Run
+
+WINDOW = 10  # at most so many steps in one compiled call
+Query = Callable[[Moments, ClipBatch], Sums]
+
+
+def train(run: Run) -> Params:
+    """Both phases in turn; returns the mixture and the decoder's average.
+
+    Guarantee: phase 2 reads of phase 1 what that has released.
+    """
+    vae = PhasedVae(run.config, run.plan)
+    moments = run.train(MomentsPhase(run, vae.encoder))
+    return released(run.train(DecoderPhase(run, vae, moments)))
+
+
+def released(state: DecoderState) -> Params:
+    """The sampler's parameters: the encoder is none of them."""
+    moments = state.moments
+    return {
+        DECODER: state.ema_params[DECODER],
+        MIXTURE: {'means': moments.means, 'factors': moments.factors},
+    }
+
+
+class MomentsPhase:
+    """Phase 1: `pca`, then `em`, each a pass over all records and noise, once."""
+
+    name = 'moments'
+    total_steps = 2
+
+    def __init__(self, run: Run, encoder: Encoder):
+        self._run, self._encoder = run, encoder
+        self.images_per_step = float(run.plan.num_examples)
+
+    def init(self) -> Moments:
+        return jax.device_get(self._encoder.init())
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        return {PCA: int(step > 0), EM: int(step > 1)}
+
+    def picture(self, state: Moments) -> None:
+        return None
+
+    def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
+        encoder, basis, means = self._encoder, state.basis, state.means
+        if step == 0:
+            shape = (basis.shape[1],) * 2
+            sums = self._summed(PCA, shape, encoder.products, state)
+            release = self._release_fn(PCA, encoder.directed)
+            return release(state, sums, self._key(PCA)), 1, {}
+        _, k, dims = means.shape
+        shape = (k, 1 + dims + dims**2)
+        sums = self._summed(EM, shape, encoder.class_moments, state)
+        release = self._release_fn(EM, encoder.mixed)
+        return release(state, sums, self._key(EM)), 2, {}
+
+    def _key(self, name: str) -> Any:
+        return self._run.on_every_device(self._run.keys.noise(name, 0))
+
+    def _summed(
+        self, name: str, shape: tuple[int, int], query: Query, state: Any
+    ) -> Any:
+        """A query's sums over all records, each device's part."""
+        run, grid, add = self._run, self._run.plan[name].grid, self._add_fn(query)
+        nothing = grid.nothing(shape) if grid else np.zeros(shape, np.float32)
+        sums = parallel.replicate(nothing, run.devices)
+        for chunk in every_record(run):
+            sums = add(sums, state, chunk)
+        return sums
+
+    def _add_fn(self, query: Query) -> Callable[..., Any]:
+        def add(sums: Any, state: Moments, batch: ClipBatch) -> Any:
+            return sums + query(state, batch)
+
+        return parallel.pmapped(add, self._run.devices, (0,))
+
+    def _release_fn(
+        self, name: str, then: Callable[[Moments, jax.Array], Moments]
+    ) -> Callable[..., Any]:
+        """Noise on the sums, and the post-processing behind it."""
+
+        def release(state: Moments, sums: Sums, key: jax.Array) -> Moments:
+            return then(state, self._encoder.noisy(name, sums, key))
+
+        return parallel.pmapped(release, self._run.devices)
+
+
+class DecoderPhase:
+    """Phase 2: some steps a window, each with a Poisson draw."""
+
+    name = 'decoder'
+
+    def __init__(self, run: Run, vae: PhasedVae, moments: Moments):
+        self._run, self._vae, self._moments = run, vae, moments
+        self.total_steps = vae.mechanism.steps
+        self.images_per_step = vae.mechanism.expected_batch_size
+        self._length = math.gcd(self.total_steps, WINDOW)
+        self._steps_fn = parallel.pmapped(self._steps, run.devices, (0,))
+        self._feed = Feed(run)
+
+    def init(self) -> DecoderState:
+        key = public_key(self._run.keys.public('init decoder', 0))
+        return jax.device_get(jax.jit(self._vae.init)(self._moments, key))
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        return {PCA: 1, EM: 1, DECODER: step}
+
+    def picture(self, state: DecoderState) -> Image.Image:
+        key = public_key(self._run.keys.public('picture', 0))
+        return preview(self._run.config, released(state), key)
+
+    def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
+        run, steps = self._run, range(step, step + self._length)
+        draws = self._feed.deal([self._draw(t) for t in steps])
+        noise = np.stack([run.keys.noise(DECODER, t) for t in steps])
+        public = np.stack([run.keys.public('step', t) for t in steps])
+        keys = map(run.on_every_device, (noise, public))
+        state, metrics = self._steps_fn(state, self._feed.data, draws, *keys)
+        return state, step + self._length, metrics
+
+    def _draw(self, step: int) -> Draw:
+        there = len(self._run.data.labels)
+        return poisson_draw(self._vae.mechanism, there, self._run.keys, step)
+
+    def _steps(self, state: Any, data: Any, draws: Any, *keys: Any) -> Any:
+        def body(state: DecoderState, xs: Any) -> tuple[DecoderState, Metrics]:
+            draw, *own = xs
+            return self._vae.step(state, gather(data, draw), *own)
+
+        # Scanned on every backend: there is no convolution that a CPU's loop slows.
+        return repeat(False, body, state, (draws, *keys))
