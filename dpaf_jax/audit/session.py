@@ -27,6 +27,7 @@ from dpaf_jax.audit.methods import (
     feta,
     g_pate,
     gs_wgan,
+    ndpdc,
 )
 from dpaf_jax.audit.target import MethodAudit
 from dpaf_jax.audit.white_box import MechanismAudit
@@ -44,6 +45,7 @@ AUDITS: dict[str, MethodAudit] = {
     'dp_kernel': embedding,
     'dp_hp': embedding,
     'pearl': embedding,
+    'ndpdc': ndpdc,
     'dp_sinkhorn': dp_sinkhorn,
     'dp_gan': dp_gan,
     'datalens': g_pate,

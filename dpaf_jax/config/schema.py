@@ -36,6 +36,7 @@ from dpaf_jax.config.methods import (
     FetaConfig,
     GPateConfig,
     GsWganConfig,
+    NdpdcConfig,
     PearlConfig,
 )
 from dpaf_jax.runtime.errors import UserError
@@ -104,6 +105,7 @@ METHOD_SECTIONS = (
     'dp_kernel',
     'dp_hp',
     'pearl',
+    'ndpdc',
     'dp_sinkhorn',
 )
 # Methods that read other methods' fields, too.
@@ -196,6 +198,7 @@ class Config:
     dp_kernel: DpKernelConfig = ABSENT
     dp_hp: DpHpConfig = ABSENT
     pearl: PearlConfig = ABSENT
+    ndpdc: NdpdcConfig = ABSENT
     dp_sinkhorn: DpSinkhornConfig = ABSENT
     dp_gan: DpGanConfig = ABSENT
     g_pate: GPateConfig = ABSENT

@@ -1,0 +1,26 @@
+"""NDPDC on any of the data sets: a few hundred images fitted to noisy random features.
+
+python -m dpaf_jax.main --config=configs/ndpdc.py:digits --workdir=runs/ndpdc
+python -m dpaf_jax.main --config=configs/ndpdc.py:mnist --workdir=runs/ndpdc_mnist \
+        --config.data.source=npz:/path/to/mnist.npz
+"""
+
+from ml_collections import ConfigDict
+
+from configs import variants
+
+
+def get_config(data: str = 'mnist') -> ConfigDict:
+    """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
+    config = variants.on(data, 'ndpdc')
+    fields = config.ndpdc
+    if data != 'digits':
+        fields.batch_size = 6000
+        fields.depth = 3
+        fields.parts = 2
+        fields.steps = 1200
+    config.samples.num = (
+        config.data.num_classes * fields.images_per_class * fields.parts**2
+    )
+    config.evaluation.epochs = 300  # of few images: as many steps as of many
+    return config
