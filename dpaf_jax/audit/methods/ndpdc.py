@@ -112,7 +112,7 @@ def shrink(config: Config, num_examples: int) -> Config:
         depth=2,
         images_per_class=4,
         parts=1,
-        steps=100,
+        steps=40,
     )
     data = dataclasses.replace(config.data, image_size=8)
     return dataclasses.replace(config, data=data, ndpdc=fewer)
