@@ -189,7 +189,7 @@ def test_every_aggregate_has_coins_and_noise_of_its_own(tmp_path):
     assert len({means.tobytes() for means in found.means}) == 3
 
 
-def test_chunks_and_devices_change_no_bit(tmp_path, monkeypatch):
+def test_chunks_and_devices_change_nothing(tmp_path, monkeypatch):
     one = released(tiny.run(tmp_path / 'one', config(), sigma=1.0))
     two = released(tiny.run(tmp_path / 'two', config(), sigma=1.0, devices=2))
     monkeypatch.setattr('dpaf_jax.methods.embedding.ndpdc.aggregate.CHUNK', 3)
