@@ -14,7 +14,9 @@ def get_config(data: str = 'mnist') -> ConfigDict:
     """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
     config = variants.on(data, 'ndpdc')
     fields = config.ndpdc
+    config.evaluation.epochs = 300  # of few images
     if data != 'digits':
+        config.evaluation.epochs = 100
         fields.batch_size = 6000
         fields.depth = 3 + (config.data.image_size > 32) + (config.data.image_size > 64)
         fields.parts = 2
@@ -22,5 +24,4 @@ def get_config(data: str = 'mnist') -> ConfigDict:
     config.samples.num = (
         config.data.num_classes * fields.images_per_class * fields.parts**2
     )
-    config.evaluation.epochs = 300  # of few images: as many steps as of many
     return config
