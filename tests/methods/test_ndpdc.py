@@ -305,5 +305,7 @@ def test_a_release_holds_the_images_alone_and_verifies(tmp_path):
         pipeline.run(stage)
     release = load_release(tmp_path / 'run' / 'release')
     assert jax.tree.map(np.shape, release.params) == {'images': (2, 20, 8, 8, 1)}
+    card = (tmp_path / 'run' / 'release' / 'README.md').read_text()
+    assert 'It holds 40 images' in card
     checks = verify(tmp_path / 'run' / 'release').checks
     assert all(check.passed is not False for check in checks), checks
