@@ -3,6 +3,10 @@
 python -m dpaf_jax.main --config=configs/ndpdc.py:digits --workdir=runs/ndpdc
 python -m dpaf_jax.main --config=configs/ndpdc.py:mnist --workdir=runs/ndpdc_mnist \
         --config.data.source=npz:/path/to/mnist.npz
+
+Certified epsilon = 10, delta = 1e-5, one of two CPU cores, shared, 2026-11-26: digits (200
+images, 2 classifiers) CNN 0.928, logistic regression 0.913; MNIST (800 images, 1 classifier)
+0.909 and 0.837. About nine minutes of a core on MNIST. More: docs/explanation/ndpdc.md.
 """
 
 from ml_collections import ConfigDict

@@ -103,7 +103,10 @@ def _held(config: Config) -> str:
         return ''
     number = config.data.num_classes * config.ndpdc.images_per_class
     number *= config.ndpdc.parts**2
-    return f'\nIt holds {number} images and deals them out in turn: whoever asks for more gets copies.'
+    return (
+        f'\nIt holds {number} images and deals them out in turn: whoever asks for more gets '
+        'copies.'
+    )
 
 
 def _labels(config: Config) -> str:
