@@ -173,6 +173,7 @@ METHODS = {
     'dp_kernel': ('DP-Kernel', 'dp_kernel.py:{}', FEWER_IMAGES),
     'dp_hp': ('DP-HP', 'dp_hp.py:{}', FEWER_IMAGES),
     'pearl': ('PEARL', 'pearl.py:{}', FEWER_IMAGES),
+    'ndpdc': ('NDPDC', 'ndpdc.py:{}', ''),
     'dp_sinkhorn': ('DP-Sinkhorn', 'dp_sinkhorn.py:{}', 'samples.num=10000'),
     'p3gm': ('P3GM', 'p3gm.py:{}', FEWER_IMAGES),
     'dp_gan': ('DP-GAN', 'dp_gan.py:{}', FEWER_IMAGES),
@@ -289,6 +290,7 @@ def digits() -> str:
             'pearl.py:digits',
             (f'{SMALL_DIGITS} pearl.generator_steps=300',) * 2,
         ),
+        'NDPDC': ('ndpdc.py:digits', ('', '')),
         'DP-Sinkhorn': ('dp_sinkhorn.py:digits', ('samples.num=2000',) * 2),
         'P3GM': ('p3gm.py:digits', ('', 'samples.num=3000')),
         'DP-GAN': (

@@ -65,6 +65,8 @@ def config_dict(**fields: Any) -> ConfigDict:
     config.g_pate.update({'teachers': 8, 'batch_size': 3, 'width': 3, 'fc_width': 3})
     config.g_pate.update({'steps': 4, 'fakes': 6, 'projections': 2, 'bins': 4})
     config.g_pate.update({'threshold': 0.5, 'cell': 1})
+    config.ndpdc.update({'aggregates': 3, 'batch_size': 8, 'width': 2, 'depth': 1})
+    config.ndpdc.update({'images_per_class': 2, 'parts': 2, 'steps': 4})
     config.datalens.update({'top_k': 5, 'threshold': 0.3})
     small = (
         'batch_size',

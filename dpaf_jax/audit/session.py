@@ -27,6 +27,7 @@ from dpaf_jax.audit.methods import (
     feta,
     g_pate,
     gs_wgan,
+    ndpdc,
     p3gm,
 )
 from dpaf_jax.audit.target import MethodAudit
@@ -45,6 +46,7 @@ AUDITS: dict[str, MethodAudit] = {
     'dp_kernel': embedding,
     'dp_hp': embedding,
     'pearl': embedding,
+    'ndpdc': ndpdc,
     'dp_sinkhorn': dp_sinkhorn,
     'p3gm': p3gm,
     'dp_gan': dp_gan,

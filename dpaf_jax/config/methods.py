@@ -244,6 +244,33 @@ class PearlConfig(EmbeddingConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class NdpdcConfig:
+    """NDPDC: the aggregates that are released, and the images that are fitted to them."""
+
+    aggregates: int = at_least(
+        200, 1, 'M: noisy sums by class, each of random features of its own.'
+    )
+    batch_size: int = at_least(600, 1, 'Expected records of an aggregate.')
+    width: int = at_least(32, 1, 'Maps of each layer of a random network ...')
+    depth: int = at_least(
+        2, 1, '... and its layers, of which each halves the side of an image.'
+    )
+    images_per_class: int = at_least(
+        20, 1, 'As the papers count: in pixels, so many whole images ...'
+    )
+    parts: int = between(
+        1, 1, 4, '... each cut into parts x parts images that are held small (PEA: 2).'
+    )
+    steps: int = at_least(
+        1000, 1, 'On the images, an aggregate each; they cost no epsilon.'
+    )
+    learning_rate: float = above(
+        0.05, 0.0, "Adam's, of pixels in [-1, 1], falling to 2 % along a cosine."
+    )
+    ema_decay: float = _ema(0.99)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DpSinkhornConfig:
     """DP-Sinkhorn: the loss between fakes and records, and its sanitised gradient."""
 

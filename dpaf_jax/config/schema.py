@@ -36,6 +36,7 @@ from dpaf_jax.config.methods import (
     FetaConfig,
     GPateConfig,
     GsWganConfig,
+    NdpdcConfig,
     P3gmConfig,
     PearlConfig,
 )
@@ -105,6 +106,7 @@ METHOD_SECTIONS = (
     'dp_kernel',
     'dp_hp',
     'pearl',
+    'ndpdc',
     'dp_sinkhorn',
     'p3gm',
 )
@@ -198,6 +200,7 @@ class Config:
     dp_kernel: DpKernelConfig = ABSENT
     dp_hp: DpHpConfig = ABSENT
     pearl: PearlConfig = ABSENT
+    ndpdc: NdpdcConfig = ABSENT
     dp_sinkhorn: DpSinkhornConfig = ABSENT
     p3gm: P3gmConfig = ABSENT
     dp_gan: DpGanConfig = ABSENT

@@ -19,7 +19,7 @@ from dpaf_jax.methods import (
     gs_wgan,
     p3gm,
 )
-from dpaf_jax.methods.embedding import pearl
+from dpaf_jax.methods.embedding import ndpdc, pearl
 from dpaf_jax.methods.g_pate import datalens
 from dpaf_jax.privacy.budgets import with_first
 from dpaf_jax.privacy.class_histogram import (
@@ -42,6 +42,7 @@ METHODS: dict[str, ModuleType] = {
     'dp_kernel': dp_kernel,
     'dp_hp': dp_hp,
     'pearl': pearl,
+    'ndpdc': ndpdc,
     'dp_sinkhorn': dp_sinkhorn,
     'p3gm': p3gm,
     'dp_gan': dp_gan,

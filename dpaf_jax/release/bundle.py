@@ -24,8 +24,9 @@ from dpaf_jax.networks.images import to_float, to_uint8
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release import pictures
 from dpaf_jax.release.card import headline, model_card
+from dpaf_jax.release.dealing import dealt
 from dpaf_jax.release.relabel import by_label
-from dpaf_jax.release.samplers.protocol import Labels
+from dpaf_jax.release.samplers.protocol import Deals, Labels
 from dpaf_jax.release.samplers.registry import PRIOR, make_sampler, released_shapes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import write_text, written_whole
@@ -84,6 +85,9 @@ class Release:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         sampler = make_sampler(self.config)
         own = {name: part for name, part in self.params.items() if name != PRIOR}
+        if isinstance(sampler, Deals):
+            yield from dealt(sampler, own, labels, seed, BATCH)
+            return
 
         @jax.jit
         def batch(params: Any, key: jax.Array, meant: jax.Array) -> Any:

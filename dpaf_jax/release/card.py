@@ -33,7 +33,7 @@ in `privacy.json`, with the whole composition as dp-accounting events: anybody c
 
     python -m dpaf_jax.sample --release=. --num=60000 --out=synthetic.npz
 
-needs neither data nor training code. `--out=folder/` writes PNG files by class.{labels}
+needs neither data nor training code. `--out=folder/` writes PNG files by class.{held}{labels}
 
 ## Not covered
 
@@ -78,6 +78,7 @@ def model_card(
         if claimed is not None
         else '',
         warm_start=_warm_start(config),
+        held=_held(config),
         labels=_labels(config),
         accuracy=figures_head(config) + _rows(accuracy) if accuracy else '',
     )
@@ -95,6 +96,17 @@ def _records(config: Config) -> str:
         return f'rows of a table with {len(data.table)} columns'
     size, channels = data.image_size, data.channels
     return f'{size} x {size} images with {channels} channel(s)'
+
+
+def _held(config: Config) -> str:
+    if config.method != 'ndpdc':
+        return ''
+    number = config.data.num_classes * config.ndpdc.images_per_class
+    number *= config.ndpdc.parts**2
+    return (
+        f'\nIt holds {number} images and deals them out in turn: whoever asks for more gets '
+        'copies.'
+    )
 
 
 def _labels(config: Config) -> str:

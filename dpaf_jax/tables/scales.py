@@ -32,6 +32,7 @@ FORMS: dict[str, dict[str, tuple[str, str]]] = {
     'dp_kernel': {AS_PUBLISHED: ('dp_kernel', ''), CERTIFIED: ('dp_kernel', '')},
     'dp_hp': {CERTIFIED: ('dp_hp', '')},
     'pearl': {CERTIFIED: ('pearl', '')},
+    'ndpdc': {CERTIFIED: ('ndpdc', '')},
     'dp_sinkhorn': {CERTIFIED: ('dp_sinkhorn', '')},
     'p3gm': {CERTIFIED: ('p3gm', '')},
     # Real images are judged beside a generator that is not trained.
@@ -117,6 +118,12 @@ FEW_SCORE_STEPS = _of(
         'langevin_steps': 1,
     },
 )
+FEW_AGGREGATES = _of(
+    'ndpdc',
+    {'aggregates': 2, 'batch_size': 60, 'width': 4, 'images_per_class': 2, 'steps': 2},
+)
+# Its images are dealt again and again, so that classifiers take as many steps as elsewhere.
+DEALT_OFTEN = {'evaluation.epochs': 5}
 FEW_TEACHERS = _of(
     'g_pate',
     # A multiple of 2, 4 and 8 devices, whose shares are of one size.
@@ -153,6 +160,7 @@ SMOKE = Scale(
         'dp_kernel': {'dp_kernel.generator_steps': 2, 'dp_kernel.batch_size': 60},
         'dp_hp': {'dp_hp.generator_steps': 2},
         'pearl': {'pearl.generator_steps': 2},
+        'ndpdc': FEW_AGGREGATES,
         'dp_sinkhorn': {'dp_sinkhorn.generator_steps': 2},
         'p3gm': {'p3gm.steps': 2, 'p3gm.batch_size': 32, 'p3gm.width': 8},
         'real': {'dp_merf.features': 64},
@@ -186,6 +194,7 @@ CPU = Scale(
         'dp_merf': {'dp_merf.generator_steps': 1000},
         'dp_kernel': {'dp_kernel.batch_size': 60},
         'dp_sinkhorn': {'dp_sinkhorn.generator_steps': 1000},
+        'ndpdc': DEALT_OFTEN,
     },
     recommended_generators=3,
 )
@@ -216,6 +225,7 @@ GPU = Scale(
                 },
             ),
         },
+        'ndpdc': DEALT_OFTEN,
     },
     generators=3,
 )
@@ -233,6 +243,7 @@ PAPER = Scale(
             'g_pate', {'teachers': 4000, 'projections': 10, 'bins': 10, 'cell': 1}
         ),
         'dpba_wgan': {'dpba_wgan.alternate': True, 'dpba_wgan.per_label': True},
+        'ndpdc': DEALT_OFTEN,
     },
     generators=5,
     accuracy='datalens_cnn',

@@ -361,6 +361,7 @@ RUNS = {
     'dpgen': {'method': 'dpgen'},
     'dp_merf': {'method': 'dp_merf'},
     'pearl': {'method': 'pearl'},
+    'ndpdc': {'method': 'ndpdc'},
     'dp_sinkhorn': {'method': 'dp_sinkhorn'},
     'gs_wgan': {'method': 'gs_wgan'},
     'g_pate': {'method': 'g_pate'},

@@ -23,3 +23,11 @@ class Labels(Protocol):
 
     def label(self, params: Params, images: jax.Array) -> jax.Array:
         """[B, H, W, C] images in [-1, 1] to their classes, [B] int32."""
+
+
+@runtime_checkable
+class Deals(Protocol):
+    """What a sampler has besides, if it holds its images instead of making them."""
+
+    def nth(self, params: Params, labels: jax.Array, turn: jax.Array) -> jax.Array:
+        """Of each label [B] the image whose turn [B] it is, int32 from 0 on."""

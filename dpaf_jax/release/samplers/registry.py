@@ -12,6 +12,7 @@ from PIL import Image
 from dpaf_jax.config import Config
 from dpaf_jax.networks.images import to_uint8
 from dpaf_jax.release.pictures import sample_grid
+from dpaf_jax.release.samplers.condensed import condensed_sampler
 from dpaf_jax.release.samplers.dpaf import dpaf_sampler
 from dpaf_jax.release.samplers.dpba_wgan import dpba_wgan_sampler
 from dpaf_jax.release.samplers.dpgen import score_sampler
@@ -30,6 +31,7 @@ SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dp_kernel': latent_sampler,
     'dp_hp': latent_sampler,
     'pearl': latent_sampler,
+    'ndpdc': condensed_sampler,
     'dp_sinkhorn': latent_sampler,
     'p3gm': phased_sampler,
     'dp_gan': latent_sampler,

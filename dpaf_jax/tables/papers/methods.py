@@ -42,6 +42,7 @@ METHODS = {
     'DP-Kernel': ('dp_kernel', CLAIMED),
     'DP-HP': ('dp_hp', STATED),
     'PEARL': ('pearl', STATED),
+    'NDPDC': ('ndpdc', STATED),
     'DP-Sinkhorn': ('dp_sinkhorn', STATED),
     'P3GM': ('p3gm', STATED),
     'DP-GAN': ('dp_gan', STATED),

@@ -5,7 +5,7 @@ from dpaf_jax.tables.spec import Table
 
 NAMES = (
     'DPAF', 'DPGEN', 'FETA', 'G-PATE', 'DataLens', 'DPBA-WGAN', 'DP-GAN', 'GS-WGAN', 'DP-MERF',
-    'DP-Kernel', 'DP-HP', 'PEARL', 'DP-Sinkhorn', 'P3GM',
+    'DP-Kernel', 'DP-HP', 'PEARL', 'NDPDC', 'DP-Sinkhorn', 'P3GM',
 )  # fmt: skip
 METHODS = (*map(row, NAMES), recommended())
 GREY = ('mnist', 'fashion_mnist')

@@ -1,0 +1,118 @@
+"""NDPDC for the audit: one aggregate, and the coins of the phase that makes them."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpaf_jax.audit import canaries
+from dpaf_jax.audit.harness import Notes, Step, quiet, releaser
+from dpaf_jax.audit.target import AuditTarget, Scene, Trace
+from dpaf_jax.config import Config
+from dpaf_jax.methods.embedding.ndpdc.aggregate import AggregatePhase
+from dpaf_jax.methods.embedding.ndpdc.condensation import AGGREGATE, Coins, Condensation
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.privacy.sampling import Draw
+from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.run import Run
+
+UNITS, CROWD, STATES = 8, 96, 4
+STEPS = 60  # of a run that are traced, at most
+
+
+def audit_targets(
+    config: Config, plan: PrivacyPlan, devices: Sequence[int]
+) -> list[AuditTarget]:
+    """An aggregate; `devices`: numbers of devices."""
+    method = Condensation(config, plan)
+    states = [wild_coins(method, seed) for seed in range(STATES)]
+    extremes = canaries.extremes(config.data, UNITS)
+    batch = canaries.batch(extremes, config.data, (UNITS, 1))
+    many = canaries.noise_images(config.data, CROWD, seed=2)
+    crowd = canaries.batch(many, config.data, (CROWD, 1))
+
+    def at(plan: PrivacyPlan) -> Any:
+        return {d: releaser(_step(Condensation(config, plan)), d) for d in devices}
+
+    target = AuditTarget(
+        mechanism=plan[AGGREGATE],
+        release=at(plan),
+        exact=at(quiet(plan)),
+        scenes=[Scene(state, batch) for state in states],
+        crowd=Scene(states[0], crowd),
+    )
+    return [target]
+
+
+def wild_coins(method: Condensation, seed: int) -> Coins:
+    """Of a step; from seed 1 on every kernel is up to 30 times as large, or as small."""
+    rng = np.random.default_rng(seed)
+    drawn: Coins = jax.device_get(method.coins(jnp.full(4, seed, jnp.uint32)))
+
+    def scaled(leaf: np.ndarray) -> np.ndarray:
+        return np.float32(10 ** rng.uniform(-1.5, 1.5)) * leaf if seed else leaf
+
+    return drawn._replace(weights=jax.tree.map(scaled, drawn.weights))
+
+
+def _step(method: Condensation) -> Step:
+    # Computed here once more: a divisor that depends on data must not cancel.
+    prior = np.array(method.config.data.prior, np.float32)
+    divisor = method.settings.batch_size * prior[:, None]
+
+    def step(coins: Coins, batch: ClipBatch, key: jax.Array) -> jax.Array:
+        return method.release(method.query(coins, batch), key) * divisor
+
+    return step
+
+
+def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
+    """The coins of the first steps."""
+    n, k = plan.num_examples, config.data.num_classes
+    blank = np.zeros((n, 1, 1, 1), np.uint8)
+    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
+    nowhere: Any = None  # windows write no file
+    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    notes = Notes(plan)
+    phase = _TracedPhase(run, Condensation(config, plan), notes)
+    for step in range(min(phase.total_steps, STEPS)):
+        phase.window(None, step)
+    key = {name: np.array(value) for name, value in notes.keys.items()}
+    return Trace(n, notes.draws, {}, key, {})
+
+
+class _TracedPhase(AggregatePhase):
+    def __init__(self, run: Run, method: Condensation, notes: Notes):
+        super().__init__(run, method)
+        self._notes, self._release_fn = notes, self._note
+        self._coins = lambda seed: None
+        self._accumulate = lambda sums, coins, data, draw: None
+
+    def _draw(self, step: int) -> Draw:
+        draw = super()._draw(step)
+        self._notes.draw(AGGREGATE, None, draw.indices, draw.is_padding_example)
+        return draw
+
+    def _note(self, state: Any, _: Any, __: Any, ___: Any, key: np.ndarray) -> Any:
+        self._notes.key(AGGREGATE, key[0])
+        return state
+
+
+def shrink(config: Config, num_examples: int) -> Config:
+    """The same kind of run on 8 x 8 images, with thin networks and a few steps."""
+    fewer = dataclasses.replace(
+        config.ndpdc,
+        aggregates=20,
+        batch_size=num_examples // 4,
+        width=4,
+        depth=2,
+        images_per_class=4,
+        parts=1,
+        steps=40,
+    )
+    data = dataclasses.replace(config.data, image_size=8)
+    return dataclasses.replace(config, data=data, ndpdc=fewer)

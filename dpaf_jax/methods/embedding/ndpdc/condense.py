@@ -1,0 +1,70 @@
+"""Phase 2: the images are fitted to the aggregates, as often as one likes."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from PIL import Image
+
+from dpaf_jax.methods.embedding.ndpdc.condensation import (
+    AGGREGATE,
+    Aggregates,
+    Condensation,
+    CondenseState,
+)
+from dpaf_jax.privacy.keys import public_key
+from dpaf_jax.release.samplers.registry import preview
+from dpaf_jax.runtime import parallel
+from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.run import Run
+
+WINDOW = 10  # at most so many steps in one compiled call
+
+
+class CondensePhase:
+    """Steps on all images, an aggregate each, in turn; no record is read.
+
+    Every device does the same: the images are few.
+
+    Args:
+        run: whose data are not read.
+        method: loss and optimiser.
+        released: of phase 1, on the host.
+    """
+
+    name = 'condense'
+
+    def __init__(self, run: Run, method: Condensation, released: Aggregates):
+        self._run, self._method, self._released = run, method, released
+        self.total_steps = method.settings.steps
+        self.images_per_step = float(
+            method.sampler.number * run.config.data.num_classes
+        )
+        self._length = math.gcd(self.total_steps, 1 if run.unrolls else WINDOW)
+        self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))
+
+    def init(self) -> CondenseState:
+        key = public_key(self._run.keys.public('init images', 0))
+        return jax.device_get(jax.jit(self._method.init)(key))
+
+    def charged(self, step: int) -> Mapping[str, int]:
+        return {AGGREGATE: self._method.mechanism.steps}
+
+    def picture(self, state: CondenseState) -> Image.Image:
+        key = public_key(self._run.keys.public('picture', 0))
+        return preview(self._run.config, state.ema_params, key)
+
+    def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
+        turns = np.arange(step, step + self._length) % len(self._released.seeds)
+        chosen = [np.asarray(part)[turns] for part in self._released]
+        dealt = map(self._run.on_every_device, chosen)
+        state, metrics = self._window_fn(state, *dealt)
+        return state, step + self._length, metrics
+
+    def _window(self, state: CondenseState, seeds: Any, means: Any) -> Any:
+        def step(state: CondenseState, xs: Any) -> Any:
+            return self._method.condense_step(state, *xs)
+
+        return repeat(self._run.unrolls, step, state, (seeds, means))
