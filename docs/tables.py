@@ -175,6 +175,7 @@ METHODS = {
     'pearl': ('PEARL', 'pearl.py:{}', FEWER_IMAGES),
     'dp_sinkhorn': ('DP-Sinkhorn', 'dp_sinkhorn.py:{}', 'samples.num=10000'),
     'dp_gan': ('DP-GAN', 'dp_gan.py:{}', FEWER_IMAGES),
+    'dp_cgan': ('DP-CGAN', 'dp_cgan.py:{}', FEWER_IMAGES),
     'dpgen': ('DPGEN', 'dpgen.py:{}', 'samples.num=6000'),
     'feta': ('FETA', 'feta.py:{}', 'samples.num=5000'),
     'g_pate': ('G-PATE', 'g_pate.py:{}', FEWER_IMAGES),

@@ -46,6 +46,7 @@ AUDITS: dict[str, MethodAudit] = {
     'pearl': embedding,
     'dp_sinkhorn': dp_sinkhorn,
     'dp_gan': dp_gan,
+    'dp_cgan': dp_gan,
     'datalens': g_pate,
     'g_pate': g_pate,
     'dpba_wgan': dpba_wgan,

@@ -286,6 +286,11 @@ class DpGanConfig(AdversarialConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class DpCganConfig(AdversarialConfig):
+    """DP-CGAN."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DpbaWganConfig(AdversarialConfig):
     """DPBA-WGAN: the penalty, the alternation and the interval of noise scales."""
 

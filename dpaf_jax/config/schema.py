@@ -27,6 +27,7 @@ from dpaf_jax.config.methods import (
     DataLensConfig,
     DpafConfig,
     DpbaWganConfig,
+    DpCganConfig,
     DpGanConfig,
     DpgenConfig,
     DpHpConfig,
@@ -99,6 +100,7 @@ METHOD_SECTIONS = (
     'g_pate',
     'dpba_wgan',
     'dp_gan',
+    'dp_cgan',
     'gs_wgan',
     'dp_merf',
     'dp_kernel',
@@ -198,6 +200,7 @@ class Config:
     pearl: PearlConfig = ABSENT
     dp_sinkhorn: DpSinkhornConfig = ABSENT
     dp_gan: DpGanConfig = ABSENT
+    dp_cgan: DpCganConfig = ABSENT
     g_pate: GPateConfig = ABSENT
     datalens: DataLensConfig = ABSENT
     dpba_wgan: DpbaWganConfig = ABSENT

@@ -19,6 +19,7 @@ from dpaf_jax.methods import (
     gs_wgan,
     pearl,
 )
+from dpaf_jax.methods.dp_gan import dp_cgan
 from dpaf_jax.methods.g_pate import datalens
 from dpaf_jax.privacy.budgets import with_first
 from dpaf_jax.privacy.class_histogram import (
@@ -43,6 +44,7 @@ METHODS: dict[str, ModuleType] = {
     'pearl': pearl,
     'dp_sinkhorn': dp_sinkhorn,
     'dp_gan': dp_gan,
+    'dp_cgan': dp_cgan,
     'datalens': datalens,
     'g_pate': g_pate,
     'dpba_wgan': dpba_wgan,

@@ -27,6 +27,7 @@ FORMS: dict[str, dict[str, tuple[str, str]]] = {
     'datalens': {CERTIFIED: ('datalens', '')},
     'dpba_wgan': {AS_PUBLISHED: ('dpba_wgan', ''), CERTIFIED: ('dpba_wgan', '')},
     'dp_gan': {CERTIFIED: ('dp_gan', '')},
+    'dp_cgan': {CERTIFIED: ('dp_cgan', '')},
     'gs_wgan': {AS_PUBLISHED: ('gs_wgan', ''), CERTIFIED: ('gs_wgan', '')},
     'dp_merf': {AS_PUBLISHED: ('dp_merf', ''), CERTIFIED: ('dp_merf', '')},
     'dp_kernel': {AS_PUBLISHED: ('dp_kernel', ''), CERTIFIED: ('dp_kernel', '')},
@@ -99,6 +100,14 @@ FEW_GAN_STEPS = {
     'generator_batch_size': 8,
 }
 
+THIN_GAN = {
+    'batch_size': 512,
+    'discriminator_steps': 5,
+    'generator_steps': 150,
+    'width': 8,
+    'fc_width': 32,
+}
+
 
 def _of(section: str, settings: Settings) -> Settings:
     return {f'{section}.{name}': value for name, value in settings.items()}
@@ -147,6 +156,7 @@ SMOKE = Scale(
         'datalens': FEW_TEACHERS,
         'dpba_wgan': _of('dpba_wgan', FEW_GAN_STEPS),
         'dp_gan': _of('dp_gan', FEW_GAN_STEPS),
+        'dp_cgan': _of('dp_cgan', FEW_GAN_STEPS),
         'gs_wgan': _of('gs_wgan', {**FEW_GAN_STEPS, 'batch_size': 300}),
         'dp_merf': {'dp_merf.generator_steps': 2, 'dp_merf.features': 64},
         'dp_kernel': {'dp_kernel.generator_steps': 2, 'dp_kernel.batch_size': 60},
@@ -170,16 +180,8 @@ CPU = Scale(
         'g_pate': {'g_pate.steps': 250},
         'datalens': {'g_pate.steps': 250},
         'dpba_wgan': {'dpba_wgan.generator_steps': 300},
-        'dp_gan': _of(
-            'dp_gan',
-            {
-                'batch_size': 512,
-                'discriminator_steps': 5,
-                'generator_steps': 150,
-                'width': 8,
-                'fc_width': 32,
-            },
-        ),
+        'dp_gan': _of('dp_gan', THIN_GAN),
+        'dp_cgan': _of('dp_cgan', THIN_GAN),
         'gs_wgan': {'gs_wgan.generator_steps': 100},
         'dp_merf': {'dp_merf.generator_steps': 1000},
         'dp_kernel': {'dp_kernel.batch_size': 60},

@@ -31,6 +31,7 @@ SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'pearl': latent_sampler,
     'dp_sinkhorn': latent_sampler,
     'dp_gan': latent_sampler,
+    'dp_cgan': latent_sampler,
     'datalens': g_pate_sampler,
     'g_pate': g_pate_sampler,
     'dpba_wgan': dpba_wgan_sampler,

@@ -44,6 +44,7 @@ METHODS = {
     'PEARL': ('pearl', STATED),
     'DP-Sinkhorn': ('dp_sinkhorn', STATED),
     'DP-GAN': ('dp_gan', STATED),
+    'DP-CGAN': ('dp_cgan', STATED),
     'DP-DCGAN': ('dp_gan', STATED),
     'DC-GAN': ('dp_gan', NONE),
 }
