@@ -177,6 +177,7 @@ METHODS = {
     'dp_gan': ('DP-GAN', 'dp_gan.py:{}', FEWER_IMAGES),
     'dp_cgan': ('DP-CGAN', 'dp_cgan.py:{}', FEWER_IMAGES),
     'dpgen': ('DPGEN', 'dpgen.py:{}', 'samples.num=6000'),
+    'dpdm': ('DPDM', 'dpdm.py:{}', 'samples.num=5000'),
     'feta': ('FETA', 'feta.py:{}', 'samples.num=5000'),
     'g_pate': ('G-PATE', 'g_pate.py:{}', FEWER_IMAGES),
     'datalens': ('DataLens', 'datalens.py:{}', FEWER_IMAGES),

@@ -39,6 +39,7 @@ from dpaf_jax.runtime.errors import UserError
 AUDITS: dict[str, MethodAudit] = {
     'dpaf': dpaf,
     'dpgen': dpgen,
+    'dpdm': dpgen,
     'feta': feta,
     'dp_merf': embedding,
     'dp_kernel': embedding,

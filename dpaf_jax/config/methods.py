@@ -380,6 +380,20 @@ class DpgenConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class DpdmConfig:
+    """DPDM: what EDM has of its own beside section dpgen."""
+
+    p_mean: float = plain(-1.2, 'Mean of ln sigma, the noise level in training ...')
+    p_std: float = above(1.2, 0.0, '... and its standard deviation.')
+    rho: float = at_least(
+        7.0, 1.0, 'Samplers take more of their levels near sigma_min; 1: evenly.'
+    )
+    churn: float = at_least(
+        0.0, 0.0, 'S_churn, fresh noise in sampling; 0: a deterministic flow.'
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FetaConfig:
     """FETA: what stands between sections dpaf, of the first release, and dpgen."""
 

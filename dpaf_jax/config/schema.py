@@ -28,6 +28,7 @@ from dpaf_jax.config.methods import (
     DpafConfig,
     DpbaWganConfig,
     DpCganConfig,
+    DpdmConfig,
     DpGanConfig,
     DpgenConfig,
     DpHpConfig,
@@ -95,6 +96,7 @@ class NetworksConfig:
 METHOD_SECTIONS = (
     'dpaf',
     'dpgen',
+    'dpdm',
     'feta',
     'datalens',
     'g_pate',
@@ -109,7 +111,11 @@ METHOD_SECTIONS = (
     'dp_sinkhorn',
 )
 # Methods that read other methods' fields, too.
-BUILT_OF = {'feta': ('dpaf', 'dpgen'), 'datalens': ('g_pate',)}
+BUILT_OF = {
+    'feta': ('dpaf', 'dpgen'),
+    'dpdm': ('dpgen',),
+    'datalens': ('g_pate',),
+}
 TABLE_METHODS = ('g_pate',)
 
 
@@ -193,6 +199,7 @@ class Config:
     networks: NetworksConfig
     dpaf: DpafConfig = ABSENT
     dpgen: DpgenConfig = ABSENT
+    dpdm: DpdmConfig = ABSENT
     feta: FetaConfig = ABSENT
     dp_merf: DpMerfConfig = ABSENT
     dp_kernel: DpKernelConfig = ABSENT
@@ -335,7 +342,7 @@ def _check_warm_start(config: Config) -> None:
     if not start:
         return
     if config.method != 'dpgen':
-        problem = f'is {start!r}, but {config.method} starts from its own first release'
+        problem = f'is {start!r}, which {config.method} does not start from'
         raise UserError('config.dpgen.warm_start', problem, "Set it to ''")
     try:
         share = config.dpgen.private_share

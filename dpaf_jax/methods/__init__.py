@@ -20,6 +20,7 @@ from dpaf_jax.methods import (
     pearl,
 )
 from dpaf_jax.methods.dp_gan import dp_cgan
+from dpaf_jax.methods.dpgen import dpdm
 from dpaf_jax.methods.g_pate import datalens
 from dpaf_jax.privacy.budgets import with_first
 from dpaf_jax.privacy.class_histogram import (
@@ -37,6 +38,7 @@ from dpaf_jax.training.run import Run
 METHODS: dict[str, ModuleType] = {
     'dpaf': dpaf,
     'dpgen': dpgen,
+    'dpdm': dpdm,
     'feta': feta,
     'dp_merf': dp_merf,
     'dp_kernel': dp_kernel,

@@ -22,6 +22,7 @@ FORMS: dict[str, dict[str, tuple[str, str]]] = {
     'dpaf_random_conv1': {CERTIFIED: ('', 'printed')},
     'recommended': {CERTIFIED: ('recommended', '')},
     'dpgen': {AS_PUBLISHED: ('dpgen', ''), CERTIFIED: ('dpgen', '')},
+    'dpdm': {CERTIFIED: ('dpdm', '')},
     'feta': {CERTIFIED: ('feta', '')},
     'g_pate': {CERTIFIED: ('g_pate', '')},
     'datalens': {CERTIFIED: ('datalens', '')},
@@ -125,6 +126,15 @@ FEW_SCORE_STEPS = _of(
         'langevin_steps': 1,
     },
 )
+WIDE_SCORE_NETWORK = {
+    'width': 64,
+    'max_width': 128,
+    'patch': 2,
+    'batch_size': 4096,
+    'microbatch': 512,
+    'multiplicity': 4,
+    'steps': 500,
+}
 FEW_TEACHERS = _of(
     'g_pate',
     # A multiple of 2, 4 and 8 devices, whose shares are of one size.
@@ -146,6 +156,7 @@ SMOKE = Scale(
         'dpaf_random_conv1': SMALL_BATCHES,
         'recommended': {'dpaf.generator_steps': 2, 'dpaf.generator.batch_size': 16},
         'dpgen': FEW_SCORE_STEPS,
+        'dpdm': FEW_SCORE_STEPS,
         'feta': {
             **FEW_SCORE_STEPS,
             'dpgen.warm_start_steps': 2,
@@ -176,6 +187,7 @@ CPU = Scale(
         'dpaf_printed': {'dpaf.epochs': 0.5, 'dpaf.classifier.epochs': 0.5},
         'dpaf_random_conv1': {'dpaf.epochs': 0.5},
         'dpgen': {'samples.num': 4000},
+        'dpdm': {'samples.num': 4000},
         'feta': {'samples.num': 4000},
         'g_pate': {'g_pate.steps': 250},
         'datalens': {'g_pate.steps': 250},
@@ -193,18 +205,8 @@ GPU = Scale(
     about="a GPU, the methods' configs as they are",
     common={'samples.num': 60_000, 'evaluation.seeds': 1},
     methods={
-        'feta': _of(
-            'dpgen',
-            {
-                'width': 64,
-                'max_width': 128,
-                'patch': 2,
-                'batch_size': 4096,
-                'microbatch': 512,
-                'multiplicity': 4,
-                'steps': 500,
-            },
-        )
+        'dpdm': _of('dpgen', WIDE_SCORE_NETWORK),
+        'feta': _of('dpgen', WIDE_SCORE_NETWORK),
     },
     generators=3,
 )

@@ -33,6 +33,7 @@ def recommended(*epsilons: float) -> Row:
 METHODS = {
     'DPAF': ('dpaf', CLAIMED),
     'DPGEN': ('dpgen', CLAIMED),
+    'DPDM': ('dpdm', STATED),
     'FETA': ('feta', STATED),
     'G-PATE': ('g_pate', DATA_DEPENDENT),
     'DataLens': ('datalens', STATED),
