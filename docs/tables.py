@@ -177,7 +177,7 @@ METHODS = {
     'dp_gan': ('DP-GAN', 'dp_gan.py:{}', FEWER_IMAGES),
     'dp_cgan': ('DP-CGAN', 'dp_cgan.py:{}', 'samples.num=10000'),
     'dpgen': ('DPGEN', 'dpgen.py:{}', 'samples.num=6000'),
-    'dpdm': ('DPDM', 'dpdm.py:{}', 'samples.num=5000'),
+    'dpdm': ('DPDM', 'dpdm.py:{}', ''),
     'feta': ('FETA', 'feta.py:{}', 'samples.num=5000'),
     'g_pate': ('G-PATE', 'g_pate.py:{}', FEWER_IMAGES),
     'datalens': ('DataLens', 'datalens.py:{}', FEWER_IMAGES),
@@ -298,6 +298,7 @@ def digits() -> str:
         'DP-CGAN': ('dp_cgan.py:digits', ('', 'evaluation.epochs=3')),
         'DPBA-WGAN': ('dpba_wgan.py:digits', ('evaluation.epochs=3', '')),
         'DPGEN': ('dpgen.py', ('', 'samples.num=5000')),
+        'DPDM': ('dpdm.py', ('', '')),
         'FETA': ('feta.py', ('', '')),
         'G-PATE': ('g_pate.py', ('', 'samples.num=3000')),
     }

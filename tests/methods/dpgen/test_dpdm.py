@@ -182,3 +182,19 @@ def test_the_audit_runs_its_own_levels():
     assert isinstance(audit._matching(typed, plan), dpdm.EdmMatching)
     other = dataclasses.replace(typed, method='dpgen')
     assert type(audit._matching(other, plan)) is ScoreMatching
+
+
+@pytest.mark.slow
+def test_the_audit_passes_it_and_catches_levels_of_slots(monkeypatch):
+    def failures():
+        typed = config()
+        plan = tiny.plan(typed)
+        (target,) = audit.audit_targets(typed, plan, (1,))
+        return tiny.audit_failures(target, plan)
+
+    monkeypatch.setattr(audit, 'STATES', 3)
+    assert not failures()
+    monkeypatch.setattr(
+        dpdm, 'make_matching', lambda c, p: OfSlots(dpdm_sampler(c), c, p)
+    )
+    assert 'sensitivity' in failures()
