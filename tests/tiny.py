@@ -76,7 +76,8 @@ def config_dict(**fields: Any) -> ConfigDict:
         'generator_steps',
     )
     for name in (*small, 'generator_batch_size'):
-        config.dpba_wgan[name] = config.gs_wgan[name] = config.dp_gan[name]
+        for method in ('dp_cgan', 'dpba_wgan', 'gs_wgan'):
+            config[method][name] = config.dp_gan[name]
     config.dpgen.update(
         {'width': 2, 'max_width': 3, 'num_levels': 3, 'batch_size': 8, 'microbatch': 4}
     )

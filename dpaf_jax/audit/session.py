@@ -41,6 +41,7 @@ from dpaf_jax.runtime.errors import UserError
 AUDITS: dict[str, MethodAudit] = {
     'dpaf': dpaf,
     'dpgen': dpgen,
+    'dpdm': dpgen,
     'feta': feta,
     'dp_merf': embedding,
     'dp_kernel': embedding,
@@ -50,6 +51,7 @@ AUDITS: dict[str, MethodAudit] = {
     'dp_sinkhorn': dp_sinkhorn,
     'p3gm': p3gm,
     'dp_gan': dp_gan,
+    'dp_cgan': dp_gan,
     'datalens': g_pate,
     'g_pate': g_pate,
     'dpba_wgan': dpba_wgan,

@@ -344,6 +344,11 @@ class DpGanConfig(AdversarialConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class DpCganConfig(AdversarialConfig):
+    """DP-CGAN."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DpbaWganConfig(AdversarialConfig):
     """DPBA-WGAN: the penalty, the alternation and the interval of noise scales."""
 
@@ -430,6 +435,20 @@ class DpgenConfig:
         """The part of the private images that a warm start takes as they are; 0: none."""
         kind, _, share = self.warm_start.partition(':')
         return float(share) if kind == 'private' else 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpdmConfig:
+    """DPDM: what EDM has of its own beside section dpgen."""
+
+    p_mean: float = plain(-1.2, 'Mean of ln sigma, the noise level in training ...')
+    p_std: float = above(1.2, 0.0, '... and its standard deviation.')
+    rho: float = at_least(
+        7.0, 1.0, 'Samplers take more of their levels near sigma_min; 1: evenly.'
+    )
+    churn: float = at_least(
+        0.0, 0.0, 'S_churn, fresh noise in sampling; 0: a deterministic flow.'
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,8 @@ from dpaf_jax.config.methods import (
     DataLensConfig,
     DpafConfig,
     DpbaWganConfig,
+    DpCganConfig,
+    DpdmConfig,
     DpGanConfig,
     DpgenConfig,
     DpHpConfig,
@@ -96,11 +98,13 @@ class NetworksConfig:
 METHOD_SECTIONS = (
     'dpaf',
     'dpgen',
+    'dpdm',
     'feta',
     'datalens',
     'g_pate',
     'dpba_wgan',
     'dp_gan',
+    'dp_cgan',
     'gs_wgan',
     'dp_merf',
     'dp_kernel',
@@ -111,7 +115,11 @@ METHOD_SECTIONS = (
     'p3gm',
 )
 # Methods that read other methods' fields, too.
-BUILT_OF = {'feta': ('dpaf', 'dpgen'), 'datalens': ('g_pate',)}
+BUILT_OF = {
+    'feta': ('dpaf', 'dpgen'),
+    'dpdm': ('dpgen',),
+    'datalens': ('g_pate',),
+}
 TABLE_METHODS = ('g_pate',)
 
 
@@ -195,6 +203,7 @@ class Config:
     networks: NetworksConfig
     dpaf: DpafConfig = ABSENT
     dpgen: DpgenConfig = ABSENT
+    dpdm: DpdmConfig = ABSENT
     feta: FetaConfig = ABSENT
     dp_merf: DpMerfConfig = ABSENT
     dp_kernel: DpKernelConfig = ABSENT
@@ -204,6 +213,7 @@ class Config:
     dp_sinkhorn: DpSinkhornConfig = ABSENT
     p3gm: P3gmConfig = ABSENT
     dp_gan: DpGanConfig = ABSENT
+    dp_cgan: DpCganConfig = ABSENT
     g_pate: GPateConfig = ABSENT
     datalens: DataLensConfig = ABSENT
     dpba_wgan: DpbaWganConfig = ABSENT
@@ -338,7 +348,7 @@ def _check_warm_start(config: Config) -> None:
     if not start:
         return
     if config.method != 'dpgen':
-        problem = f'is {start!r}, but {config.method} starts from its own first release'
+        problem = f'is {start!r}, which {config.method} does not start from'
         raise UserError('config.dpgen.warm_start', problem, "Set it to ''")
     try:
         share = config.dpgen.private_share

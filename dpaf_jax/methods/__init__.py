@@ -19,6 +19,8 @@ from dpaf_jax.methods import (
     gs_wgan,
     p3gm,
 )
+from dpaf_jax.methods.dp_gan import dp_cgan
+from dpaf_jax.methods.dpgen import dpdm
 from dpaf_jax.methods.embedding import ndpdc, pearl
 from dpaf_jax.methods.g_pate import datalens
 from dpaf_jax.privacy.budgets import with_first
@@ -37,6 +39,7 @@ from dpaf_jax.training.run import Run
 METHODS: dict[str, ModuleType] = {
     'dpaf': dpaf,
     'dpgen': dpgen,
+    'dpdm': dpdm,
     'feta': feta,
     'dp_merf': dp_merf,
     'dp_kernel': dp_kernel,
@@ -46,6 +49,7 @@ METHODS: dict[str, ModuleType] = {
     'dp_sinkhorn': dp_sinkhorn,
     'p3gm': p3gm,
     'dp_gan': dp_gan,
+    'dp_cgan': dp_cgan,
     'datalens': datalens,
     'g_pate': g_pate,
     'dpba_wgan': dpba_wgan,

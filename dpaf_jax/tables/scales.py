@@ -22,11 +22,13 @@ FORMS: dict[str, dict[str, tuple[str, str]]] = {
     'dpaf_random_conv1': {CERTIFIED: ('', 'printed')},
     'recommended': {CERTIFIED: ('recommended', '')},
     'dpgen': {AS_PUBLISHED: ('dpgen', ''), CERTIFIED: ('dpgen', '')},
+    'dpdm': {CERTIFIED: ('dpdm', '')},
     'feta': {CERTIFIED: ('feta', '')},
     'g_pate': {CERTIFIED: ('g_pate', '')},
     'datalens': {CERTIFIED: ('datalens', '')},
     'dpba_wgan': {AS_PUBLISHED: ('dpba_wgan', ''), CERTIFIED: ('dpba_wgan', '')},
     'dp_gan': {CERTIFIED: ('dp_gan', '')},
+    'dp_cgan': {CERTIFIED: ('dp_cgan', '')},
     'gs_wgan': {AS_PUBLISHED: ('gs_wgan', ''), CERTIFIED: ('gs_wgan', '')},
     'dp_merf': {AS_PUBLISHED: ('dp_merf', ''), CERTIFIED: ('dp_merf', '')},
     'dp_kernel': {AS_PUBLISHED: ('dp_kernel', ''), CERTIFIED: ('dp_kernel', '')},
@@ -101,6 +103,14 @@ FEW_GAN_STEPS = {
     'generator_batch_size': 8,
 }
 
+THIN_GAN = {
+    'batch_size': 512,
+    'discriminator_steps': 5,
+    'generator_steps': 150,
+    'width': 8,
+    'fc_width': 32,
+}
+
 
 def _of(section: str, settings: Settings) -> Settings:
     return {f'{section}.{name}': value for name, value in settings.items()}
@@ -124,6 +134,20 @@ FEW_AGGREGATES = _of(
 )
 # Its images are dealt again and again, so that classifiers take as many steps as elsewhere.
 DEALT_OFTEN = {'evaluation.epochs': 5}
+# What draws digits in minutes of an H200 (docs/explanation/feta.md).
+FINE_SCORE_NETWORK = {
+    'patch': 1,
+    'width': 32,
+    'max_width': 128,
+    'scales': 3,
+    'batch_size': 4096,
+    'microbatch': 512,
+    'multiplicity': 4,
+    'steps': 400,
+    'learning_rate': 5e-4,
+    'ema_decay': 0.99,
+}
+LOW_LEVELS = {'sigma_max': 20.0, 'sigma_min': 0.03, 'num_levels': 20}
 FEW_TEACHERS = _of(
     'g_pate',
     # A multiple of 2, 4 and 8 devices, whose shares are of one size.
@@ -145,6 +169,7 @@ SMOKE = Scale(
         'dpaf_random_conv1': SMALL_BATCHES,
         'recommended': {'dpaf.generator_steps': 2, 'dpaf.generator.batch_size': 16},
         'dpgen': FEW_SCORE_STEPS,
+        'dpdm': FEW_SCORE_STEPS,
         'feta': {
             **FEW_SCORE_STEPS,
             'dpgen.warm_start_steps': 2,
@@ -155,6 +180,7 @@ SMOKE = Scale(
         'datalens': FEW_TEACHERS,
         'dpba_wgan': _of('dpba_wgan', FEW_GAN_STEPS),
         'dp_gan': _of('dp_gan', FEW_GAN_STEPS),
+        'dp_cgan': _of('dp_cgan', FEW_GAN_STEPS),
         'gs_wgan': _of('gs_wgan', {**FEW_GAN_STEPS, 'batch_size': 300}),
         'dp_merf': {'dp_merf.generator_steps': 2, 'dp_merf.features': 64},
         'dp_kernel': {'dp_kernel.generator_steps': 2, 'dp_kernel.batch_size': 60},
@@ -176,20 +202,13 @@ CPU = Scale(
         'dpaf_printed': {'dpaf.epochs': 0.5, 'dpaf.classifier.epochs': 0.5},
         'dpaf_random_conv1': {'dpaf.epochs': 0.5},
         'dpgen': {'samples.num': 4000},
+        'dpdm': {'samples.num': 4000},
         'feta': {'samples.num': 4000},
         'g_pate': {'g_pate.steps': 250},
         'datalens': {'g_pate.steps': 250},
         'dpba_wgan': {'dpba_wgan.generator_steps': 300},
-        'dp_gan': _of(
-            'dp_gan',
-            {
-                'batch_size': 512,
-                'discriminator_steps': 5,
-                'generator_steps': 150,
-                'width': 8,
-                'fc_width': 32,
-            },
-        ),
+        'dp_gan': _of('dp_gan', THIN_GAN),
+        'dp_cgan': _of('dp_cgan', THIN_GAN),
         'gs_wgan': {'gs_wgan.generator_steps': 100},
         'dp_merf': {'dp_merf.generator_steps': 1000},
         'dp_kernel': {'dp_kernel.batch_size': 60},
@@ -202,28 +221,12 @@ GPU = Scale(
     about="a GPU, the methods' configs as they are",
     common={'samples.num': 60_000, 'evaluation.seeds': 1},
     methods={
+        'dpdm': _of('dpgen', FINE_SCORE_NETWORK),
         'feta': {
             'feta.learning_rate': 2e-3,
             'dpaf.generator_steps': 1500,
-            **_of(
-                'dpgen',
-                {
-                    'patch': 1,
-                    'width': 32,
-                    'max_width': 128,
-                    'scales': 3,
-                    'sigma_max': 20.0,
-                    'sigma_min': 0.03,
-                    'num_levels': 20,
-                    'warm_start_steps': 4000,
-                    'batch_size': 4096,
-                    'microbatch': 512,
-                    'multiplicity': 4,
-                    'steps': 400,
-                    'learning_rate': 5e-4,
-                    'ema_decay': 0.99,
-                },
-            ),
+            'dpgen.warm_start_steps': 4000,
+            **_of('dpgen', FINE_SCORE_NETWORK | LOW_LEVELS),
         },
         'ndpdc': DEALT_OFTEN,
     },

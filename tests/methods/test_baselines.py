@@ -62,6 +62,14 @@ SMALL = {
         'dp_gan__fc_width': 4,
         'dp_gan__generator_batch_size': 6,
     },
+    'dp_cgan': {
+        'dp_cgan__batch_size': 8,
+        'dp_cgan__discriminator_steps': 2,
+        'dp_cgan__generator_steps': 3,
+        'dp_cgan__width': 2,
+        'dp_cgan__fc_width': 4,
+        'dp_cgan__generator_batch_size': 6,
+    },
     'g_pate': {
         'g_pate__teachers': 4,
         'g_pate__batch_size': 3,
@@ -97,6 +105,7 @@ PHASES = {
     'ndpdc': 'condense',
     'dp_sinkhorn': 'generator',
     'dp_gan': 'gan',
+    'dp_cgan': 'gan',
     'dpba_wgan': 'gan',
     'gs_wgan': 'gan',
     'g_pate': 'votes',
@@ -110,6 +119,7 @@ CURVES = {
     'ndpdc': 'loss match',
     'dp_sinkhorn': 'noisy gradient norm',
     'dp_gan': 'fakes rejected',
+    'dp_cgan': 'fakes rejected',
     'dpba_wgan': 'loss generator',
     'gs_wgan': 'noisy gradient norm',
     'g_pate': 'queries passed',
@@ -121,6 +131,7 @@ SLOW = (
     'dp_hp',
     'dp_sinkhorn',
     'ndpdc',
+    'dp_cgan',
 )  # to run whole; what they share is run by others
 WHOLE = [pytest.param(m, marks=[pytest.mark.slow] * (m in SLOW)) for m in METHODS]
 

@@ -23,9 +23,9 @@ from scipy import stats
 
 from dpaf_jax.audit.methods import adversarial as auditing
 from dpaf_jax.audit.methods import dp_gan as dp_gan_audit
-from dpaf_jax.methods import dp_gan
 from dpaf_jax.methods.adversarial import networks
-from dpaf_jax.methods.dp_gan import DpGan
+from dpaf_jax.methods.dp_gan import gan as dp_gan
+from dpaf_jax.methods.dp_gan.gan import DpGan
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.runtime import parallel

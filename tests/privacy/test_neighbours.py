@@ -18,8 +18,9 @@ import tiny
 
 from benchmarks import probe
 from dpaf_jax.audit.harness import wild_state
-from dpaf_jax.methods import dp_gan
-from dpaf_jax.methods.dp_gan import DpGan
+from dpaf_jax.methods.dp_gan import gan as dp_gan
+from dpaf_jax.methods.dp_gan.dp_cgan import DpCgan
+from dpaf_jax.methods.dp_gan.gan import DpGan
 from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
 from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
@@ -117,6 +118,10 @@ CASES = {
     ),
     'dpagg': (functools.partial(phase2, 'dpagg'), {}),
     'dp_gan': (adversarial(DpGan), {'method': 'dp_gan', 'dp_gan__l2_clip_norm': CLIP}),
+    'dp_cgan': (
+        adversarial(DpCgan),
+        {'method': 'dp_cgan', 'dp_cgan__l2_clip_norm': CLIP},
+    ),
     'dpba_wgan': (
         adversarial(DpbaWgan),
         {'method': 'dpba_wgan', 'dpba_wgan__l2_clip_norm': CLIP},
@@ -352,6 +357,7 @@ RUNS = {
     'all at once': tiny.ONE_SHOT,
     'a labeller': tiny.LABELLED,
     'dp_gan': {'method': 'dp_gan'},
+    'dp_cgan': {'method': 'dp_cgan'},
     'dpba_wgan': {'method': 'dpba_wgan'},
     'a model for each label': {
         'method': 'dpba_wgan',
@@ -374,6 +380,7 @@ SLOWLY = (
     'groups',
     'classes in turn',
     'dp_gan',
+    'dp_cgan',
     'dpba_wgan',
     'dpgen',
     'gs_wgan',

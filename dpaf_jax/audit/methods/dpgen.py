@@ -1,4 +1,4 @@
-"""DPGEN for the audit: its mechanism and its coins, as its own code runs them.
+"""DPGEN and DPDM for the audit: their mechanism and coins, as their own code runs them.
 
 A release goes through `ScoreMatching.shots`, `query` and `update`, with momentum as the
 optimiser: its first trace is the gradient itself. The coins come from the phase's own
@@ -19,6 +19,7 @@ from dpaf_jax.audit import canaries
 from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
 from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
+from dpaf_jax.methods.dpgen import dpdm
 from dpaf_jax.methods.dpgen.phase import ScorePhase
 from dpaf_jax.methods.dpgen.score_matching import ScoreMatching, make_score_matching
 from dpaf_jax.privacy.keys import RunKeys
@@ -41,13 +42,13 @@ def audit_targets(
     config = dataclasses.replace(config, dpgen=dpgen)
     images = canaries.extremes(config.data, UNITS)
     batch = canaries.batch(images, config.data, (UNITS, 1))
-    init = make_score_matching(config, plan).init
+    init = _matching(config, plan).init
     shapes = jax.eval_shape(init, jax.random.key(0))
     states = [wild_state(shapes, ['params'], seed) for seed in range(STATES)]
     many = canaries.noise_images(config.data, CROWD, seed=2)
 
     def at(plan: PrivacyPlan) -> dict[int, Release]:
-        step = _step(make_score_matching(config, plan))
+        step = _step(_matching(config, plan))
         return {number: releaser(step, number) for number in devices}
 
     target = AuditTarget(
@@ -58,6 +59,11 @@ def audit_targets(
         crowd=Scene(states[0], canaries.batch(many, config.data, (CROWD, 1))),
     )
     return [target]
+
+
+def _matching(config: Config, plan: PrivacyPlan) -> ScoreMatching:
+    make = dpdm.make_matching if config.method == 'dpdm' else make_score_matching
+    return make(config, plan)
 
 
 def _step(matching: ScoreMatching) -> Step:
@@ -81,7 +87,7 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     nowhere: Any = None  # the phase's windows write no file
     run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
     notes = Notes(plan)
-    phase = _TracedPhase(run, make_score_matching(config, plan), notes)
+    phase = _TracedPhase(run, _matching(config, plan), notes)
     for step in range(min(STEPS, phase.total_steps)):
         phase.window(None, step)
     noted = {name: np.array(value) for name, value in notes.keys.items()}

@@ -99,24 +99,23 @@ class ScoreMatching:
         batch = batch.without_padding()
         clean = to_float(batch.images[:, 0])
         number = dpgen.multiplicity
-        levels = jnp.array(noise_levels(self.config), jnp.float32)
         keys = jax.vmap(lambda key: jax.random.split(key, 3))(
             record_keys(key_data, batch.index[:, 0])
         )
 
-        def draw_level(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-            return jax.random.randint(key, shape, 0, len(levels))
-
         def draw_dropped(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
             return jax.random.bernoulli(key, dpgen.label_dropout, shape)
 
-        level = own_coins(draw_level, keys[:, 0], number)
+        sigma = own_coins(self.draw_sigma, keys[:, 0], number)
         noise = own_coins(jax.random.normal, keys[:, 1], number, *clean.shape[1:])
         dropped = own_coins(draw_dropped, keys[:, 2], number)
         labels = jnp.where(dropped, UNLABELLED, batch.labels)
-        return Shots(
-            clean, levels[level], noise, labels, batch.is_padding_example[:, 0]
-        )
+        return Shots(clean, sigma, noise, labels, batch.is_padding_example[:, 0])
+
+    def draw_sigma(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """Noise levels, each of the public ones with the same chance; float32."""
+        levels = jnp.array(noise_levels(self.config), jnp.float32)
+        return levels[jax.random.randint(key, shape, 0, len(levels))]
 
     def loss(self, params: Params, shots: Shots) -> jax.Array:
         """Of one image, [], or of each of a batch, [U]: M draws averaged, per pixel."""

@@ -5,6 +5,7 @@ end with a denoising step. They see released parameters and public coins alone.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from dpaf_jax.networks.score import (
     noise_levels,
 )
 
+MOST_CHURN = math.sqrt(2) - 1  # of sigma, before a step
 Denoise = Callable[[jax.Array, jax.Array], jax.Array]  # (x, sigma) -> mean of the image
 
 
@@ -57,30 +59,49 @@ def annealed_langevin(
     return denoise(x, sigmas[-1])
 
 
-def heun(denoise: Denoise, start: jax.Array, levels: Sequence[float]) -> jax.Array:
+def heun(
+    denoise: Denoise,
+    start: jax.Array,
+    levels: Sequence[float],
+    churn: float = 0.0,
+    key: jax.Array | None = None,
+) -> jax.Array:
     """The probability flow dx = -sigma score(x, sigma) dsigma by Heun's second-order steps.
 
-    Karras et al. 2022, Algorithm 1, down to the last level and from there to 0 by one
-    denoising step. Deterministic: the same start gives the same image.
+    Karras et al. 2022, Algorithm 2, down to the last level and from there to 0 by one
+    denoising step. Without churn it is their Algorithm 1, and deterministic: the same start
+    gives the same image.
 
     Args:
         denoise: as for `annealed_langevin`.
         start: [B, ...] float32, of standard deviation levels[0].
         levels: falling.
+        churn: S_churn; before a step fresh noise raises sigma by the share churn / levels.
+        key: of that noise; only with churn.
 
     Returns:
         [B, ...] samples.
     """
     sigmas = jnp.array(levels, jnp.float32)
+    share = min(churn / len(levels), MOST_CHURN)
 
-    def step(x: jax.Array, pair: Any) -> Any:
-        now, then = pair
+    def stirred(x: jax.Array, now: jax.Array, rng: jax.Array) -> jax.Array:
+        spread = now * math.sqrt((1 + share) ** 2 - 1)
+        return x + spread * jax.random.normal(rng, x.shape)
+
+    def step(x: jax.Array, given: Any) -> Any:
+        now, then, *rng = given
+        if rng:
+            x, now = stirred(x, now, rng[0]), now * (1 + share)
         slope = (x - denoise(x, now)) / now
         guess = x + (then - now) * slope
         other = (guess - denoise(guess, then)) / then
         return x + (then - now) * (slope + other) / 2, None
 
-    x, _ = jax.lax.scan(step, start, (sigmas[:-1], sigmas[1:]))
+    pairs: tuple[jax.Array, ...] = (sigmas[:-1], sigmas[1:])
+    if churn and key is not None:
+        pairs += (jax.random.split(key, len(levels) - 1),)
+    x, _ = jax.lax.scan(step, start, pairs)
     return denoise(x, sigmas[-1])
 
 
@@ -97,22 +118,31 @@ class ScoreSampler:
         image = jnp.zeros((1, data.image_size, data.image_size, data.channels))
         return self.network.init(key, image, jnp.ones(1), jnp.zeros(1, jnp.int32))
 
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Falling; those of training."""
+        return noise_levels(self.config)
+
     def sample(self, params: Any, key: jax.Array, labels: jax.Array) -> jax.Array:
         """[B] int32 labels to [B, H, W, C] float32 images in [-1, 1]."""
-        data, dpgen = self.config.data, self.config.dpgen
-        levels = noise_levels(self.config)
+        data = self.config.data
         shape = (len(labels), data.image_size, data.image_size, data.channels)
         first, rest = jax.random.split(key)
-        start = levels[0] * jax.random.normal(first, shape)
+        start = self.levels[0] * jax.random.normal(first, shape)
 
         def denoise(x: jax.Array, sigma: jax.Array) -> jax.Array:
             # The mean of what lies in [-1, 1] lies there too; a guess may not.
             return jnp.clip(self._denoise(params, x, sigma, labels), -1, 1)
 
+        return self.descent(denoise, start, rest)
+
+    def descent(self, denoise: Denoise, start: jax.Array, key: jax.Array) -> jax.Array:
+        """From noise [B, ...] of the first level to images."""
+        dpgen = self.config.dpgen
         if dpgen.sampler == 'heun':
-            return heun(denoise, start, levels)
+            return heun(denoise, start, self.levels)
         steps, size = dpgen.langevin_steps, dpgen.langevin_step_size
-        return annealed_langevin(denoise, start, rest, levels, steps, size)
+        return annealed_langevin(denoise, start, key, self.levels, steps, size)
 
     def _denoise(
         self, params: Any, x: jax.Array, sigma: jax.Array, labels: jax.Array

@@ -15,6 +15,7 @@ from dpaf_jax.release.pictures import sample_grid
 from dpaf_jax.release.samplers.condensed import condensed_sampler
 from dpaf_jax.release.samplers.dpaf import dpaf_sampler
 from dpaf_jax.release.samplers.dpba_wgan import dpba_wgan_sampler
+from dpaf_jax.release.samplers.dpdm import dpdm_sampler
 from dpaf_jax.release.samplers.dpgen import score_sampler
 from dpaf_jax.release.samplers.g_pate import g_pate_sampler
 from dpaf_jax.release.samplers.latent import latent_sampler
@@ -26,6 +27,7 @@ PRIOR = 'prior'  # among released parameters: class probabilities, noisy and pai
 SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dpaf': dpaf_sampler,
     'dpgen': score_sampler,
+    'dpdm': dpdm_sampler,
     'feta': score_sampler,
     'dp_merf': latent_sampler,
     'dp_kernel': latent_sampler,
@@ -35,6 +37,7 @@ SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dp_sinkhorn': latent_sampler,
     'p3gm': phased_sampler,
     'dp_gan': latent_sampler,
+    'dp_cgan': latent_sampler,
     'datalens': g_pate_sampler,
     'g_pate': g_pate_sampler,
     'dpba_wgan': dpba_wgan_sampler,

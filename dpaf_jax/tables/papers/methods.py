@@ -33,6 +33,7 @@ def recommended(*epsilons: float) -> Row:
 METHODS = {
     'DPAF': ('dpaf', CLAIMED),
     'DPGEN': ('dpgen', CLAIMED),
+    'DPDM': ('dpdm', STATED),
     'FETA': ('feta', STATED),
     'G-PATE': ('g_pate', DATA_DEPENDENT),
     'DataLens': ('datalens', STATED),
@@ -46,6 +47,7 @@ METHODS = {
     'DP-Sinkhorn': ('dp_sinkhorn', STATED),
     'P3GM': ('p3gm', STATED),
     'DP-GAN': ('dp_gan', STATED),
+    'DP-CGAN': ('dp_cgan', STATED),
     'DP-DCGAN': ('dp_gan', STATED),
     'DC-GAN': ('dp_gan', NONE),
 }

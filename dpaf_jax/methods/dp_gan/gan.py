@@ -9,7 +9,8 @@ adds them. A fake needs no protection, but reals that are clipped need fakes of 
 to hold them in balance: left unclipped, the fakes decide alone. Here a record is paired with
 a fake of its own label, and the sum of the two losses is one clipped unit. What reals and
 fakes have in common cancels in front of the clip, and the bound is spent on what tells them
-apart. The sensitivity is that of the real alone: emptying the record empties its unit.
+apart. The sensitivity is that of the real alone: emptying the record empties its unit. Each
+alone is what DP-CGAN clips (dp_cgan.py).
 """
 
 import dataclasses
@@ -23,6 +24,7 @@ import numpy as np
 import optax
 
 from dpaf_jax.config import Config
+from dpaf_jax.config.methods import AdversarialConfig
 from dpaf_jax.methods.adversarial.networks import (
     AdversarialState,
     Adversaries,
@@ -46,26 +48,32 @@ DISCRIMINATOR = 'discriminator'
 
 
 def plan(config: Config, num_examples: int) -> PrivacyPlan:
-    """The privacy plan of a run: DP-SGD on Poisson samples; looks at no image.
+    """The privacy plan of a run: see `discriminator_plan`."""
+    return discriminator_plan(config, num_examples, 'one per record with its fake')
+
+
+def discriminator_plan(config: Config, num_examples: int, units: str) -> PrivacyPlan:
+    """DP-SGD on Poisson samples; looks at no image.
 
     Args:
         config: typed and checked.
         num_examples: N, public.
+        units: what is clipped as one, in words.
 
     Raises:
         UserError: the settings do not fit N, or the budget.
     """
-    gan = config.dp_gan
+    gan = settings(config)
     if gan.batch_size > num_examples:
         raise UserError(
-            'config.dp_gan.batch_size',
+            f'config.{config.method}.batch_size',
             f'asks for {gan.batch_size} images a step of only {num_examples}',
             'Lower it',
         )
     no_clip = math.isinf(config.privacy.epsilon)
     discriminator = Mechanism(
         name=DISCRIMINATOR,
-        kind='sum of clipped gradients, one per record with its fake',
+        kind=f'sum of clipped gradients, {units}',
         sampling_prob=gan.batch_size / num_examples,
         l2_sensitivity=math.inf if no_clip else gan.l2_clip_norm,
         steps=gan.generator_steps * gan.discriminator_steps,
@@ -74,6 +82,12 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     )
     only = (DISCRIMINATOR,)
     return make_plan([discriminator], only, only, config.privacy, num_examples, None)
+
+
+def settings(config: Config) -> AdversarialConfig:
+    """The fields of the method that runs."""
+    made: AdversarialConfig = getattr(config, config.method)
+    return made
 
 
 def train(run: Run) -> Any:
@@ -112,7 +126,7 @@ class DpGan:
     @property
     def adversaries(self) -> Adversaries:
         """Networks; D is narrow: the noise grows with the root of its parameters' number."""
-        gan, net = self.config.dp_gan, self.config.networks
+        gan, net = settings(self.config), self.config.networks
         discriminator = Discriminator(
             widths(self.config, gan.width),
             net.kernel_size,
@@ -141,8 +155,20 @@ class DpGan:
         """BCE of the real against 1 and of the fake against 0."""
         images = jnp.stack([pair.real, pair.fake])
         labels = jnp.stack([pair.label, pair.label])
+        return self.loss(params, images, labels, jnp.array([1.0, 0.0]))
+
+    def loss(
+        self, params: Any, images: jax.Array, labels: jax.Array, targets: jax.Array
+    ) -> jax.Array:
+        """BCE of the discriminator's answers, summed.
+
+        Args:
+            params: of the discriminator.
+            images: [B, H, W, C] float32 in [-1, 1].
+            labels: [B] int32.
+            targets: [B] float32, 1 for reals and 0 for fakes.
+        """
         logits = self.adversaries.discriminator.apply(params, images, labels)
-        targets = jnp.array([1.0, 0.0])
         return jnp.sum(optax.sigmoid_binary_cross_entropy(logits, targets))
 
     def query(self, state: AdversarialState, batch: ClipBatch, key: jax.Array) -> Any:
