@@ -65,6 +65,8 @@ def config_dict(**fields: Any) -> ConfigDict:
     config.g_pate.update({'steps': 4, 'fakes': 6, 'projections': 2, 'bins': 4})
     config.g_pate.update({'threshold': 0.5, 'cell': 1})
     config.datalens.update({'top_k': 5, 'threshold': 0.3})
+    config.pate_gan.update({'copies': 2, 'remembered': 2, 'width': 4})
+    config.pate_gan.update({'student_steps': 2, 'batch_size': 6})
     small = (
         'batch_size',
         'width',

@@ -36,6 +36,7 @@ from dpaf_jax.config.methods import (
     FetaConfig,
     GPateConfig,
     GsWganConfig,
+    PateGanConfig,
     PearlConfig,
 )
 from dpaf_jax.runtime.errors import UserError
@@ -96,6 +97,7 @@ METHOD_SECTIONS = (
     'dpgen',
     'feta',
     'datalens',
+    'pate_gan',
     'g_pate',
     'dpba_wgan',
     'dp_gan',
@@ -107,8 +109,8 @@ METHOD_SECTIONS = (
     'dp_sinkhorn',
 )
 # Methods that read other methods' fields, too.
-BUILT_OF = {'feta': ('dpaf', 'dpgen'), 'datalens': ('g_pate',)}
-TABLE_METHODS = ('g_pate',)
+BUILT_OF = {'feta': ('dpaf', 'dpgen'), 'datalens': ('g_pate',), 'pate_gan': ('g_pate',)}
+TABLE_METHODS = ('g_pate', 'pate_gan')
 
 
 def sections_of(method: str) -> tuple[str, ...]:
@@ -200,6 +202,7 @@ class Config:
     dp_gan: DpGanConfig = ABSENT
     g_pate: GPateConfig = ABSENT
     datalens: DataLensConfig = ABSENT
+    pate_gan: PateGanConfig = ABSENT
     dpba_wgan: DpbaWganConfig = ABSENT
     gs_wgan: GsWganConfig = ABSENT
     run: RunConfig

@@ -19,7 +19,7 @@ from dpaf_jax.methods import (
     gs_wgan,
     pearl,
 )
-from dpaf_jax.methods.g_pate import datalens
+from dpaf_jax.methods.g_pate import datalens, pate_gan
 from dpaf_jax.privacy.budgets import with_first
 from dpaf_jax.privacy.class_histogram import (
     CLASSES,
@@ -44,6 +44,7 @@ METHODS: dict[str, ModuleType] = {
     'dp_sinkhorn': dp_sinkhorn,
     'dp_gan': dp_gan,
     'datalens': datalens,
+    'pate_gan': pate_gan,
     'g_pate': g_pate,
     'dpba_wgan': dpba_wgan,
     'gs_wgan': gs_wgan,

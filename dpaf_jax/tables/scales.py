@@ -25,6 +25,7 @@ FORMS: dict[str, dict[str, tuple[str, str]]] = {
     'feta': {CERTIFIED: ('feta', '')},
     'g_pate': {CERTIFIED: ('g_pate', '')},
     'datalens': {CERTIFIED: ('datalens', '')},
+    'pate_gan': {CERTIFIED: ('pate_gan', '')},
     'dpba_wgan': {AS_PUBLISHED: ('dpba_wgan', ''), CERTIFIED: ('dpba_wgan', '')},
     'dp_gan': {CERTIFIED: ('dp_gan', '')},
     'gs_wgan': {AS_PUBLISHED: ('gs_wgan', ''), CERTIFIED: ('gs_wgan', '')},
@@ -145,6 +146,7 @@ SMOKE = Scale(
         },
         'g_pate': FEW_TEACHERS,
         'datalens': FEW_TEACHERS,
+        'pate_gan': FEW_TEACHERS,
         'dpba_wgan': _of('dpba_wgan', FEW_GAN_STEPS),
         'dp_gan': _of('dp_gan', FEW_GAN_STEPS),
         'gs_wgan': _of('gs_wgan', {**FEW_GAN_STEPS, 'batch_size': 300}),
@@ -169,6 +171,7 @@ CPU = Scale(
         'feta': {'samples.num': 4000},
         'g_pate': {'g_pate.steps': 250},
         'datalens': {'g_pate.steps': 250},
+        'pate_gan': {'g_pate.steps': 400},
         'dpba_wgan': {'dpba_wgan.generator_steps': 300},
         'dp_gan': _of(
             'dp_gan',

@@ -4,8 +4,8 @@ from dpaf_jax.tables.papers.methods import recommended, row
 from dpaf_jax.tables.spec import Table
 
 NAMES = (
-    'DPAF', 'DPGEN', 'FETA', 'G-PATE', 'DataLens', 'DPBA-WGAN', 'DP-GAN', 'GS-WGAN', 'DP-MERF',
-    'DP-Kernel', 'DP-HP', 'PEARL', 'DP-Sinkhorn',
+    'DPAF', 'DPGEN', 'FETA', 'G-PATE', 'DataLens', 'PATE-GAN', 'DPBA-WGAN', 'DP-GAN',
+    'GS-WGAN', 'DP-MERF', 'DP-Kernel', 'DP-HP', 'PEARL', 'DP-Sinkhorn',
 )  # fmt: skip
 METHODS = (*map(row, NAMES), recommended())
 GREY = ('mnist', 'fashion_mnist')

@@ -1,0 +1,23 @@
+"""PATE-GAN on digits, MNIST or Fashion-MNIST, or on a table: votes on whole images.
+
+python -m dpaf_jax.main --config=configs/pate_gan.py:mnist --workdir=runs/pate_gan_mnist \
+        --config.data.source=npz:/path/to/mnist.npz
+
+Teachers and generator are those of configs/g_pate.py; `:table` needs the fields named there.
+What it gives stands in docs/explanation/pate_gan.md.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import g_pate
+
+
+def get_config(data: str = 'digits') -> ConfigDict:
+    """Returns a data set's config with this method: `:digits`, `:mnist`, ..., `:table`."""
+    config = g_pate.get_config(data)
+    config.method = 'pate_gan'
+    config.g_pate.generator_learning_rate = 5e-4
+    if data not in ('digits', 'table'):
+        config.g_pate.teachers = 1000
+        config.g_pate.steps = 600
+    return config
