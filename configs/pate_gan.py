@@ -16,8 +16,10 @@ def get_config(data: str = 'digits') -> ConfigDict:
     """Returns a data set's config with this method: `:digits`, `:mnist`, ..., `:table`."""
     config = g_pate.get_config(data)
     config.method = 'pate_gan'
-    config.g_pate.generator_learning_rate = 5e-4
+    config.g_pate.generator_learning_rate = 4e-4
     if data not in ('digits', 'table'):
         config.g_pate.teachers = 1000
-        config.g_pate.steps = 600
+        config.g_pate.steps = 800
+        config.g_pate.cell = 3
+        config.g_pate.ema_decay = 0.99
     return config

@@ -408,6 +408,9 @@ class PateGanConfig:
     spread: float = at_least(
         0.5, 0.0, 'Public noise of those copies, of images in [-1, 1]; 0: as printed.'
     )
+    octaves: int = at_least(
+        3, 1, 'Of that noise: cells of g_pate.cell, of twice its side, ....'
+    )
     relative: bool = plain(
         True,
         'Real is what is above the mean of its class to a teacher; False: as printed.',

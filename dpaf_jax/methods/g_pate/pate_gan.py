@@ -17,6 +17,7 @@ is a private number, and is stated and stopped by without noise: `as_published` 
 """
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -114,6 +115,26 @@ class Coarse(nn.Module):
 def cell(config: Config) -> int:
     """Side in pixels of what is seen as one; the columns of a table have no neighbours."""
     return 1 if config.data.columns else config.g_pate.cell
+
+
+def octaves(
+    key: jax.Array, shape: tuple[int, ...], side: int, number: int
+) -> jax.Array:
+    """Normal noise of about unit variance, strong where images are: in what is smooth.
+
+    Args:
+        key: of public coins.
+        shape: [s, H, W, C].
+        side: of the finest cells, in pixels; twice as long in each octave.
+        number: of octaves, all of the same strength.
+    """
+    made = jnp.zeros(shape)
+    for i, each in enumerate(jax.random.split(key, number)):
+        grain = side * 2**i
+        coarse = shape[0], -(-shape[1] // grain), -(-shape[2] // grain), shape[3]
+        noise = jax.random.normal(each, coarse)
+        made += jax.image.resize(noise, shape, 'bilinear') / math.sqrt(number)
+    return made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,13 +251,10 @@ class PateGan(GPate):
         The student learns from fakes alone, and so knows nothing of what lies beside them:
         where no fake differs, its slope is an accident that the generator would follow.
         """
-        settings, side = self.config.pate_gan, cell(self.config)
+        settings = self.config.pate_gan
         copies = jnp.tile(images, (settings.copies, 1, 1, 1))
-        number, height, width, channels = copies.shape
-        small = (number, -(-height // side), -(-width // side), channels)
-        noise = jax.image.resize(
-            jax.random.normal(key, small), copies.shape, 'bilinear'
-        )
+        number = 1 if self.config.data.columns else settings.octaves
+        noise = octaves(key, copies.shape, cell(self.config), number)
         return jnp.clip(copies + settings.spread * noise, -1, 1)
 
     def query(

@@ -181,7 +181,8 @@ def test_the_audit_passes_it_and_catches_faults():
 
 def test_as_printed_no_fake_is_real_to_a_teacher_who_knows_them_and_relative_some_are():
     for relative in (False, True):
-        gan = gan_of(pate_gan__relative=relative, g_pate__teacher_learning_rate=0.05)
+        fields = {**PRINTED, 'pate_gan__relative': relative}
+        gan = gan_of(g_pate__teacher_learning_rate=0.05, **fields)
         state, fakes = started(gan)
         batch = audit.canaries.batch(
             np.full((24, *gan.config.data.shape), 255, np.uint8),
@@ -213,6 +214,17 @@ def test_copies_are_the_fakes_with_noise_and_stay_images():
     assert np.all(np.std(shown, axis=0).mean(axis=(1, 2, 3)) > 0.1)
     _, plain = started(gan_of(**PRINTED))
     np.testing.assert_array_equal(plain.questions, plain.images)
+
+
+def test_octaves_are_smooth_and_of_one_strength():
+    key = jax.random.key(0)
+    by_number = [
+        np.asarray(pate_gan.octaves(key, (500, 16, 16, 1), 2, n)) for n in (1, 3)
+    ]
+    strengths = [noise.std() for noise in by_number]
+    assert all(0.6 < s < 1.1 for s in strengths)
+    steps = [np.diff(n, axis=1).std() / n.std() for n in by_number]
+    assert steps[1] < 0.8 * steps[0]
 
 
 def test_the_student_remembers_the_latest_and_learns_of_nothing_else():
