@@ -418,6 +418,9 @@ class PateGanConfig:
     majority: bool = plain(
         False, 'The student hears which side won, as printed, not by how much.'
     )
+    variety: float = at_least(
+        0.1, 0.0, "Weight of what keeps a class's images apart; 0: as printed."
+    )
     remembered: int = at_least(
         30, 1, 'Steps whose noisy votes the student learns from.'
     )

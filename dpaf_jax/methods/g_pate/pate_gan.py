@@ -49,6 +49,9 @@ from dpaf_jax.training.optimizers import descend, make_optimizer
 from dpaf_jax.training.run import Run
 
 COUNTS = 'counts'
+LEAST_GAP = (
+    1e-3  # of a pair of images in [-1, 1]: the logarithm of nothing is no number
+)
 
 
 def plan(config: Config, num_examples: int) -> PrivacyPlan:
@@ -339,15 +342,25 @@ class PateGan(GPate):
         return student._replace(params=params, optimizer=optimizer)
 
     def follow(self, state: GPateState, key: jax.Array) -> GPateState:
-        """The generator's step to where the student sees real images: post-processing."""
+        """The generator's step to where the student sees real images: post-processing.
+
+        A student of few, noisy votes has one slope for a whole class, which would move all
+        images of it to the same place. So pairs of a class are kept apart (Mao et al. 2019,
+        "Mode seeking generative adversarial networks", here by logarithms).
+        """
         key_z, key_labels = jax.random.split(key)
-        number = self.config.pate_gan.batch_size
-        z = jax.random.normal(key_z, (number, self.student.z_dim))
-        labels = prior_labels(self.config.data.prior, key_labels, number)
+        settings = self.config.pate_gan
+        pairs = -(-settings.batch_size // 2)
+        z = jax.random.normal(key_z, (2 * pairs, self.student.z_dim))
+        one = prior_labels(self.config.data.prior, key_labels, pairs)
+        labels = jnp.tile(one, 2)
 
         def loss(generator: Any) -> jax.Array:
             images = self.student.generator.apply(generator, z, labels)
             logits = self.judge.apply(state.student.params, images, labels)
-            return jnp.mean(jax.nn.softplus(-logits))
+            gaps = jnp.abs(images[:pairs] - images[pairs:])
+            apart = jnp.log(jnp.mean(gaps, axis=(1, 2, 3)) + LEAST_GAP)
+            fooled = jnp.mean(jax.nn.softplus(-logits))
+            return fooled - settings.variety * jnp.mean(apart)
 
         return self.descended(state, jax.grad(loss)(state.generator))

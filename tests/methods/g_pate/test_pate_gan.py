@@ -28,6 +28,7 @@ SHOWN = 6 * 2  # fakes and copies of tiny.config
 PRINTED = {
     'pate_gan__copies': 1, 'pate_gan__spread': 0.0,
     'pate_gan__relative': False, 'pate_gan__majority': True,
+    'pate_gan__variety': 0.0,
 }  # fmt: skip
 
 
@@ -274,6 +275,27 @@ def test_student_and_generator_learn_what_teachers_like():
             key = np.full(4, t, np.uint32)
             state, _ = step(state, batch, np.zeros(8, np.uint32), key)
     assert brightness(state) > before + 0.2
+
+
+@pytest.mark.parametrize('variety', [0.0, 10.0])
+def test_variety_keeps_images_of_a_class_apart(variety):
+    gan = gan_of(
+        g_pate__generator_learning_rate=0.02,
+        g_pate__steps=40,
+        pate_gan__variety=variety,
+    )
+    state, _ = started(gan)
+    follow = jax.jit(gan.follow)
+    z = jax.random.normal(jax.random.key(1), (20, 3))
+
+    def apart(state):
+        images = gan.student.generator.apply(state.generator, z, jnp.zeros(20, int))
+        return float(jnp.mean(jnp.std(images, axis=0)))
+
+    before = apart(state)
+    for t in range(30):
+        state = follow(state, jax.random.key(t))
+    assert (apart(state) > 1.5 * before) == (variety > 0)
 
 
 @pytest.mark.parametrize('fields', [{}, PRINTED], ids=['default', 'printed'])
