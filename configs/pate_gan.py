@@ -4,7 +4,10 @@ python -m dpaf_jax.main --config=configs/pate_gan.py:mnist --workdir=runs/pate_g
         --config.data.source=npz:/path/to/mnist.npz
 
 Teachers and generator are those of configs/g_pate.py; `:table` needs the fields named there.
-What it gives stands in docs/explanation/pate_gan.md.
+
+One of two CPU cores, shared with much other work, 2026-11-26, certified epsilon = 10, delta =
+1e-5. MNIST (20 000 synthetic images, one seed): CNN 0.615, logistic regression 0.670; training
+13 min. Digits do not work, as with G-PATE: CNN 0.178. More: docs/explanation/pate_gan.md.
 """
 
 from ml_collections import ConfigDict

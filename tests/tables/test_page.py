@@ -122,7 +122,7 @@ def test_all_methods_side_by_side(tmp_path):
     assert set(found) == {'samples-mnist', 'epsilon'}
     strips = pictures._strips(shown, 'mnist')
     names = [each.label for each in strips]
-    assert names[0] == 'DPAF\nas published, ε = 10' and len(names) == 20
+    assert names[0] == 'DPAF\nas published, ε = 10' and len(names) == 21
     grey = strips[0].images.mean(axis=(1, 2, 3))
     np.testing.assert_array_equal(grey, 20 + 20 * np.arange(10))  # class by class
     width, height = Image.open(io.BytesIO(found['samples-mnist'])).size
