@@ -3,6 +3,8 @@
 python -m dpaf_jax.main --config=configs/credit.py --workdir=runs/credit \
         --config.data.source=table:/path/to/creditcard.csv
 
+`:pate_gan` is PATE-GAN in G-PATE's place.
+
 G-PATE's table 1a: epsilon = 1, of which 0.01 for the class distribution. `Time` is left out,
 as there. Bounds are public: V1 to V28 are principal components of unknown columns, about which
 nothing is known but their centre, so they get round numbers; `Amount` is in euros, and what is
@@ -12,17 +14,18 @@ measured yet.
 
 from ml_collections import ConfigDict
 
-from configs import g_pate
+from configs import g_pate, pate_gan
 
+METHODS = {'g_pate': g_pate, 'pate_gan': pate_gan}  # that know tables
 COMPONENTS = 28
 COLUMNS = ','.join(
     [*(f'V{i}:-10:10' for i in range(1, COMPONENTS + 1)), 'Amount:0:1000']
 )
 
 
-def get_config() -> ConfigDict:
-    """Returns the config; the paper's method alone knows tables."""
-    config = g_pate.get_config('table')
+def get_config(method: str = 'g_pate') -> ConfigDict:
+    """Returns the config of one of METHODS."""
+    config = METHODS[method].get_config('table')
     config.data.source = 'table:creditcard.csv'
     config.data.columns = COLUMNS
     config.data.label = 'Class'

@@ -1,9 +1,9 @@
-"""What is a synthetic table of G-PATE worth? AUROC beside that of the real rows.
+"""What is a synthetic table of G-PATE or PATE-GAN worth? AUROC beside that of the real rows.
 
     python -m experiments.table_auroc --table=breast_cancer --epsilons=1,10 --out=auroc.jsonl
 
-Trains `configs/g_pate.py:table` at each epsilon and adds one JSON line a run. Tables, both of
-scikit-learn: `breast_cancer`, 569 rows of 30 columns (Wolberg, Street and Mangasarian 1995);
+Trains the method's config `:table` at each epsilon and adds one JSON line a run. Tables, both
+of scikit-learn: `breast_cancer`, 569 rows of 30 columns (Wolberg, Street, Mangasarian 1995);
 `made`, 20 000 rows of 10 columns by `make_classification`, enough for 1000 teachers, which is
 nearer to what PATE needs. AUROC is on real test rows, and so is the
 ceiling of the same classifiers trained on the real training rows: no epsilon covers either.
@@ -24,6 +24,9 @@ from dpaf_jax.runtime.command import fail, parse, prepare_jax
 
 _TABLE = flags.DEFINE_enum(
     'table', 'breast_cancer', ['breast_cancer', 'made'], 'Which.'
+)
+_METHOD = flags.DEFINE_enum(
+    'method', 'g_pate', ['g_pate', 'pate_gan'], 'Which generator.'
 )
 _EPSILONS = flags.DEFINE_list(
     'epsilons', ['1', '10'], 'Of the whole run; inf: no noise.', allow_override=True
@@ -99,22 +102,24 @@ def write_csv(path: pathlib.Path, table: Table) -> None:
         )
 
 
-def config_of(table: Table, path: pathlib.Path, epsilon: float) -> Any:
-    """The paper's tabular setting; its queries are few, since they set the noise."""
-    from configs import g_pate
+def config_of(table: Table, path: pathlib.Path, epsilon: float, method: str) -> Any:
+    """G-PATE's tabular setting; its queries are few, since they set the noise."""
+    from configs import g_pate, pate_gan
 
-    config = g_pate.get_config('table')
+    configs = {'g_pate': g_pate, 'pate_gan': pate_gan}
+    config = configs[method].get_config('table')
     config.data.source, config.data.columns = f'table:{path}', table.columns
     config.privacy.epsilon = epsilon
     if epsilon == float('inf'):
         config.data.noisy_prior = 0.0
     config.evaluation.train_on_real, config.evaluation.seeds = True, 1
-    config.g_pate.update({'steps': 200, 'generator_learning_rate': 4e-3})
+    if method == 'g_pate':
+        config.g_pate.update({'steps': 200, 'generator_learning_rate': 4e-3})
     config.g_pate.update(table.settings)
     return config
 
 
-def measure(table: Table, epsilon: float) -> dict[str, Any]:
+def measure(table: Table, epsilon: float, method: str) -> dict[str, Any]:
     """One run: AUROC by classifier, of synthetic and of real training rows."""
     from dpaf_jax.pipeline.stages import synthesize
     from dpaf_jax.runtime.files import read_json
@@ -123,13 +128,14 @@ def measure(table: Table, epsilon: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         write_csv(folder / 'rows.csv', table)
-        config = config_of(table, folder / 'rows.csv', epsilon)
+        config = config_of(table, folder / 'rows.csv', epsilon, method)
         report = synthesize(config, folder / 'run').report
         real = read_json(folder / 'run' / 'nonprivate' / 'evaluation.json')['real']
     synthetic = report['accuracy']['synthetic']
     return {
         'synthetic': {name: x['mean'] for name, x in synthetic.items()},
         'real': {name: x['mean'] for name, x in real.items()},
+        'method': method,
         'g_pate': config.g_pate.to_dict(),
         'cpu_seconds': round(time.process_time() - start, 1),
     }
@@ -143,7 +149,7 @@ def main(argv: Sequence[str]) -> None:
     table = {'breast_cancer': breast_cancer, 'made': made}[_TABLE.value]()
     for epsilon in map(float, _EPSILONS.value):
         for run in range(_RUNS.value):
-            found = measure(table, epsilon)
+            found = measure(table, epsilon, _METHOD.value)
             print(f'{_TABLE.value}, epsilon {epsilon:g}, run {run}')
             for name, value in found['synthetic'].items():
                 print(f'  {name:<22} {value:.3f}   real rows {found["real"][name]:.3f}')

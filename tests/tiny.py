@@ -68,6 +68,8 @@ def config_dict(**fields: Any) -> ConfigDict:
     config.ndpdc.update({'aggregates': 3, 'batch_size': 8, 'width': 2, 'depth': 1})
     config.ndpdc.update({'images_per_class': 2, 'parts': 2, 'steps': 4})
     config.datalens.update({'top_k': 5, 'threshold': 0.3})
+    config.pate_gan.update({'copies': 2, 'remembered': 2, 'width': 4})
+    config.pate_gan.update({'student_steps': 2, 'batch_size': 6})
     small = (
         'batch_size',
         'width',

@@ -53,6 +53,7 @@ AUDITS: dict[str, MethodAudit] = {
     'dp_gan': dp_gan,
     'dp_cgan': dp_gan,
     'datalens': g_pate,
+    'pate_gan': g_pate,
     'g_pate': g_pate,
     'dpba_wgan': dpba_wgan,
     'gs_wgan': gs_wgan,

@@ -479,6 +479,44 @@ class DataLensConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PateGanConfig:
+    """PATE-GAN: what is voted on, and the student; teachers have G-PATE's fields."""
+
+    copies: int = at_least(
+        10,
+        1,
+        'Of each fake, that teachers vote on. steps x fakes x copies set the noise.',
+    )
+    spread: float = at_least(
+        0.5, 0.0, 'Public noise of those copies, of images in [-1, 1]; 0: as printed.'
+    )
+    octaves: int = at_least(
+        3, 1, 'Of that noise: cells of g_pate.cell, of twice its side, ....'
+    )
+    relative: bool = plain(
+        True,
+        'Real is what is above the mean of its class to a teacher; False: as printed.',
+    )
+    majority: bool = plain(
+        False, 'The student hears which side won, as printed, not by how much.'
+    )
+    variety: float = at_least(
+        0.1, 0.0, "Weight of what keeps a class's images apart; 0: as printed."
+    )
+    remembered: int = at_least(
+        30, 1, 'Steps whose noisy votes the student learns from.'
+    )
+    student_steps: int = at_least(
+        10, 1, "Of the student before each of the generator's."
+    )
+    batch_size: int = at_least(100, 1, 'Of those steps.')
+    width: int = at_least(
+        64, 1, "Hidden units of the student's second layer; twice as many in the first."
+    )
+    student_learning_rate: float = above(1e-3, 0.0, "Adam's.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class GPateConfig:
     """G-PATE: teachers, their votes, and the student's training."""
 

@@ -40,6 +40,7 @@ from dpaf_jax.config.methods import (
     GsWganConfig,
     NdpdcConfig,
     P3gmConfig,
+    PateGanConfig,
     PearlConfig,
 )
 from dpaf_jax.runtime.errors import UserError
@@ -101,6 +102,7 @@ METHOD_SECTIONS = (
     'dpdm',
     'feta',
     'datalens',
+    'pate_gan',
     'g_pate',
     'dpba_wgan',
     'dp_gan',
@@ -119,8 +121,9 @@ BUILT_OF = {
     'feta': ('dpaf', 'dpgen'),
     'dpdm': ('dpgen',),
     'datalens': ('g_pate',),
+    'pate_gan': ('g_pate',),
 }
-TABLE_METHODS = ('g_pate',)
+TABLE_METHODS = ('g_pate', 'pate_gan')
 
 
 def sections_of(method: str) -> tuple[str, ...]:
@@ -216,6 +219,7 @@ class Config:
     dp_cgan: DpCganConfig = ABSENT
     g_pate: GPateConfig = ABSENT
     datalens: DataLensConfig = ABSENT
+    pate_gan: PateGanConfig = ABSENT
     dpba_wgan: DpbaWganConfig = ABSENT
     gs_wgan: GsWganConfig = ABSENT
     run: RunConfig

@@ -22,7 +22,7 @@ from dpaf_jax.methods import (
 from dpaf_jax.methods.dp_gan import dp_cgan
 from dpaf_jax.methods.dpgen import dpdm
 from dpaf_jax.methods.embedding import ndpdc, pearl
-from dpaf_jax.methods.g_pate import datalens
+from dpaf_jax.methods.g_pate import datalens, pate_gan
 from dpaf_jax.privacy.budgets import with_first
 from dpaf_jax.privacy.class_histogram import (
     CLASSES,
@@ -51,6 +51,7 @@ METHODS: dict[str, ModuleType] = {
     'dp_gan': dp_gan,
     'dp_cgan': dp_cgan,
     'datalens': datalens,
+    'pate_gan': pate_gan,
     'g_pate': g_pate,
     'dpba_wgan': dpba_wgan,
     'gs_wgan': gs_wgan,

@@ -191,7 +191,7 @@ def _cell(table: Table, row: Row, column: Column, guarantee: str, setup: Setup) 
     data = 'digits' if setup.scale.is_smoke else column.data
     file, argument = _config(row.method, data, guarantee)
     if column.data == 'credit':
-        file, argument = 'credit', ''
+        file, argument = 'credit', row.method
     runs = tuple(
         Run(
             file=file,

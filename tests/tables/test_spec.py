@@ -21,7 +21,7 @@ from dpaf_jax.tables.spec import printed, printed_in
 
 PUBLISHED = pathlib.Path(__file__).parents[2] / 'docs' / 'published.csv'
 # What a config leaves to the data.
-PUBLIC_N = {'celeba32': 162770, 'celeba64': 162770, 'ffhq128': 62500, '': 455}
+PUBLIC_N = {'celeba32': 162770, 'celeba64': 162770, 'ffhq128': 62500, 'credit': 455}
 PLANNED = ['privacy.epsilon', 'evaluation.suite']  # alike, for all but the accountant
 
 

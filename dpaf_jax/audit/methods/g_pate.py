@@ -1,4 +1,4 @@
-"""G-PATE and DataLens for the audit: one step's queries as one Gaussian release; its coins.
+"""G-PATE, DataLens, PATE-GAN for the audit: a step's queries as one Gaussian release; coins.
 
 The neighbours of a scene lack one record of one teacher, so the audit moves that teacher's
 training, its gradients and its votes, by the method's own code. The height of the highest
@@ -19,6 +19,7 @@ from dpaf_jax.audit.harness import Notes, quiet
 from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.g_pate.datalens import DataLens
+from dpaf_jax.methods.g_pate.pate_gan import PateGan
 from dpaf_jax.methods.g_pate.student import GPate, GPatePhase, noise_ratio
 from dpaf_jax.privacy.keys import RunKeys, public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
@@ -30,6 +31,7 @@ from dpaf_jax.training.run import Run
 MEMBERS, STATES = 4, 4
 STEPS = 64  # that the trace runs
 COINS = np.arange(4, dtype=np.uint32)  # of fakes and projections: the same for all
+KINDS = {'g_pate': GPate, 'datalens': DataLens, 'pate_gan': PateGan}
 
 
 def audit_targets(
@@ -64,8 +66,7 @@ def audit_targets(
 
 
 def _gan(config: Config, plan: PrivacyPlan) -> GPate:
-    kind = DataLens if config.method == 'datalens' else GPate
-    return kind(config, plan)
+    return KINDS[config.method](config, plan)
 
 
 def _step_of(votes: Mechanism, queries: int) -> Mechanism:
@@ -105,7 +106,7 @@ def _releaser(gan: GPate, number: int) -> Release:
 
         def released(key: jax.Array) -> jax.Array:
             ballot = gan.release(votes, key)
-            if isinstance(gan, DataLens):
+            if isinstance(ballot, jax.Array):
                 return ballot.ravel()
             if ballot.highest is None:
                 return ballot.histogram.ravel()

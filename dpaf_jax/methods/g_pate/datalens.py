@@ -112,7 +112,7 @@ class DataLens(GPate):
         noise_std = self.mechanism.noise_std
         return Grid.of(1.0, noise_std) if noise_std else None
 
-    def projections(self, key: jax.Array, images: jax.Array) -> None:
+    def questions(self, key: jax.Array, images: jax.Array) -> None:
         """None: teachers answer place by place."""
 
     def query(

@@ -120,6 +120,7 @@ class GPateState(NamedTuple):
             below functions of released votes.
         optimizer: the student's.
         steps: int32 scalar.
+        student: PATE-GAN's student discriminator; None where the generator is the student.
     """
 
     teachers: Split
@@ -127,6 +128,7 @@ class GPateState(NamedTuple):
     ema_params: Any
     optimizer: optax.OptState
     steps: jax.Array
+    student: Any = None
 
 
 class Fakes(NamedTuple):
@@ -136,14 +138,15 @@ class Fakes(NamedTuple):
         z: [m, z_dim].
         labels: [m] int32 from the public prior.
         images: [m, H, W, C] by the student.
-        projections: [m, H * W * C, k] from N(0, 1 / k), drawn anew each step; None where
-            teachers answer place by place.
+        questions: what teachers answer, beside the images: [m, H * W * C, k] projections
+            from N(0, 1 / k), drawn anew each step. PATE-GAN's are images; DataLens, whose
+            teachers answer place by place, has None.
     """
 
     z: jax.Array
     labels: jax.Array
     images: jax.Array
-    projections: Any
+    questions: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,13 +217,13 @@ class GPate:
     def fakes(self, generator: Any, key: jax.Array) -> Fakes:
         """Public coins, and what the student makes of them; equal on all devices."""
         g_pate, data = self.config.g_pate, self.config.data
-        key_z, key_labels, key_projections = jax.random.split(key, 3)
+        key_z, key_labels, key_questions = jax.random.split(key, 3)
         z = jax.random.normal(key_z, (g_pate.fakes, self.student.z_dim))
         labels = prior_labels(data.prior, key_labels, len(z))
         images = self.student.generator.apply(generator, z, labels)
-        return Fakes(z, labels, images, self.projections(key_projections, images))
+        return Fakes(z, labels, images, self.questions(key_questions, images))
 
-    def projections(self, key: jax.Array, images: jax.Array) -> Any:
+    def questions(self, key: jax.Array, images: jax.Array) -> Any:
         """Random directions of the step's fakes, smooth over cells."""
         g_pate, data = self.config.g_pate, self.config.data
         # The columns of a table have no neighbours to be smooth with.
@@ -249,7 +252,7 @@ class GPate:
         """
 
         def vote(params: Any) -> jax.Array:
-            args = fakes.images, fakes.labels, fakes.projections
+            args = fakes.images, fakes.labels, fakes.questions
             return self.teachers.vote(params, *args)
 
         return self.taught(teachers, parts, fakes, vote)
@@ -289,7 +292,7 @@ class GPate:
             ([m, H, W, C] moves, [m, k] bool: which queries passed).
         """
         values, passed = voting.confident_gnmax(released, self.threshold)
-        moves = jnp.einsum('mk,mdk->md', values, fakes.projections)
+        moves = jnp.einsum('mk,mdk->md', values, fakes.questions)
         return moves.reshape(fakes.images.shape), passed
 
     def learn(
@@ -305,20 +308,23 @@ class GPate:
             return jnp.mean(jnp.sum(jnp.square(images - goal), axis=(1, 2, 3)))
 
         gradient = jax.grad(loss)(state.generator)
+        metrics = {
+            'queries_passed': jnp.mean(passed.astype(jnp.float32)),
+            'student_gradient_norm': optax.tree.norm(gradient),
+        }
+        return self.descended(state, gradient), metrics
+
+    def descended(self, state: GPateState, gradient: Any) -> GPateState:
+        """After the generator's step by a gradient, and that of its average."""
         generator, optimizer = descend(
             self.optimizer, gradient, state.generator, state.optimizer
         )
         steps = state.steps + 1
         decay = self.config.g_pate.ema_decay
         average = moving_average(state.ema_params, generator, steps, decay)
-        state = state._replace(
+        return state._replace(
             generator=generator, ema_params=average, optimizer=optimizer, steps=steps
         )
-        metrics = {
-            'queries_passed': jnp.mean(passed.astype(jnp.float32)),
-            'student_gradient_norm': optax.tree.norm(gradient),
-        }
-        return state, metrics
 
     def step(
         self, state: GPateState, parts: ClipBatch, noise_key: jax.Array, key: jax.Array

@@ -39,6 +39,7 @@ SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dp_gan': latent_sampler,
     'dp_cgan': latent_sampler,
     'datalens': g_pate_sampler,
+    'pate_gan': g_pate_sampler,
     'g_pate': g_pate_sampler,
     'dpba_wgan': dpba_wgan_sampler,
     'gs_wgan': latent_sampler,

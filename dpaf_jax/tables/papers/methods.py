@@ -37,6 +37,7 @@ METHODS = {
     'FETA': ('feta', STATED),
     'G-PATE': ('g_pate', DATA_DEPENDENT),
     'DataLens': ('datalens', STATED),
+    'PATE-GAN': ('pate_gan', DATA_DEPENDENT),
     'DPBA-WGAN': ('dpba_wgan', CLAIMED),
     'GS-WGAN': ('gs_wgan', CLAIMED),
     'DP-MERF': ('dp_merf', STATED),

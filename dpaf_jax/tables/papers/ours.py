@@ -4,8 +4,9 @@ from dpaf_jax.tables.papers.methods import recommended, row
 from dpaf_jax.tables.spec import Table
 
 NAMES = (
-    'DPAF', 'DPGEN', 'DPDM', 'FETA', 'G-PATE', 'DataLens', 'DPBA-WGAN', 'DP-GAN', 'DP-CGAN',
-    'GS-WGAN', 'DP-MERF', 'DP-Kernel', 'DP-HP', 'PEARL', 'NDPDC', 'DP-Sinkhorn', 'P3GM',
+    'DPAF', 'DPGEN', 'DPDM', 'FETA', 'G-PATE', 'DataLens', 'PATE-GAN', 'DPBA-WGAN', 'DP-GAN',
+    'DP-CGAN', 'GS-WGAN', 'DP-MERF', 'DP-Kernel', 'DP-HP', 'PEARL', 'NDPDC', 'DP-Sinkhorn',
+    'P3GM',
 )  # fmt: skip
 METHODS = (*map(row, NAMES), recommended())
 GREY = ('mnist', 'fashion_mnist')

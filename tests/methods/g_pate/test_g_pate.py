@@ -202,7 +202,7 @@ def test_the_student_follows_the_votes():
     ballot = voting.Ballot(histogram, jnp.full((6, 2), 8.0))
     values, passed = voting.confident_gnmax(ballot, 4.0)
     assert passed.all()
-    moves = np.einsum('mk,mdk->md', values, fakes.projections)
+    moves = np.einsum('mk,mdk->md', values, fakes.questions)
     after, _ = gan.learn(state, fakes, ballot)
     images = gan.student.generator.apply(after.generator, fakes.z, fakes.labels)
     assert np.vdot(images - fakes.images, moves.reshape(images.shape)) > 0
@@ -217,7 +217,7 @@ def test_directions_are_of_variance_one_over_k_and_smooth_where_asked():
         gan = gan_of(g_pate__cell=cell, g_pate__fakes=64, data__image_size=16)
         key = jax.random.key(0)
         generator = gan.student.init(key)
-        made[cell] = np.asarray(gan.fakes(generator, key).projections)
+        made[cell] = np.asarray(gan.fakes(generator, key).questions)
         assert made[cell].shape == (64, 256, 2)
     assert np.var(made[1]) == pytest.approx(1 / 2, rel=0.1)
     rows = made[2].reshape(64, 16, 16, 2)
