@@ -1,5 +1,6 @@
 """PATE-GAN: one vote for each image shown, every count charged, a student between."""
 
+import dataclasses
 import math
 from unittest import mock
 
@@ -226,6 +227,18 @@ def test_octaves_are_smooth_and_of_one_strength():
     assert all(0.6 < s < 1.1 for s in strengths)
     steps = [np.diff(n, axis=1).std() / n.std() for n in by_number]
     assert steps[1] < 0.8 * steps[0]
+
+
+def test_columns_of_a_table_have_no_neighbours():
+    config = settings(pate_gan__copies=1000, pate_gan__octaves=3, g_pate__cell=2)
+    table = dataclasses.replace(
+        config.data, source='table:x', columns='a:0:1,b:0:1', channels=1
+    )
+    config = dataclasses.replace(config, data=table)
+    gan = PateGan(config, tiny.plan(config))
+    shown = gan.questions(jax.random.key(0), jnp.zeros((2, 1, 2, 1)))
+    assert shown.shape == (2000, 1, 2, 1)
+    assert abs(np.corrcoef(shown[:, 0, :, 0].T)[0, 1]) < 0.1
 
 
 def test_the_student_remembers_the_latest_and_learns_of_nothing_else():
