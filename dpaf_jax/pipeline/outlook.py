@@ -20,6 +20,7 @@ from dpaf_jax.training.history import duration, number
 
 TOO_FEW = 100  # records per class times epsilon: nothing was measured below 147
 FEW, FAIR = 400, 5000
+LARGEST = 32  # side of the images of all runs below
 STEP_SECONDS = 0.4  # of 32 x 32 pixels, batch 200, two CPU cores to itself; 2026-11-25
 GROWTH = 1.3  # with the power of the number of pixels
 
@@ -173,8 +174,17 @@ def _verdict(config: Config, count: int, epsilon: float, strength: float) -> str
     if strength < FEW:
         return f'{head} few. Expect rough images; from {wanted} on they get better.'
     if strength < FAIR:
-        return f'{head} enough for fair images.'
-    return f'{head} enough for good images; more help less and less.'
+        return f'{head} enough for fair images.{_beyond(config.data.image_size)}'
+    good = f'{head} enough for good images; more help less and less.'
+    return good + _beyond(config.data.image_size)
+
+
+def _beyond(side: int) -> str:
+    if side <= LARGEST:
+        return ''
+    return (
+        f' That is known up to {LARGEST} x {LARGEST}: expect less at {side} x {side}.'
+    )
 
 
 def _rounded_up(value: float) -> int:

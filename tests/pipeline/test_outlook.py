@@ -86,6 +86,18 @@ def test_a_run_of_ours_is_among_its_own_nearest():
     assert 'Training takes' in found.text and math.isfinite(found.strength)
 
 
+def test_larger_images_than_were_measured_are_promised_less():
+    def verdict(side):
+        config = tiny_runs.load_config('recommended', 'folder:/a')
+        config.data.update(image_size=side, num_classes=2, channels=3, class_names='')
+        config.data.num_examples, config.privacy.delta = 9000, 1e-5
+        with tiny_runs.without_accountant():
+            return dpaf_jax.plan(config).verdict
+
+    assert verdict(32).endswith('less and less.')
+    assert verdict(128).endswith('known up to 32 x 32: expect less at 128 x 128.')
+
+
 def test_without_n_it_asks_for_it():
     with pytest.raises(UserError, match='num_examples: is 0'):
         planned(0)
