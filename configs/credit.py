@@ -25,6 +25,8 @@ COLUMNS = ','.join(
 
 def get_config(method: str = 'g_pate') -> ConfigDict:
     """Returns the config of one of METHODS."""
+    if method not in METHODS:
+        raise ValueError(f'method is {method!r}. Choose one of {", ".join(METHODS)}.')
     config = METHODS[method].get_config('table')
     config.data.source = 'table:creditcard.csv'
     config.data.columns = COLUMNS

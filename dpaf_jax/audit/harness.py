@@ -7,10 +7,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from dpaf_jax.audit import canaries
 from dpaf_jax.audit.target import Draws, Release
+from dpaf_jax.config import Config
+from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.run import Run
 
 SILENT = 2.0**-24  # a noise multiplier
 
@@ -25,6 +29,18 @@ def quiet(plan: PrivacyPlan) -> PrivacyPlan:
     """
     silent = [dataclasses.replace(m, noise_multiplier=SILENT) for m in plan.mechanisms]
     return dataclasses.replace(plan, mechanisms=tuple(silent))
+
+
+def blank_run(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Run:
+    """A run on N records without content, classes in turn, whose coins are traced.
+
+    Phases draw and take keys in it as in any other; it has no folder, so none may write.
+    """
+    n, k = plan.num_examples, config.data.num_classes
+    blank = np.zeros((n, 1, 1, 1), np.uint8)
+    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
+    nowhere: Any = None
+    return Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
 
 
 def wild_state(shapes: Any, wild: Sequence[str], seed: int) -> Any:

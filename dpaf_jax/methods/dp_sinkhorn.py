@@ -26,7 +26,7 @@ from PIL import Image
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import DpSinkhornConfig
 from dpaf_jax.networks.images import averaged, to_float
-from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, make_plan
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
@@ -88,9 +88,7 @@ def train(run: Run) -> Any:
 
 def _check(config: Config, num_examples: int) -> None:
     settings, side = config.dp_sinkhorn, config.data.image_size
-    if settings.batch_size > num_examples:
-        problem = f'asks for {settings.batch_size} images a step of only {num_examples}'
-        raise UserError('config.dp_sinkhorn.batch_size', problem, 'Lower it')
+    check_batch_size('config.dp_sinkhorn.batch_size', settings.batch_size, num_examples)
     if settings.cell > side:
         problem = f'is {settings.cell}, of a side of {side} pixels'
         raise UserError('config.dp_sinkhorn.cell', problem, 'Lower it')

@@ -75,6 +75,22 @@ def _share(entry: str, epsilon: float) -> float | None:
     return share
 
 
+def check_batch_size(
+    field: str, batch_size: int, num_examples: int, remedy: str = 'Lower it'
+) -> None:
+    """UserError where a step expects more records than there are.
+
+    Args:
+        field: of the config, such as 'config.dp_gan.batch_size'.
+        batch_size: expected records of a step.
+        num_examples: N, public.
+        remedy: what to do.
+    """
+    if batch_size > num_examples:
+        problem = f'asks for {batch_size} images a step of only {num_examples}'
+        raise UserError(field, problem, remedy)
+
+
 def make_plan(
     mechanisms: Sequence[Mechanism],
     names: Sequence[str],

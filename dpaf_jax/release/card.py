@@ -3,6 +3,8 @@
 from typing import Any
 
 from dpaf_jax.config import Config, DataConfig, public_source
+from dpaf_jax.release.samplers.protocol import Deals
+from dpaf_jax.release.samplers.registry import make_sampler
 
 # Classifiers whose figures a card may show, in its order: of images, of tables.
 MODELS = ('wide_resnet', 'cnn', 'logistic_regression')
@@ -99,10 +101,10 @@ def _records(config: Config) -> str:
 
 
 def _held(config: Config) -> str:
-    if config.method != 'ndpdc':
+    sampler = make_sampler(config)
+    if not isinstance(sampler, Deals):
         return ''
-    number = config.data.num_classes * config.ndpdc.images_per_class
-    number *= config.ndpdc.parts**2
+    number = config.data.num_classes * sampler.number
     return (
         f'\nIt holds {number} images and deals them out in turn: whoever asks for more gets '
         'copies.'

@@ -15,7 +15,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
+from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser, wild_state
 from dpaf_jax.audit.target import AuditTarget, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase, Method
@@ -82,11 +82,7 @@ def trace(make: Make, config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace
 
     Of a shorter run all there are.
     """
-    n, k = plan.num_examples, config.data.num_classes
-    blank = np.zeros((n, 1, 1, 1), np.uint8)
-    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
-    nowhere: Any = None  # windows write no file
-    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    run = blank_run(config, plan, keys)
     notes = Notes(plan)
     phase = _TracedPhase(run, make(config, plan, 1), notes)
     step, least = 0, WINDOWS * phase.window_steps
@@ -95,7 +91,7 @@ def trace(make: Make, config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace
             break
         _, step, _ = phase.window(None, step)
     key = {name: np.array(value) for name, value in notes.keys.items()}
-    return Trace(n, notes.draws, {}, key, {})
+    return Trace(plan.num_examples, notes.draws, {}, key, {})
 
 
 def _all_have(notes: Notes, plan: PrivacyPlan, steps: int) -> bool:

@@ -19,7 +19,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
+from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser, wild_state
 from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpaf.networks import make_networks
@@ -170,11 +170,7 @@ def _first_trace(optimizer_state: Any) -> jax.Array:
 
 def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     """The coins of `WINDOWS` windows of each phase."""
-    n, k = plan.num_examples, config.data.num_classes
-    blank = np.zeros((n, 1, 1, 1), np.uint8)
-    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
-    nowhere: Any = None  # the phases' windows write no file
-    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    run = blank_run(config, plan, keys)
     notes = Notes(plan)
     for name in ('conv1', LABELLER):
         if name in plan:
@@ -186,7 +182,7 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     if not gan.schedule.trains_head:
         notes.keys.pop('fake', None)
     return Trace(
-        num_examples=n,
+        num_examples=plan.num_examples,
         draws=notes.draws,
         steps_per_draw={('dpagg', 'conv2'): config.dpaf.asymmetry},
         keys={name: np.array(value) for name, value in notes.keys.items()},

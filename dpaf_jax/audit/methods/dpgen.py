@@ -16,7 +16,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
+from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser, wild_state
 from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpgen import dpdm
@@ -81,17 +81,13 @@ def _step(matching: ScoreMatching) -> Step:
 
 def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     """The coins of the first `STEPS` steps."""
-    n, k = plan.num_examples, config.data.num_classes
-    blank = np.zeros((n, 1, 1, 1), np.uint8)
-    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
-    nowhere: Any = None  # the phase's windows write no file
-    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    run = blank_run(config, plan, keys)
     notes = Notes(plan)
     phase = _TracedPhase(run, _matching(config, plan), notes)
     for step in range(min(STEPS, phase.total_steps)):
         phase.window(None, step)
     noted = {name: np.array(value) for name, value in notes.keys.items()}
-    return Trace(n, notes.draws, {}, noted, {})
+    return Trace(plan.num_examples, notes.draws, {}, noted, {})
 
 
 class _TracedPhase(ScorePhase):

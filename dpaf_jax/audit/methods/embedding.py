@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, quiet, releaser
+from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser
 from dpaf_jax.audit.target import AuditTarget, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods import get
@@ -80,15 +80,11 @@ def _step(matching: Matching) -> Step:
 
 def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     """The coins of a run: who is in the one sum, and the one noise key."""
-    n, k = plan.num_examples, config.data.num_classes
-    blank = np.zeros((n, 1, 1, 1), np.uint8)
-    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
-    nowhere: Any = None  # the release writes no file
-    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    run = blank_run(config, plan, keys)
     notes = Notes(plan)
     _TracedPhase(run, _matching(config, plan, 1), notes).go()
     key = {name: np.array(value) for name, value in notes.keys.items()}
-    return Trace(n, notes.draws, {}, key, {})
+    return Trace(plan.num_examples, notes.draws, {}, key, {})
 
 
 class _TracedPhase(MatchPhase):

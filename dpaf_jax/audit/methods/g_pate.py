@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, quiet
+from dpaf_jax.audit.harness import Notes, blank_run, quiet
 from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.g_pate.datalens import DataLens
@@ -130,18 +130,14 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     """The coins of the first `STEPS` steps: noise keys; every record is in every turn."""
     g_pate = dataclasses.replace(config.g_pate, agreement=False)  # it writes files
     config = dataclasses.replace(config, g_pate=g_pate)
-    n, k = plan.num_examples, config.data.num_classes
-    blank = np.zeros((n, 1, 1, 1), np.uint8)
-    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
-    nowhere: Any = None  # windows write no file
-    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    run = blank_run(config, plan, keys)
     notes = Notes(plan)
     phase = _TracedPhase(run, _gan(config, plan), notes)
     step = 0
     while step < min(STEPS, phase.total_steps):
         _, step, _ = phase.window(None, step)
     noted = {name: np.array(value) for name, value in notes.keys.items()}
-    return Trace(n, notes.draws, {}, noted, {})
+    return Trace(plan.num_examples, notes.draws, {}, noted, {})
 
 
 class _TracedPhase(GPatePhase):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, quiet, releaser
+from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser
 from dpaf_jax.audit.target import AuditTarget, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.embedding.ndpdc.aggregate import AggregatePhase
@@ -72,17 +72,13 @@ def _step(method: Condensation) -> Step:
 
 def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     """The coins of the first steps."""
-    n, k = plan.num_examples, config.data.num_classes
-    blank = np.zeros((n, 1, 1, 1), np.uint8)
-    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
-    nowhere: Any = None  # windows write no file
-    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    run = blank_run(config, plan, keys)
     notes = Notes(plan)
     phase = _TracedPhase(run, Condensation(config, plan), notes)
     for step in range(min(phase.total_steps, STEPS)):
         phase.window(None, step)
     key = {name: np.array(value) for name, value in notes.keys.items()}
-    return Trace(n, notes.draws, {}, key, {})
+    return Trace(plan.num_examples, notes.draws, {}, key, {})
 
 
 class _TracedPhase(AggregatePhase):

@@ -10,7 +10,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, quiet, releaser, wild_state
+from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser, wild_state
 from dpaf_jax.audit.target import AuditTarget, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.p3gm.decoder import PhasedVae
@@ -86,11 +86,7 @@ def _step(name: str, vae: PhasedVae) -> Step:
 
 def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     """The coins of phase 1, and of phase 2's first steps."""
-    n, k = plan.num_examples, config.data.num_classes
-    blank = np.zeros((n, 1, 1, 1), np.uint8)
-    data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
-    nowhere: Any = None  # windows write no file
-    run = Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
+    run = blank_run(config, plan, keys)
     notes, vae = Notes(plan), PhasedVae(config, plan)
     first = _TracedMoments(run, vae.encoder, notes)
     state = jax.tree.map(lambda leaf: leaf[None], first.init())
@@ -100,7 +96,7 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     while step < min(last.total_steps, STEPS):
         _, step, _ = last.window(None, step)
     key = {name: np.array(value) for name, value in notes.keys.items()}
-    return Trace(n, notes.draws, {}, key, {})
+    return Trace(plan.num_examples, notes.draws, {}, key, {})
 
 
 class _TracedMoments(MomentsPhase):

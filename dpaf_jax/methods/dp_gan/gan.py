@@ -34,13 +34,12 @@ from dpaf_jax.methods.adversarial.networks import (
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase
 from dpaf_jax.networks.discriminator import Discriminator
 from dpaf_jax.networks.images import to_float
-from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, make_plan
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.keys import RunKeys, record_keys
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
-from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
@@ -64,12 +63,8 @@ def discriminator_plan(config: Config, num_examples: int, units: str) -> Privacy
         UserError: the settings do not fit N, or the budget.
     """
     gan = settings(config)
-    if gan.batch_size > num_examples:
-        raise UserError(
-            f'config.{config.method}.batch_size',
-            f'asks for {gan.batch_size} images a step of only {num_examples}',
-            'Lower it',
-        )
+    field = f'config.{config.method}.batch_size'
+    check_batch_size(field, gan.batch_size, num_examples)
     no_clip = math.isinf(config.privacy.epsilon)
     discriminator = Mechanism(
         name=DISCRIMINATOR,

@@ -27,7 +27,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.config.methods import DpKernelConfig
 from dpaf_jax.networks.images import reduced, to_float
 from dpaf_jax.privacy.accounting import capacity_for
-from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, make_plan
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
@@ -35,7 +35,6 @@ from dpaf_jax.privacy.sampling import poisson_draw
 from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
-from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
 from dpaf_jax.training.input_pipeline import Feed, gather
@@ -61,9 +60,7 @@ def published_plan(config: Config, num_examples: int) -> PrivacyPlan:
         UserError: the settings do not fit N, or no noise meets the claim.
     """
     size = config.dp_kernel.batch_size
-    if size > num_examples:
-        problem = f'asks for {size} images a step of only {num_examples}'
-        raise UserError('config.dp_kernel.batch_size', problem, 'Lower it')
+    check_batch_size('config.dp_kernel.batch_size', size, num_examples)
     rate = size / num_examples
     loss = Mechanism(
         name=LOSS,

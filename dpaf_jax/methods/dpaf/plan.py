@@ -8,7 +8,7 @@ from dpaf_jax.methods.dpaf.phase1.classifier_phase import (
 )
 from dpaf_jax.methods.dpaf.phase1.labeller import steps_and_rate
 from dpaf_jax.methods.dpaf.taps import make_tap_layout
-from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, make_plan
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpaf import LABELLER
 from dpaf_jax.runtime.errors import UserError
@@ -155,12 +155,8 @@ def _check(config: Config, num_examples: int) -> None:
         ('classifier.batch_size', dpaf.classifier.batch_size, counts),
         ('conv2.batch_size', dpaf.conv2.batch_size, trains_conv2),
     ):
-        if used and size > num_examples:
-            raise UserError(
-                f'config.dpaf.{field}',
-                f'asks for {size} images a step of only {num_examples}',
-                'Lower it',
-            )
+        if used:
+            check_batch_size(f'config.dpaf.{field}', size, num_examples)
     if dpaf.classes_per_step and (k % dpaf.classes_per_step or dpaf.batches == 'mixed'):
         raise UserError(
             'config.dpaf.classes_per_step',

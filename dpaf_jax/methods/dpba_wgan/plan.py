@@ -10,7 +10,7 @@ import numpy as np
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import DpbaWganConfig
-from dpaf_jax.privacy.budgets import make_joint_plan
+from dpaf_jax.privacy.budgets import check_batch_size, make_joint_plan
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 
@@ -60,12 +60,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
 
 def _check(config: Config, num_examples: int) -> None:
     wgan, models = config.dpba_wgan, num_models(config)
-    if wgan.batch_size > num_examples:
-        raise UserError(
-            'config.dpba_wgan.batch_size',
-            f'asks for {wgan.batch_size} images a step of only {num_examples}',
-            'Lower it',
-        )
+    check_batch_size('config.dpba_wgan.batch_size', wgan.batch_size, num_examples)
     if wgan.generator_steps % models:
         raise UserError(
             'config.dpba_wgan.generator_steps',

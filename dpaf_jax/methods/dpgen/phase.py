@@ -20,7 +20,7 @@ from dpaf_jax.methods.dpgen.score_matching import (
 )
 from dpaf_jax.methods.dpgen.warm_start import warm_start
 from dpaf_jax.networks.score import make_score_network, noise_levels
-from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, make_plan
 from dpaf_jax.privacy.grid import add
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
@@ -104,12 +104,8 @@ def mechanism(config: Config, num_examples: int) -> Mechanism:
 def _check(config: Config, num_examples: int) -> None:
     dpgen = config.dpgen
     make_score_network(config)
-    if dpgen.batch_size > num_examples:
-        raise UserError(
-            'config.dpgen.batch_size',
-            f'asks for {dpgen.batch_size} images a step of only {num_examples}',
-            'Lower it, or 0 for all',
-        )
+    field, remedy = 'config.dpgen.batch_size', 'Lower it, or 0 for all'
+    check_batch_size(field, dpgen.batch_size, num_examples, remedy)
     if dpgen.candidates > num_examples:
         raise UserError(
             'config.dpgen.candidates',

@@ -4,7 +4,7 @@ import math
 
 from dpaf_jax.config import Config
 from dpaf_jax.networks.images import reduction
-from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, make_plan
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 
@@ -67,9 +67,7 @@ def num_pixels(config: Config) -> int:
 
 def _check(config: Config, num_examples: int) -> None:
     settings = config.p3gm
-    if settings.batch_size > num_examples:
-        problem = f'asks for {settings.batch_size} images a step of only {num_examples}'
-        raise UserError('config.p3gm.batch_size', problem, 'Lower it')
+    check_batch_size('config.p3gm.batch_size', settings.batch_size, num_examples)
     if settings.dims > (there := num_pixels(config)):
         problem = f'is {settings.dims}, of images with {there} numbers'
         raise UserError('config.p3gm.dims', problem, 'Lower it')

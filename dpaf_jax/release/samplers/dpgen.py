@@ -99,7 +99,8 @@ def heun(
         return x + (then - now) * (slope + other) / 2, None
 
     pairs: tuple[jax.Array, ...] = (sigmas[:-1], sigmas[1:])
-    if churn and key is not None:
+    if churn:
+        assert key is not None
         pairs += (jax.random.split(key, len(levels) - 1),)
     x, _ = jax.lax.scan(step, start, pairs)
     return denoise(x, sigmas[-1])

@@ -27,7 +27,14 @@ class Labels(Protocol):
 
 @runtime_checkable
 class Deals(Protocol):
-    """What a sampler has besides, if it holds its images instead of making them."""
+    """What a sampler has besides, if it holds its images instead of making them.
+
+    Attributes:
+        number: held of each class.
+    """
+
+    @property
+    def number(self) -> int: ...
 
     def nth(self, params: Params, labels: jax.Array, turn: jax.Array) -> jax.Array:
         """Of each label [B] the image whose turn [B] it is, int32 from 0 on."""

@@ -21,7 +21,7 @@ from dpaf_jax.methods.embedding.ndpdc.aggregate import AggregatePhase
 from dpaf_jax.methods.embedding.ndpdc.condensation import AGGREGATE, Condensation
 from dpaf_jax.methods.embedding.ndpdc.condense import CondensePhase
 from dpaf_jax.methods.embedding.plan import ROW_BOUND
-from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, make_plan
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.run import Run
@@ -68,9 +68,7 @@ def train(run: Run) -> Any:
 
 def _check(config: Config, num_examples: int) -> None:
     settings, side = config.ndpdc, config.data.image_size
-    if settings.batch_size > num_examples:
-        problem = f'asks for {settings.batch_size} images a step of only {num_examples}'
-        raise UserError('config.ndpdc.batch_size', problem, 'Lower it')
+    check_batch_size('config.ndpdc.batch_size', settings.batch_size, num_examples)
     if side < 2**settings.depth:
         problem = f'is {settings.depth}, more than a side of {side} can be halved'
         raise UserError('config.ndpdc.depth', problem, 'Lower it')
