@@ -19,7 +19,6 @@ from dpaf_jax.methods.embedding.ndpdc.condensation import AGGREGATE, Condensatio
 from dpaf_jax.methods.embedding.ndpdc.condense import CondensePhase
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy import accounting
-from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.bundle import Release, load_release
 from dpaf_jax.release.samplers.condensed import CondensedSampler, condensed_sampler
@@ -149,21 +148,6 @@ def test_the_audit_finds_no_fault_and_finds_a_missing_clip(monkeypatch):
 # --- phase 1 --------------------------------------------------------------------------
 
 
-@pytest.fixture
-def noises(monkeypatch):
-    """Keys that noise was made of."""
-    used = []
-    name = 'dpaf_jax.privacy.aggregation.noisy_total'
-    monkeypatch.setattr(
-        name,
-        lambda sums, key, std: (
-            noisy_total(sums, key, std)
-            + 0 * jax.debug.callback(lambda k: used.append(bytes(k)), key)
-        ),
-    )
-    return used
-
-
 def test_an_aggregate_is_the_mean_of_those_drawn_with_the_noise_of_its_step(tmp_path):
     run = tiny.run(tmp_path, config(), sigma=1.0)
     method = Condensation(run.config, run.plan)
@@ -183,10 +167,16 @@ def test_an_aggregate_is_the_mean_of_those_drawn_with_the_noise_of_its_step(tmp_
         assert abs(np.mean(noise)) < 1
 
 
-def test_every_aggregate_has_coins_and_noise_of_its_own(tmp_path):
-    found = released(tiny.run(tmp_path, config(), sigma=1.0))
-    assert len({seed.tobytes() for seed in found.seeds}) == 3
-    assert len({means.tobytes() for means in found.means}) == 3
+def test_every_aggregate_has_coins_a_draw_and_a_noise_key_of_its_own(tmp_path):
+    run = tiny.run(tmp_path, config(), sigma=1.0)
+    seeds = released(run).seeds
+    traced = audit.trace(run.config, run.plan, run.keys)
+    noise, chosen = traced.keys[AGGREGATE], traced.draws[AGGREGATE].chosen
+    assert len({key.tobytes() for key in noise}) == len(noise) == 3
+    assert len({np.sort(each).tobytes() for each in chosen}) == 3
+    assert len({seed.tobytes() for seed in seeds}) == 3
+    halves = {half.tobytes() for key in noise for half in (key[:4], key[4:])}
+    assert not halves & {seed.tobytes() for seed in seeds}
 
 
 def test_chunks_and_devices_change_nothing(tmp_path, monkeypatch):
