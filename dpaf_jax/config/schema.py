@@ -1,7 +1,7 @@
 """The config as typed, frozen objects: read once at the door, checked, then trusted.
 
 A field stands once: name, type, canonical value, permitted range and meaning, here and
-in methods.py. `defaults` makes the ConfigDict of them that `configs/` change; below
+in methods/. `defaults` makes the ConfigDict of them that `configs/` change; below
 `main` nobody asks a ConfigDict for anything.
 """
 
