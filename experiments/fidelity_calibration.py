@@ -15,7 +15,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy import ndimage
 
-from dpaf_jax.evaluation import efficientnet, fidelity
+from dpaf_jax.evaluation import fidelity
+from dpaf_jax.networks.perceptual import efficientnet
 
 NUM = 5000
 FLOORS = (500, 1000, 2000, 5000, 10_000)

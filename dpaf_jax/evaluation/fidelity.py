@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.evaluation import efficientnet
-from dpaf_jax.evaluation.efficientnet import Features
+from dpaf_jax.networks.perceptual import efficientnet
+from dpaf_jax.networks.perceptual.efficientnet import Features
 
 PRECISION_NEIGHBOURS = 3  # Kynkäänniemi et al. 2019, section 3.1
 COVERAGE_NEIGHBOURS = 5  # Naeem et al. 2020, section 4.1

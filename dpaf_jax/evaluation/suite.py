@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpaf_jax.config import EvaluationConfig
-from dpaf_jax.evaluation import efficientnet, fidelity, utility
+from dpaf_jax.evaluation import fidelity, utility
+from dpaf_jax.networks.perceptual import efficientnet
 
 WITH_CLASSICAL = ('full', 'slow')
 TellFn = Callable[[str], None]

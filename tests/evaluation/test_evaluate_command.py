@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 from dpaf_jax.config import EvaluationConfig
-from dpaf_jax.evaluation import command, efficientnet, printout, suite
+from dpaf_jax.evaluation import command, printout, suite
+from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.runtime.errors import UserError
 
 FAST = {'epochs': 1, 'seeds': 1, 'fidelity_images': 0}

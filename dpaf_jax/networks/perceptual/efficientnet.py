@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.evaluation.torch_file import read_tensors
+from dpaf_jax.networks.perceptual.torch_file import read_tensors
 from dpaf_jax.runtime.errors import UserError
 
 NAME = 'efficientnet_lite0'
@@ -29,6 +29,8 @@ BATCH_ON_CPU, BATCH = 10, 250  # on CPU what fits the caches
 EPSILON = 1e-3  # of the batch normalisation
 # Strides of the sixteen blocks; sides of kernels and widths are those of the weights.
 STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
+# The last block of each width but 192, that width, and by how much sides are divided there.
+STAGES = ((0, 16, 2), (2, 24, 4), (4, 40, 8), (7, 80, 16), (10, 112, 16), (15, 320, 32))
 
 Layer = tuple[jax.Array, jax.Array]  # kernel [k, k, in, out], its bias [out]
 Params = dict[str, Any]
@@ -70,7 +72,7 @@ def features(images: np.ndarray) -> Features:
     """
     if images.shape[-1] not in (1, 3):
         raise UserError(
-            'fidelity',
+            NAME,
             f'images have {images.shape[-1]} channels',
             'The features are of grey (1) or colour (3)',
         )
@@ -96,7 +98,7 @@ def load_params() -> Params:
         files = importlib.metadata.files(PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:
         problem = f'the weights ({PACKAGE} {VERSION}) are not installed'
-        raise UserError('fidelity', problem, install) from None
+        raise UserError(NAME, problem, install) from None
     paths = [pathlib.Path(str(f.locate())) for f in files if f.suffix == '.pth']
     content = paths[0].read_bytes() if len(paths) == 1 else b''
     if hashlib.sha256(content).hexdigest() != SHA256:
@@ -140,13 +142,33 @@ def forward(params: Params, images: jax.Array) -> tuple[jax.Array, jax.Array]:
     """[B, H, W, 1 or 3] uint8 -> pooled [B, 1280] and probabilities [B, 1000]."""
     x = images.astype(jnp.float32)
     x = jax.image.resize(x, (len(x), SIDE, SIDE, x.shape[-1]), 'linear', antialias=True)
-    x = jnp.broadcast_to((x - 127) / 128, (*x.shape[:-1], 3))
-    x = _relu6(_conv(x, params['stem'], 2))
-    for stride, block in zip(STRIDES, params['blocks'], strict=True):
-        x = _block(x, block, stride)
+    x = stages(params, (x - 127) / 128)[-1]
     x = _relu6(_conv(x, params['head'], 1)).mean(axis=(1, 2))
     kernel, bias = params['classes']
     return x, jax.nn.softmax(x @ kernel + bias)
+
+
+def stages(params: Params, images: jax.Array) -> list[jax.Array]:
+    """The maps behind each of `STAGES`.
+
+    Args:
+        params: `stem` and `blocks` of `load_params`.
+        images: [B, H, W, 1 or 3] float32 in [-1, 1]; grey is repeated.
+
+    Returns:
+        For each stage [B, H / d, W / d, width], sides rounded up.
+    """
+    x = jnp.broadcast_to(images, (*images.shape[:-1], 3))
+    x = _relu6(_conv(x, params['stem'], 2))
+    ends = {index for index, _, _ in STAGES}
+    maps = []
+    for index, (stride, block) in enumerate(
+        zip(STRIDES, params['blocks'], strict=True)
+    ):
+        x = _block(x, block, stride)
+        if index in ends:
+            maps.append(x)
+    return maps
 
 
 def _block(x: jax.Array, block: dict[str, Layer], stride: int) -> jax.Array:
