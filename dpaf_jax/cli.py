@@ -16,7 +16,7 @@ from absl import flags
 from dpaf_jax.runtime.command import CONSOLE, fail, fail_with_help
 from dpaf_jax.runtime.version import VERSION
 
-RECOMMENDED = 'configs/recommended.py'
+RECOMMENDED, PUBLIC = 'configs/recommended.py', 'configs/public.py'
 NAMED = ('digits', 'mnist', 'fashion_mnist')  # sources that are no path
 Arguments = argparse.Namespace
 
@@ -122,7 +122,8 @@ def _synthesize(given: Arguments) -> list[str]:
     source = _source(given.about)
     name = os.path.splitext(os.path.basename(os.path.abspath(source)))[0]
     workdir = given.out or os.path.join('runs', name.rpartition(':')[2])
-    return [f'--config={RECOMMENDED}:{source}{epsilon}', f'--workdir={workdir}']
+    file = PUBLIC if given.public_features else RECOMMENDED
+    return [f'--config={file}:{source}{epsilon}', f'--workdir={workdir}']
 
 
 def _source(about: str) -> str:
@@ -242,6 +243,12 @@ def _parser() -> _Parser:
             made.add_argument(
                 '--out',
                 help="the run's folder (--workdir); default: runs/ and its name",
+            )
+            made.add_argument(
+                '--public-features',
+                action='store_true',
+                help='read features of a network that knows photographs: truer faces and '
+                'things. The release says so. Needs dpaf_jax[fidelity]',
             )
     return parser
 

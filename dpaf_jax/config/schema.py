@@ -43,6 +43,7 @@ from dpaf_jax.config.methods import (
     PateGanConfig,
     PearlConfig,
 )
+from dpaf_jax.config.methods.dpaf import public_network
 from dpaf_jax.runtime.errors import UserError
 
 
@@ -226,6 +227,12 @@ class Config:
     samples: SamplesConfig
     evaluation: EvaluationConfig
     release: ReleaseConfig
+
+    @property
+    def public_features(self) -> str:
+        """The network, learnt on public images, whose features the run reads; or ''."""
+        has_taps = 'dpaf' in sections_of(self.method)
+        return public_network(self.dpaf.taps) if has_taps else ''
 
     @property
     def public_data(self) -> DataConfig | None:

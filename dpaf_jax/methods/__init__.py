@@ -23,6 +23,7 @@ from dpaf_jax.methods.dp_gan import dp_cgan
 from dpaf_jax.methods.dpgen import dpdm
 from dpaf_jax.methods.embedding import ndpdc, pearl
 from dpaf_jax.methods.g_pate import datalens, pate_gan
+from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.privacy.budgets import with_first
 from dpaf_jax.privacy.class_histogram import (
     CLASSES,
@@ -103,6 +104,16 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         neighbors = made.neighbors.replace(ONE_RECORD, ONE_GROUP)
         made = dataclasses.replace(made, neighbors=neighbors)
     return made
+
+
+def check_installed(config: Config) -> None:
+    """Stops before work starts where training needs what is not there.
+
+    Raises:
+        UserError: the public network that the config reads is not installed.
+    """
+    if config.public_features:
+        efficientnet.load_params()
 
 
 def train(run: Run) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from PIL import Image
 
+from dpaf_jax.config.methods.dpaf import public_network
 from dpaf_jax.pipeline.charts import Point, line_chart
 from dpaf_jax.pipeline.figures import FLOOR, MODEL_NAMES, figure
 from dpaf_jax.release.pictures import png_data_uri
@@ -68,6 +69,7 @@ def html_page(report: dict[str, Any], grid: Image.Image | None) -> str:
         claimed_epsilon=privacy.get('claimed_epsilon'),
         reason=_reason(privacy['guarantee']),
         warm_start=config.get('dpgen', {}).get('warm_start', ''),
+        public_features=public_network(config.get('dpaf', {}).get('taps', '')),
         grouped=bool(data.get('group')),
         checks=_checks(checked),
         check_failed=any(

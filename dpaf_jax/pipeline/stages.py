@@ -202,6 +202,9 @@ class Pipeline:
                 '--stage', f'is {stage!r}', f'Choose all or {", ".join(STAGES)}'
             )
         self._stop.check(stage)
+        begins = STAGES.index(stage) <= STAGES.index('train')
+        if begins and not self.workdir.release.exists():
+            methods.check_installed(self.config)
         if STAGES.index(stage) > STAGES.index(SHARED[-1]):
             processes.leave()
         if processes.is_first():

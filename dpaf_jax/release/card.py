@@ -30,7 +30,7 @@ Generates {records} in {classes}, trained under differential privacy with dpaf_j
 {unit} Every mechanism is listed
 in `privacy.json`, with the whole composition as dp-accounting events: anybody can rebuild
 `dp_event` and recompute epsilon at delta minus overflow_delta.
-{published}{warm_start}
+{published}{public_data}
 ## Use
 
     python -m dpaf_jax.sample --release=. --num=60000 --out=synthetic.npz
@@ -79,7 +79,7 @@ def model_card(
         'hold for the algorithm.\n'
         if claimed is not None
         else '',
-        warm_start=_warm_start(config),
+        public_data=_public_features(config) + _warm_start(config),
         held=_held(config),
         labels=_labels(config),
         accuracy=figures_head(config) + _rows(accuracy) if accuracy else '',
@@ -118,6 +118,18 @@ def _labels(config: Config) -> str:
     return (
         f' An image{bent}\nhas the label that a classifier gives it; it is part of the '
         'generator, and its training is\npart of epsilon.'
+    )
+
+
+def _public_features(config: Config) -> str:
+    if not config.public_features:
+        return ''
+    return (
+        '\n**Public data were used.** What was released of the images are noisy means of '
+        f'features that\na public network sees in them: {config.public_features}. Epsilon '
+        'does not cover what that\nnetwork has learnt from. Compare this release with those '
+        'of methods that use public data too;\nfidelity in features of that network flatters '
+        'it.\n'
     )
 
 

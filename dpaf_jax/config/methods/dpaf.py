@@ -5,6 +5,14 @@ import dataclasses
 from dpaf_jax.config.fields import above, at_least, between, one_of, plain
 from dpaf_jax.config.methods.common import CLIP, OPTIMIZERS, SCHEDULE, SCHEDULES, ema
 
+PERCEPTUAL = 'perceptual'  # the tap whose features have learnt from public images
+
+
+def public_network(taps: str) -> str:
+    """The network, learnt on public images, that `taps` of `DpafConfig` read; or ''."""
+    read = PERCEPTUAL in map(str.strip, taps.split(','))
+    return 'EfficientNet-Lite0, learnt on ImageNet' if read else ''
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierConfig:

@@ -9,18 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax.config import Config
+from dpaf_jax.config.methods.dpaf import PERCEPTUAL
 from dpaf_jax.methods.dpaf.networks import Networks
 from dpaf_jax.networks import contrast
 from dpaf_jax.networks.architecture import Architecture, make_architecture
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.images import reduced
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
+from dpaf_jax.networks.perceptual import features as perceptual
 from dpaf_jax.networks.wavelets import num_features, wavelet_features
 from dpaf_jax.runtime.errors import UserError
 
 # Of norm at most 1 each.
 UNIT_TAPS = (
-    'count', 'pixels', 'contrast', 'fourier', 'wavelet', 'shape', 'labeller'
+    'count', 'pixels', 'contrast', 'fourier', 'wavelet', 'shape', 'labeller', PERCEPTUAL
 )  # fmt: skip
 TAPS = (*UNIT_TAPS, 'conv1', 'conv2')
 FOURIER_COLUMNS, SHAPE_COLUMNS, LABELLER_COLUMNS = 1024, 2048, 512
@@ -170,6 +172,7 @@ def _shapes(config: Config, layout: Architecture) -> dict[str, tuple[int, ...]]:
         'wavelet': (num_features(size, config.data.channels),),
         'shape': (SHAPE_COLUMNS,),
         'labeller': (LABELLER_COLUMNS,),
+        PERCEPTUAL: (perceptual.num_features(size),),
         'conv1': (layout.side(1), layout.side(1), maps1),
         'conv2': (layout.side(2), layout.side(2), layout.maps(2)),
     }
@@ -209,8 +212,8 @@ def features(
 
     Args:
         networks: the modules.
-        params: as for `sin_maps`, and 'contrast', 'fourier', 'shape', 'labeller' if those are
-            tapped.
+        params: as for `sin_maps`, and 'contrast', 'fourier', 'shape', 'labeller', 'perceptual'
+            if those are tapped.
         images: [B, H, W, C] float32 in [-1, 1].
         labels: [B] int32.
 
@@ -237,6 +240,8 @@ def features(
             values = taps['wavelet'] @ known['weights']
             waves = jnp.cos(values @ known['directions'] + known['phases'])
             taps[tap] = _unit(waves)
+    if network := params.get(PERCEPTUAL):
+        taps[PERCEPTUAL] = perceptual.perceptual_features(network, images)
     return taps
 
 

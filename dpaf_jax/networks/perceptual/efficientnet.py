@@ -32,7 +32,7 @@ STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
 # The last block of each width but 192, that width, and by how much sides are divided there.
 STAGES = ((0, 16, 2), (2, 24, 4), (4, 40, 8), (7, 80, 16), (10, 112, 16), (15, 320, 32))
 
-Layer = tuple[jax.Array, jax.Array]  # kernel [k, k, in, out], its bias [out]
+Layer = tuple[Any, Any]  # arrays: kernel [k, k, in, out], its bias [out]
 Params = dict[str, Any]
 
 
@@ -76,7 +76,7 @@ def features(images: np.ndarray) -> Features:
             f'images have {images.shape[-1]} channels',
             'The features are of grey (1) or colour (3)',
         )
-    params, parts = load_params(), []
+    params, parts = jax.device_put(load_params()), []
     size = BATCH_ON_CPU if jax.default_backend() == 'cpu' else BATCH
     for start in range(0, len(images), size):
         batch = images[start : start + size]
@@ -89,6 +89,9 @@ def features(images: np.ndarray) -> Features:
 @functools.cache
 def load_params() -> Params:
     """The weights of the installed package, its normalisation folded into them.
+
+    Returns:
+        NumPy arrays: what is kept from one call to the next must not be of a trace.
 
     Raises:
         UserError: it is not installed, or its file is another one.
@@ -108,6 +111,12 @@ def load_params() -> Params:
     return folded(read_tensors(content))
 
 
+def trunk() -> Params:
+    """What `stages` reads of `load_params`."""
+    params = load_params()
+    return {name: params[name] for name in ('stem', 'blocks')}
+
+
 def folded(tensors: dict[str, np.ndarray]) -> Params:
     """Turns torch's tensors into layers: `stem`, `blocks`, `head` and `classes`."""
 
@@ -116,7 +125,7 @@ def folded(tensors: dict[str, np.ndarray]) -> Params:
         mean, variance = (tensors[f'{norm}.running_{s}'] for s in ('mean', 'var'))
         scale = tensors[f'{norm}.weight'] / np.sqrt(variance + EPSILON)
         bias = tensors[f'{norm}.bias'] - mean * scale
-        return jnp.asarray(kernel * scale), jnp.asarray(bias)
+        return kernel * scale, bias
 
     def block(name: str) -> dict[str, Layer]:
         parts = {'expand': 'bn0', 'depthwise': 'bn1', 'project': 'bn2'}
@@ -130,10 +139,7 @@ def folded(tensors: dict[str, np.ndarray]) -> Params:
         'stem': layer('_conv_stem', '_bn0'),
         'blocks': [block(f'_blocks.{i}') for i in range(len(STRIDES))],
         'head': layer('_conv_head', '_bn1'),
-        'classes': (
-            jnp.asarray(tensors['_fc.weight'].T),
-            jnp.asarray(tensors['_fc.bias']),
-        ),
+        'classes': (tensors['_fc.weight'].T, tensors['_fc.bias']),
     }
 
 

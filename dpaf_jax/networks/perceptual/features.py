@@ -27,7 +27,7 @@ def perceptual_features(params: Params, images: jax.Array) -> jax.Array:
     """Maps of all stages, each scaled to the same norm.
 
     Args:
-        params: of `efficientnet.load_params`.
+        params: of `efficientnet.trunk`.
         images: [B, H, H, 1 or 3] float32 in [-1, 1].
 
     Returns:

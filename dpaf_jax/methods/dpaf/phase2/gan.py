@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from dpaf_jax.config import Config
+from dpaf_jax.config.methods.dpaf import PERCEPTUAL
 from dpaf_jax.methods.dpaf.networks import Networks, make_networks
 from dpaf_jax.methods.dpaf.phase2 import targets
 from dpaf_jax.methods.dpaf.phase2.aggregator import Aggregator, Params
@@ -27,6 +28,7 @@ from dpaf_jax.methods.dpaf.taps import (
     make_tap_layout,
 )
 from dpaf_jax.networks.contrast import init_contrast
+from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.privacy import chacha
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
@@ -173,6 +175,8 @@ class Gan:
         if LABELLER in self.taps:
             known = learnt.get(LABELLER) or init_weights(self.config)
             params[LABELLER] = init_labeller(keys[5], known['weights'])
+        if PERCEPTUAL in self.taps:
+            params[PERCEPTUAL] = efficientnet.trunk()
         return params
 
     def optimizer(self, part: str) -> optax.GradientTransformation:

@@ -1,0 +1,19 @@
+"""As `recommended.py`, with features of a public network: truer images, declared public data.
+
+python -m dpaf_jax.main --config=configs/public.py:folder:/path/to/images,3 \
+        --workdir=runs/mine
+
+What DPAGG sums are features of EfficientNet-Lite0, which has learnt on ImageNet. Epsilon is
+as true as without: the network is the same whatever the private images are. But its images
+are not covered, and the release says so. Whoever compares methods without public data takes
+`recommended.py`. Needs `pip install 'dpaf_jax[fidelity]'`.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import recommended, variants
+
+
+def get_config(argument: str = 'digits') -> ConfigDict:
+    """Returns the config; `argument` is a source and epsilon, as for `recommended.py`."""
+    return variants.with_public_features(recommended.get_config(argument))

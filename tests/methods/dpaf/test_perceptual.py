@@ -1,0 +1,77 @@
+"""The tap `perceptual`: what a public network sees, and that a release says so."""
+
+import contextlib
+import importlib.metadata
+
+import pytest
+import tiny
+import tiny_runs
+
+from dpaf_jax.methods.dpaf.taps import make_tap_layout
+from dpaf_jax.networks.perceptual import efficientnet
+from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.release.card import model_card
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.signals import Interrupted, StopRequest
+from dpaf_jax.verify.verification import verify
+
+TAPS = 'count,perceptual'
+SAID = 'EfficientNet-Lite0, learnt on ImageNet'
+
+
+def run_config(tmp_path):
+    source = tiny_runs.write_npz(tmp_path / 'private.npz')
+    return tiny_runs.one_shot(source, dpaf__taps=TAPS)
+
+
+def train(made, workdir, stop=None):
+    pipeline = Pipeline(made, workdir, stop=stop, entropy=tiny_runs.ENTROPY)
+    for stage in ('prepare', 'plan', 'train', 'release'):
+        pipeline.run(stage)
+    return (workdir / 'release' / 'generator.safetensors').read_bytes()
+
+
+def test_rows_keep_their_bound_of_one():
+    layout = make_tap_layout(tiny.config(**tiny.ONE_SHOT | {'dpaf__taps': TAPS}))
+    assert layout.bound == 1 and 'perceptual' in layout
+
+
+@pytest.mark.parametrize('taps', [TAPS, 'count,wavelet'])
+def test_card_and_config_say_what_was_read(taps):
+    config = tiny.config(**tiny.ONE_SHOT | {'dpaf__taps': taps})
+    card = ' '.join(model_card(config, tiny.plan(config).to_json()).split())
+    said = taps == TAPS
+    assert ('**Public data were used.**' in card) == said == (SAID in card)
+    assert config.public_features == (SAID if said else '')
+
+
+def test_without_the_network_a_run_stops_before_it_reads_a_picture(
+    tmp_path, monkeypatch
+):
+    def absent(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, 'files', absent)
+    efficientnet.load_params.cache_clear()
+    pipeline = Pipeline(run_config(tmp_path), tmp_path / 'run')
+    with pytest.raises(UserError, match=r'pip install .*\[fidelity\]'):
+        pipeline.run('prepare')
+    assert not (tmp_path / 'run' / 'private').exists()
+
+
+@pytest.mark.slow
+def test_a_stop_in_the_middle_changes_no_bit_and_the_report_says_what_was_read(
+    tmp_path,
+):
+    made = run_config(tmp_path)
+    whole, stop = train(made, tmp_path / 'whole'), StopRequest()
+    with tiny_runs.stop_at(stop, 'gan', 2), contextlib.suppress(Interrupted):
+        train(made, tmp_path / 'cut', stop)
+    assert not (tmp_path / 'cut' / 'release').exists()
+    assert train(made, tmp_path / 'cut') == whole
+    pipeline = Pipeline(made, tmp_path / 'cut')
+    for stage in ('samples', 'evaluate', 'report'):
+        pipeline.run(stage)
+    page = (tmp_path / 'cut' / 'report.html').read_text()
+    assert 'Public data were used' in page and SAID in page
+    assert verify(tmp_path / 'cut' / 'release').passed

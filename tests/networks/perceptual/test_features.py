@@ -1,0 +1,70 @@
+"""Contracts of what a public network sees: bounded, of each image alone, and things in it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dpaf_jax.networks.perceptual import efficientnet
+from dpaf_jax.networks.perceptual.features import num_features, perceptual_features
+
+pytestmark = pytest.mark.usefixtures('optimised')
+
+
+def seen(images) -> np.ndarray:
+    return np.asarray(
+        jax.jit(perceptual_features)(efficientnet.trunk(), jnp.asarray(images))
+    )
+
+
+def images(side, channels=1, number=3):
+    rng = np.random.default_rng(0)
+    noise = rng.uniform(-1, 1, (number, side, side, channels)).astype(np.float32)
+    noise[0] = -1.0  # black
+    return noise
+
+
+@pytest.mark.parametrize('side,channels', [(8, 1), (28, 1), (48, 3)])
+def test_rows_have_as_many_columns_as_said_and_norm_at_most_one(side, channels):
+    rows = seen(images(side, channels))
+    assert rows.shape == (3, num_features(side))
+    norms = np.linalg.norm(rows, axis=1)
+    assert norms.max() <= 1 + 1e-6 and norms.min() > 0.9
+
+
+@pytest.mark.parametrize('side,wanted', [(64, 64), (96, 128), (128, 128), (256, 128)])
+def test_large_images_are_seen_at_128_pixels_at_most(side, wanted):
+    shape = jax.eval_shape(
+        perceptual_features, efficientnet.trunk(), jnp.zeros((1, side, side, 3))
+    ).shape
+    assert shape == (1, num_features(side)) == (1, num_features(wanted))
+
+
+def test_a_row_is_of_its_image_alone():
+    both = images(28)
+    others = both.copy()
+    others[1:] = others[1:][::-1] / 2
+    np.testing.assert_array_equal(seen(both)[0], seen(others)[0])
+
+
+def test_grey_is_the_colour_of_equal_channels():
+    grey = images(32)
+    np.testing.assert_allclose(seen(grey), seen(grey.repeat(3, axis=-1)), atol=1e-5)
+
+
+def test_a_black_image_has_a_gradient():
+    def total(x):
+        return jnp.sum(perceptual_features(efficientnet.trunk(), x)[:, ::7])
+
+    gradient = jax.jit(jax.grad(total))(jnp.full((1, 16, 16, 1), -1.0))
+    assert np.isfinite(gradient).all() and np.abs(gradient).max() > 0
+
+
+def test_a_stroke_is_told_from_its_halves_far_apart():
+    """Grey levels are the same; the squares' places alone differ."""
+    whole = np.full((1, 32, 32, 1), -1.0, np.float32)
+    whole[:, 8:24, 14:18] = 1.0
+    broken = np.roll(whole, 8, axis=1)  # top and bottom
+    moved = np.roll(whole, 1, axis=2)  # by a pixel
+    far, near = (np.linalg.norm(seen(other) - seen(whole)) for other in (broken, moved))
+    assert far > 1.5 * near > 0
