@@ -79,6 +79,11 @@ def test_where_and_how_may_be_said_too(translated, pictures):
     ]
 
 
+def test_public_features_are_a_config_of_their_own(translated, pictures):
+    given = translated('synthesize', str(pictures), '--public-features')
+    assert given[1] == f'--config=configs/public.py:folder:{pictures}'
+
+
 def test_sources_are_known_by_what_they_are(translated, pictures):
     (pictures / 'a.npz').touch()
     (pictures.parent / 'digits').mkdir()
