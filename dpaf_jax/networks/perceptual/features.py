@@ -2,8 +2,8 @@
 
 The network has learnt from public images alone (efficientnet.py), so its features are a fixed
 function of an image. Their means say which edges, textures and parts of things images of a
-class have where. A generator that has them, too, draws things instead of averages of pixels
-(Harder et al. 2023, DP-MEPF).
+class have where, the means of their squares how various images are. A generator that has both,
+too, draws things instead of averages of pixels (Harder et al. 2023, DP-MEPF).
 """
 
 import math
@@ -20,11 +20,11 @@ PLACES = 8  # a side: finer maps are averaged to so many
 def num_features(image_size: int) -> int:
     """Columns of `perceptual_features`."""
     side = _side(image_size)
-    return sum(width * min(PLACES, side // d) ** 2 for _, width, d in STAGES)
+    return 2 * sum(width * min(PLACES, side // d) ** 2 for _, width, d in STAGES)
 
 
 def perceptual_features(params: Params, images: jax.Array) -> jax.Array:
-    """Maps of all stages, each scaled to the same norm.
+    """Maps of all stages and their squares, each scaled to the same norm.
 
     Args:
         params: of `efficientnet.trunk`.
@@ -37,8 +37,10 @@ def perceptual_features(params: Params, images: jax.Array) -> jax.Array:
     side = _side(images.shape[1])
     shape = (batch, side, side, channels)
     maps = stages(params, jax.image.resize(images, shape, 'linear', antialias=True))
-    flat = [_averaged(stage).reshape(batch, -1) for stage in maps]
-    return jnp.concatenate([_scaled(x) for x in flat], axis=1) / math.sqrt(len(maps))
+    firsts = [_scaled(_averaged(stage).reshape(batch, -1)) for stage in maps]
+    seconds = [_scaled(jnp.square(x) * math.sqrt(x.shape[1])) for x in firsts]
+    parts = firsts + seconds
+    return jnp.concatenate(parts, axis=1) / math.sqrt(len(parts))
 
 
 def _side(image_size: int) -> int:
