@@ -21,8 +21,11 @@ from dpaf_jax.training.history import duration, number
 TOO_FEW = 100  # records per class times epsilon: nothing was measured below 147
 FEW, FAIR = 400, 5000
 LARGEST = 32  # side of the images of all runs below
-STEP_SECONDS = 0.4  # of 32 x 32 pixels, batch 200, two CPU cores to itself; 2026-11-25
+# Of a generated image of 32 x 32 pixels, two CPU cores to itself; 2026-11-25.
+IMAGE_SECONDS = 0.002
 GROWTH = 1.3  # with the power of the number of pixels
+# Where a public network sees it, at 64 x 64 pixels, one core to itself; 2026-11-26.
+SEEN_SECONDS = 0.007
 
 
 class Measured(NamedTuple):
@@ -206,6 +209,7 @@ def _seconds(config: Config) -> float | None:
     if settings.batch_size:
         return None
     height, width, _ = config.data.shape
-    return float(
-        settings.generator_steps * STEP_SECONDS * (height * width / 32**2) ** GROWTH
-    )
+    seconds = IMAGE_SECONDS * (height * width / 32**2) ** GROWTH
+    if config.public_features:  # images above that size are seen at 128 x 128
+        seconds += SEEN_SECONDS * (4 if height > 90 else 1)
+    return float(settings.generator_steps * settings.generator.batch_size * seconds)

@@ -98,6 +98,16 @@ def test_larger_images_than_were_measured_are_promised_less():
     assert verdict(128).endswith('known up to 32 x 32: expect less at 128 x 128.')
 
 
+def test_a_public_network_takes_its_time():
+    def seconds_an_image(file):
+        config = tiny_runs.load_config(file, 'mnist')
+        steps, batch = config.dpaf.generator_steps, config.dpaf.generator.batch_size
+        with tiny_runs.without_accountant():
+            return dpaf_jax.plan(config).seconds / (steps * batch)
+
+    assert seconds_an_image('public') > 3 * seconds_an_image('recommended')
+
+
 def test_without_n_it_asks_for_it():
     with pytest.raises(UserError, match='num_examples: is 0'):
         planned(0)
