@@ -88,10 +88,12 @@ def labelled(config: ConfigDict) -> ConfigDict:
 def with_public_features(config: ConfigDict) -> ConfigDict:
     """To `labelled` adds what a network that knows photographs sees: declared public data.
 
-    Such features cost far more than wavelets, so steps are shorter and fewer.
+    The labeller reads them, too. They cost far more than wavelets, so steps are shorter and
+    fewer.
     """
     dpaf = config.dpaf
     dpaf.taps += ',perceptual'
+    dpaf.classifier.features = 'perceptual'
     dpaf.generator_steps = 1500
     dpaf.generator.batch_size = 64
     return config

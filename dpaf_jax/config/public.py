@@ -27,6 +27,7 @@ EARLIER_DATA = {
     'window': '',
     'noisy_prior': 0.0,
 }
+EARLIER_CLASSIFIER = {'features': 'wavelet'}
 EARLIER_CONV2 = {'with_conv1': False}
 EARLIER_DPAF = {'signs': False, 'activation': 'leaky_relu'}
 # How they were evaluated.
@@ -47,6 +48,7 @@ def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(made.get('dpaf'), dict):
         made['dpaf'] = dict(made['dpaf'])
         _complete(made['dpaf'], 'head', EARLIER_HEAD)
+        _complete(made['dpaf'], 'classifier', EARLIER_CLASSIFIER)
         _complete(made['dpaf'], 'conv2', EARLIER_CONV2)
         _complete(made, 'dpaf', EARLIER_DPAF)
     return made

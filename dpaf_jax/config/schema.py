@@ -231,8 +231,8 @@ class Config:
     @property
     def public_features(self) -> str:
         """The network, learnt on public images, whose features the run reads; or ''."""
-        has_taps = 'dpaf' in sections_of(self.method)
-        return public_network(self.dpaf.taps) if has_taps else ''
+        has_section = 'dpaf' in sections_of(self.method)
+        return public_network(dataclasses.asdict(self.dpaf)) if has_section else ''
 
     @property
     def public_data(self) -> DataConfig | None:

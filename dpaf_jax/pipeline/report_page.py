@@ -69,7 +69,7 @@ def html_page(report: dict[str, Any], grid: Image.Image | None) -> str:
         claimed_epsilon=privacy.get('claimed_epsilon'),
         reason=_reason(privacy['guarantee']),
         warm_start=config.get('dpgen', {}).get('warm_start', ''),
-        public_features=public_network(config.get('dpaf', {}).get('taps', '')),
+        public_features=public_network(config.get('dpaf', {})),
         grouped=bool(data.get('group')),
         checks=_checks(checked),
         check_failed=any(

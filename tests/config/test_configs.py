@@ -263,12 +263,13 @@ def decided(config: ConfigDict) -> ConfigDict:
 
 
 @pytest.mark.parametrize('argument', ['digits,3', 'celeba32:hair', 'folder:/a,1'])
-def test_public_features_change_what_is_tapped_and_how_long_alone(argument):
+def test_public_features_change_what_is_read_and_how_long_alone(argument):
     public = tiny_runs.load_config('public', argument)
     without = tiny_runs.load_config('recommended', argument)
     assert public.dpaf.taps != without.dpaf.taps
     for name in ('taps', 'generator_steps'):
         public.dpaf[name] = without.dpaf[name]
+    public.dpaf.classifier.features = without.dpaf.classifier.features
     public.dpaf.generator.batch_size = without.dpaf.generator.batch_size
     assert public.to_dict() == without.to_dict()
 

@@ -1,17 +1,27 @@
 """DPAF: phase 1, the discriminator, the generator, the schedule."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from dpaf_jax.config.fields import above, at_least, between, one_of, plain
 from dpaf_jax.config.methods.common import CLIP, OPTIMIZERS, SCHEDULE, SCHEDULES, ema
 
-PERCEPTUAL = 'perceptual'  # the tap whose features have learnt from public images
+PERCEPTUAL = 'perceptual'  # features that have learnt from public images
 
 
-def public_network(taps: str) -> str:
-    """The network, learnt on public images, that `taps` of `DpafConfig` read; or ''."""
-    read = PERCEPTUAL in map(str.strip, taps.split(','))
-    return 'EfficientNet-Lite0, learnt on ImageNet' if read else ''
+def public_network(section: Mapping[str, Any]) -> str:
+    """The network, learnt on public images, that a run with this section reads; or ''.
+
+    Args:
+        section: fields of `DpafConfig`, as a release's config.json has them, or none.
+    """
+    labeller = section.get('classifier', {})
+    reads = {
+        *map(str.strip, section.get('taps', '').split(',')),
+        labeller.get('features') if labeller.get('private') == 'labeller' else None,
+    }
+    return 'EfficientNet-Lite0, learnt on ImageNet' if PERCEPTUAL in reads else ''
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +32,10 @@ class ClassifierConfig:
         'all', ('all', 'conv1', 'labeller', 'none'),
         'What learns: all; conv1 (head random); none (conv1 random too); labeller, a '
         'linear layer on wavelets that is kept to label the synthetic images.',
+    )  # fmt: skip
+    features: str = one_of(
+        'wavelet', ('wavelet', PERCEPTUAL),
+        "What a labeller is linear on; perceptual: what a public network sees.",
     )  # fmt: skip
     unit: str = one_of('singleton', ('singleton', 'group'), 'What is clipped as one.')
     num_groups: int = at_least(8, 1, 'Groups per step, where unit = group.')

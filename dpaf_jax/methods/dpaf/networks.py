@@ -18,6 +18,7 @@ class Networks:
 
     Attributes:
         head: the discriminator's; an answer for each of DPAGG's aggregates.
+        labeller_reads: the features that a labeller, if there is one, is linear on.
     """
 
     layout: Architecture
@@ -28,6 +29,7 @@ class Networks:
     generator: nn.Module
     num_classes: int
     z_dim: int
+    labeller_reads: str
 
 
 def make_networks(config: Config) -> Networks:
@@ -52,4 +54,5 @@ def make_networks(config: Config) -> Networks:
         generator=make_generator(config),
         num_classes=data.num_classes,
         z_dim=net.z_dim,
+        labeller_reads=config.dpaf.classifier.features,
     )

@@ -172,7 +172,7 @@ def _shapes(config: Config, layout: Architecture) -> dict[str, tuple[int, ...]]:
         'wavelet': (num_features(size, config.data.channels),),
         'shape': (SHAPE_COLUMNS,),
         'labeller': (LABELLER_COLUMNS,),
-        PERCEPTUAL: (perceptual.num_features(size),),
+        PERCEPTUAL: (2 * perceptual.num_features(size),),
         'conv1': (layout.side(1), layout.side(1), maps1),
         'conv2': (layout.side(2), layout.side(2), layout.maps(2)),
     }
@@ -235,13 +235,15 @@ def features(
         small = reduced(light).reshape(len(images), -1)
         waves = jnp.cos(small @ fourier['weights'] + fourier['phases'])
         taps['fourier'] = _unit(waves)
-    for tap in ('shape', 'labeller'):
+    seen = {'wavelet': taps['wavelet']}
+    if network := params.get(PERCEPTUAL):
+        seen[PERCEPTUAL] = perceptual.perceptual_features(network, images)
+        taps[PERCEPTUAL] = perceptual.with_squares(seen[PERCEPTUAL])
+    for tap, read in (('shape', 'wavelet'), ('labeller', networks.labeller_reads)):
         if known := params.get(tap):
-            values = taps['wavelet'] @ known['weights']
+            values = seen[read] @ known['weights']
             waves = jnp.cos(values @ known['directions'] + known['phases'])
             taps[tap] = _unit(waves)
-    if network := params.get(PERCEPTUAL):
-        taps[PERCEPTUAL] = perceptual.perceptual_features(network, images)
     return taps
 
 

@@ -20,11 +20,11 @@ PLACES = 8  # a side: finer maps are averaged to so many
 def num_features(image_size: int) -> int:
     """Columns of `perceptual_features`."""
     side = _side(image_size)
-    return 2 * sum(width * min(PLACES, side // d) ** 2 for _, width, d in STAGES)
+    return sum(width * min(PLACES, side // d) ** 2 for _, width, d in STAGES)
 
 
 def perceptual_features(params: Params, images: jax.Array) -> jax.Array:
-    """Maps of all stages and their squares, each scaled to the same norm.
+    """Maps of all stages, each scaled to the same norm.
 
     Args:
         params: of `efficientnet.trunk`.
@@ -37,10 +37,14 @@ def perceptual_features(params: Params, images: jax.Array) -> jax.Array:
     side = _side(images.shape[1])
     shape = (batch, side, side, channels)
     maps = stages(params, jax.image.resize(images, shape, 'linear', antialias=True))
-    firsts = [_scaled(_averaged(stage).reshape(batch, -1)) for stage in maps]
-    seconds = [_scaled(jnp.square(x) * math.sqrt(x.shape[1])) for x in firsts]
-    parts = firsts + seconds
-    return jnp.concatenate(parts, axis=1) / math.sqrt(len(parts))
+    flat = [_averaged(stage).reshape(batch, -1) for stage in maps]
+    return jnp.concatenate([_scaled(x) for x in flat], axis=1) / math.sqrt(len(maps))
+
+
+def with_squares(rows: jax.Array) -> jax.Array:
+    """[B, F] features of norm at most 1, to [B, 2 F]: their squares beside them, likewise."""
+    squares = _scaled(jnp.square(rows) * math.sqrt(rows.shape[1]))
+    return jnp.concatenate([rows, squares], axis=1) / math.sqrt(2)
 
 
 def _side(image_size: int) -> int:

@@ -6,6 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.config import Config
+from dpaf_jax.config.methods.dpaf import PERCEPTUAL
+from dpaf_jax.networks.perceptual import efficientnet
+from dpaf_jax.networks.perceptual import features as perceptual
 from dpaf_jax.networks.wavelets import num_features, wavelet_features
 from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
 from dpaf_jax.release.samplers.protocol import Params
@@ -34,15 +37,36 @@ class LabelledSampler:
 
     def label(self, params: Params, images: jax.Array) -> jax.Array:
         """See `Labels`."""
-        logits = wavelet_features(images) @ params[LABELLER]['weights']
+        logits = labeller_features(self.config, images) @ params[LABELLER]['weights']
         return jnp.argmax(logits, axis=1)
 
 
 def init_weights(config: Config) -> Params:
     """A labeller's, {'weights': [features, K]}, before it has learnt: zeros."""
     data = config.data
-    features = num_features(data.image_size, data.channels)
-    return {'weights': jnp.zeros((features, data.num_classes))}
+    if config.dpaf.classifier.features == PERCEPTUAL:
+        number = perceptual.num_features(data.image_size)
+    else:
+        number = num_features(data.image_size, data.channels)
+    return {'weights': jnp.zeros((number, data.num_classes))}
+
+
+def labeller_features(config: Config, images: jax.Array) -> jax.Array:
+    """What a labeller is linear on.
+
+    Args:
+        config: of the run.
+        images: [B, H, W, C] float32 in [-1, 1].
+
+    Returns:
+        [B, F] float32 of norm at most 1.
+
+    Raises:
+        UserError: the public network that it reads is not installed.
+    """
+    if config.dpaf.classifier.features == PERCEPTUAL:
+        return perceptual.perceptual_features(efficientnet.trunk(), images)
+    return wavelet_features(images)
 
 
 def labelled(generator: Params, labeller: Params) -> Params:

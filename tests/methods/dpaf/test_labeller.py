@@ -166,11 +166,11 @@ def test_all_that_is_clipped_was_settled(lost, monkeypatch):
 
 
 def test_features_that_are_too_long_are_shortened(monkeypatch):
-    def too_long(images):
+    def too_long(config, images):
         return 3 * wavelet_features(images)
 
     monkeypatch.setattr(
-        'dpaf_jax.methods.dpaf.phase1.labeller.wavelet_features', too_long
+        'dpaf_jax.methods.dpaf.phase1.labeller.labeller_features', too_long
     )
     query, states = case(1)
     batch = sensitivity.make_units(grouped=False)

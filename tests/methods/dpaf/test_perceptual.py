@@ -3,6 +3,9 @@
 import contextlib
 import importlib.metadata
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import tiny
 import tiny_runs
@@ -11,17 +14,31 @@ from dpaf_jax.methods.dpaf.taps import make_tap_layout
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.release.card import model_card
+from dpaf_jax.release.samplers.dpaf import (
+    dpaf_sampler,
+    init_weights,
+    labelled,
+    labeller_features,
+)
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.signals import Interrupted, StopRequest
 from dpaf_jax.verify.verification import verify
 
 TAPS = 'count,perceptual'
+LABELLER = {
+    'dpaf__classifier__private': 'labeller',
+    'dpaf__classifier__features': 'perceptual',
+}
 SAID = 'EfficientNet-Lite0, learnt on ImageNet'
 
 
 def run_config(tmp_path):
     source = tiny_runs.write_npz(tmp_path / 'private.npz')
-    return tiny_runs.one_shot(source, dpaf__taps=TAPS)
+    return tiny_runs.one_shot(
+        source,
+        dpaf__taps='count,perceptual,labeller',
+        **LABELLER,
+    )
 
 
 def train(made, workdir, stop=None):
@@ -36,11 +53,18 @@ def test_rows_keep_their_bound_of_one():
     assert layout.bound == 1 and 'perceptual' in layout
 
 
-@pytest.mark.parametrize('taps', [TAPS, 'count,wavelet'])
-def test_card_and_config_say_what_was_read(taps):
-    config = tiny.config(**tiny.ONE_SHOT | {'dpaf__taps': taps})
+@pytest.mark.parametrize(
+    'fields,said',
+    [
+        ({'dpaf__taps': TAPS}, True),
+        (LABELLER, True),
+        ({**LABELLER, 'dpaf__classifier__features': 'wavelet'}, False),
+        ({'dpaf__classifier__features': 'perceptual'}, False),  # no labeller reads them
+    ],
+)
+def test_card_and_config_say_what_was_read(fields, said):
+    config = tiny.config(**tiny.ONE_SHOT | fields)
     card = ' '.join(model_card(config, tiny.plan(config).to_json()).split())
-    said = taps == TAPS
     assert ('**Public data were used.**' in card) == said == (SAID in card)
     assert config.public_features == (SAID if said else '')
 
@@ -57,6 +81,18 @@ def test_without_the_network_a_run_stops_before_it_reads_a_picture(
     with pytest.raises(UserError, match=r'pip install .*\[fidelity\]'):
         pipeline.run('prepare')
     assert not (tmp_path / 'run' / 'private').exists()
+
+
+def test_a_labeller_judges_by_what_the_network_sees():
+    config = tiny.config(**tiny.ONE_SHOT | LABELLER)
+    data = config.data
+    images = jax.random.uniform(jax.random.key(0), (4, *data.shape), minval=-1)
+    seen = np.asarray(labeller_features(config, images))
+    weights = jnp.asarray(seen[: data.num_classes].T)  # each image is its own class
+    sampler = dpaf_sampler(config)
+    assert init_weights(config)['weights'].shape == weights.shape
+    given = sampler.label(labelled({}, {'weights': weights}), images)
+    np.testing.assert_array_equal(given[: data.num_classes], range(data.num_classes))
 
 
 @pytest.mark.slow

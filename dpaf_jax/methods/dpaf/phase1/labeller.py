@@ -1,10 +1,11 @@
-"""Phase 1 of DPAF as a labeller: a linear classifier on wavelets, learnt by DP-SGD and kept.
+"""Phase 1 of DPAF as a labeller: a linear classifier, learnt by DP-SGD and kept.
 
 The published phase 1 trains a classifier, keeps its conv1 and throws the rest away. Here
-conv1 is fixed and public (wavelets.py), the rest is one linear layer, and that is what is
-kept: it says which class a synthetic image shows. The generator then only has to cover the
-images, not to get every label right, and what is near a border between classes gets the
-label of the side that it lies on, which is what a classifier trained on it needs to know.
+conv1 is fixed and public: wavelets, or what a public network sees (`classifier.features`). The
+rest is one linear layer, and that is what is kept: it says which class a synthetic image
+shows. The generator then only has to cover the images, not to get every label right, and what
+is near a border between classes gets the label of the side that it lies on, which is what a
+classifier trained on it needs to know.
 
 Guarantee: with features of norm at most 1, a record's gradient is an outer product of them
 and of its error, whose norm is clipped to C; the sum over a Poisson sample moves by at most
@@ -20,13 +21,16 @@ import optax
 
 from dpaf_jax.config import Config
 from dpaf_jax.networks.images import to_float
-from dpaf_jax.networks.wavelets import wavelet_features
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.summation import settled
-from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights
+from dpaf_jax.release.samplers.dpaf import (
+    LABELLER,
+    init_weights,
+    labeller_features,
+)
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import descend, make_optimizer
 
@@ -98,7 +102,7 @@ class Labeller:
         Returns:
             [n, 1, F, 1] of type `FEATURE`: images of another kind, for a `Feed`.
         """
-        rows = wavelet_features(to_float(images)).astype(FEATURE)
+        rows = labeller_features(self.config, to_float(images)).astype(FEATURE)
         return rows[:, None, :, None]
 
     def query(self, params: Params, batch: ClipBatch) -> ExactSum | jax.Array:

@@ -175,7 +175,8 @@ class Gan:
         if LABELLER in self.taps:
             known = learnt.get(LABELLER) or init_weights(self.config)
             params[LABELLER] = init_labeller(keys[5], known['weights'])
-        if PERCEPTUAL in self.taps:
+        reads = self.networks.labeller_reads if LABELLER in self.taps else ''
+        if PERCEPTUAL in self.taps or reads == PERCEPTUAL:
             params[PERCEPTUAL] = efficientnet.trunk()
         return params
 
