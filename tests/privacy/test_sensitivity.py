@@ -126,6 +126,9 @@ def gan_case(number, *, free=False, **fields):
         ('conv2', 'mixed', 'first_layer'),
         ('count,pixels,conv1,conv2', 'class_pure', 'input'),
         ('count,contrast,fourier,wavelet,shape,labeller', 'class_pure', 'none'),
+        pytest.param(
+            *('count,conv2,perceptual', 'class_pure', 'none'), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_one_record_moves_dpaggs_table_by_at_most_its_bound(

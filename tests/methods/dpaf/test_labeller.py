@@ -38,8 +38,8 @@ ON = {**tiny.ONE_SHOT, 'dpaf__classifier__private': LABELLER, 'dpaf__taps': 'wav
 CLIP = {'dpaf__classifier__l2_clip_norm': 0.02}
 
 
-def case(number, free=False):
-    config = tiny.config(**ON, **CLIP)
+def case(number, free=False, features='wavelet'):
+    config = tiny.config(**ON, **CLIP, dpaf__classifier__features=features)
     plan = tiny.plan(config)
     labeller = Labeller(config, sensitivity.unclipped(plan) if free else plan)
     query = tiny.over_devices(labeller.query, number)
@@ -47,9 +47,16 @@ def case(number, free=False):
     return query, [tiny.state(labeller, i, scale).params for i, scale in scales]
 
 
-@pytest.mark.parametrize('number', [1, 8])
-def test_one_record_moves_the_sum_by_at_most_c(number):
-    query, states = case(number)
+@pytest.mark.parametrize(
+    'number,features',
+    [
+        (1, 'wavelet'),
+        (8, 'wavelet'),
+        pytest.param(8, 'perceptual', marks=pytest.mark.slow),
+    ],
+)
+def test_one_record_moves_the_sum_by_at_most_c(number, features):
+    query, states = case(number, features=features)
     batch = sensitivity.make_units(grouped=False)
     sensitivity.check(query, number, states, batch, 0.02, power=0.7)
 
