@@ -8,6 +8,7 @@ few; images are the first that come, not chosen ones. Below stand the caption an
 epsilon of the release's own privacy.json, which must be certified.
 """
 
+import dataclasses
 import math
 import pathlib
 from collections.abc import Sequence
@@ -25,6 +26,9 @@ ROWS = 8  # at least; as many columns
 _OUT = flags.DEFINE_string('out', None, 'A PNG file.', allow_override=True)
 _RELEASES = flags.DEFINE_list('releases', [], 'Release folders.')
 _CAPTIONS = flags.DEFINE_list('captions', [], 'One for each release.')
+_TRUNCATION = flags.DEFINE_float(
+    'truncation', 1.0, 'As that of dpaf_jax.sample.', 0.1, 1.0, allow_override=True
+)
 _SEED = flags.DEFINE_integer('seed', 0, 'Of the latent draws.', allow_override=True)
 
 
@@ -69,15 +73,20 @@ def side_by_side(panels: Sequence[tuple[Image.Image, str, str]]) -> Image.Image:
     return canvas
 
 
-def shown(folder: pathlib.Path, seed: int) -> tuple[Image.Image, str]:
+def shown(
+    folder: pathlib.Path, seed: int, truncation: float = 1.0
+) -> tuple[Image.Image, str]:
     """A panel of a release, and what its privacy.json states.
 
     Raises:
         ValueError: the release is not certified.
     """
     from dpaf_jax import load_release
+    from dpaf_jax.release.samplers.dpaf import truncated
 
     release = load_release(folder)
+    config = truncated(release.config, truncation)
+    release = dataclasses.replace(release, config=config)
     if release.privacy['guarantee'] != 'certified':
         raise ValueError(f'{folder} is not certified')
     classes = columns(release.config.data.num_classes)
@@ -96,7 +105,8 @@ def main(argv: Sequence[str]) -> None:
     prepare_jax()
     panels = []
     for folder, caption in zip(_RELEASES.value, _CAPTIONS.value, strict=True):
-        picture, statement = shown(pathlib.Path(folder), _SEED.value)
+        place = pathlib.Path(folder)
+        picture, statement = shown(place, _SEED.value, _TRUNCATION.value)
         panels.append((picture, caption, statement))
     side_by_side(panels).save(_OUT.value, optimize=True)
 
