@@ -95,7 +95,6 @@ def with_public_features(config: ConfigDict) -> ConfigDict:
     dpaf.taps += ',perceptual'
     dpaf.classifier.features = 'perceptual'
     dpaf.generator_steps = 1500
-    dpaf.generator.warp = 0.0  # bent faces look crooked, and teach no more
     dpaf.generator.batch_size = 64
     return config
 

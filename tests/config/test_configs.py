@@ -270,8 +270,7 @@ def test_public_features_change_what_is_read_and_how_long_alone(argument):
     for name in ('taps', 'generator_steps'):
         public.dpaf[name] = without.dpaf[name]
     public.dpaf.classifier.features = without.dpaf.classifier.features
-    for name in ('batch_size', 'warp'):
-        public.dpaf.generator[name] = without.dpaf.generator[name]
+    public.dpaf.generator.batch_size = without.dpaf.generator.batch_size
     assert public.to_dict() == without.to_dict()
 
 
