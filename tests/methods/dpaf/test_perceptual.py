@@ -10,6 +10,7 @@ import pytest
 import tiny
 import tiny_runs
 
+from dpaf_jax.methods import dpaf
 from dpaf_jax.methods.dpaf.taps import make_tap_layout
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.pipeline.stages import Pipeline
@@ -67,6 +68,12 @@ def test_card_and_config_say_what_was_read(fields, said):
     card = ' '.join(model_card(config, tiny.plan(config).to_json()).split())
     assert ('**Public data were used.**' in card) == said == (SAID in card)
     assert config.public_features == (SAID if said else '')
+
+
+def test_it_sees_grey_and_colour_alone():
+    fields = {**tiny.ONE_SHOT, 'dpaf__taps': TAPS, 'data__channels': 2}
+    with pytest.raises(UserError, match=r'config\.data\.channels: is 2, .*'):
+        dpaf.plan(tiny.config(**fields), tiny.NUM_EXAMPLES)
 
 
 def test_without_the_network_a_run_stops_before_it_reads_a_picture(
