@@ -8,8 +8,6 @@ import pytest
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.networks.perceptual.features import num_features, perceptual_features
 
-pytestmark = pytest.mark.usefixtures('optimised')
-
 
 def seen(images) -> np.ndarray:
     return np.asarray(
