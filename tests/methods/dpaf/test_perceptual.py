@@ -35,11 +35,7 @@ SAID = 'EfficientNet-Lite0, learnt on ImageNet'
 
 def run_config(tmp_path):
     source = tiny_runs.write_npz(tmp_path / 'private.npz')
-    return tiny_runs.one_shot(
-        source,
-        dpaf__taps='count,perceptual,labeller',
-        **LABELLER,
-    )
+    return tiny_runs.one_shot(source, dpaf__taps=f'{TAPS},labeller', **LABELLER)
 
 
 def train(made, workdir, stop=None):
@@ -68,6 +64,7 @@ def test_card_and_config_say_what_was_read(fields, said):
     card = ' '.join(model_card(config, tiny.plan(config).to_json()).split())
     assert ('**Public data were used.**' in card) == said == (SAID in card)
     assert config.public_features == (SAID if said else '')
+    assert ('Labels need its weights' in card) == (fields == LABELLER)
 
 
 def test_it_sees_grey_and_colour_alone():

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from dpaf_jax.networks.perceptual import efficientnet
-from dpaf_jax.networks.perceptual.features import num_features, perceptual_features
+from dpaf_jax.networks.perceptual.features import (
+    num_features,
+    perceptual_features,
+    with_squares,
+)
 
 
 def seen(images) -> np.ndarray:
@@ -26,8 +30,18 @@ def images(side, channels=1, number=3):
 def test_rows_have_as_many_columns_as_said_and_norm_at_most_one(side, channels):
     rows = seen(images(side, channels))
     assert rows.shape == (3, num_features(side))
-    norms = np.linalg.norm(rows, axis=1)
-    assert norms.max() <= 1 + 1e-6 and norms.min() > 0.9
+    both = np.asarray(with_squares(jnp.asarray(rows)))
+    assert both.shape == (3, 2 * num_features(side))
+    for made in (rows, both):
+        norms = np.linalg.norm(made, axis=1)
+        assert norms.max() <= 1 + 1e-6 and norms.min() > 0.9
+
+
+def test_squares_tell_various_rows_from_their_mean():
+    various = jnp.array([[0.8, 0.0], [-0.8, 0.0]])
+    equal = jnp.zeros((2, 2)) + 1e-3
+    gap = with_squares(various).mean(axis=0) - with_squares(equal).mean(axis=0)
+    assert jnp.linalg.norm(gap[:2]) < 0.01 < 0.5 < jnp.linalg.norm(gap[2:])
 
 
 @pytest.mark.parametrize('side,wanted', [(64, 64), (96, 128), (128, 128), (256, 128)])
