@@ -31,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if 'gpu' not in config.getoption('markexpr').replace('not gpu', ''):
         os.environ.setdefault('JAX_PLATFORMS', 'cpu')
     keep_freed_memory()
+    gc.set_threshold(200_000, 20, 100)  # programs are many objects, and few are garbage
     # Most tests, and the processes that they start, compile much and compute next to nothing.
     os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
     # What is compiled once is read back by later runs and by the other workers.
@@ -75,6 +76,16 @@ def quick_accounting(request: pytest.FixtureRequest) -> Iterator[None]:
 
     with tiny_runs.accounting_grid():
         yield
+
+
+@pytest.fixture(scope='session', autouse=True)
+def shared(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tells where the workers of this session keep runs that all of them read."""
+    import tiny_runs
+
+    own = tmp_path_factory.getbasetemp()
+    is_worker = 'PYTEST_XDIST_WORKER' in os.environ
+    tiny_runs.shared = (own.parent if is_worker else own) / 'finished'
 
 
 @pytest.fixture(scope='session')

@@ -3,12 +3,14 @@
 import atexit
 import contextlib
 import dataclasses
+import fcntl
 import functools
 import importlib
 import io
 import json
 import os
 import pathlib
+import pickle
 import shutil
 import signal
 import stat
@@ -30,6 +32,7 @@ from dpaf_jax.privacy import accounting
 ROOT = pathlib.Path(__file__).parent.parent
 ENTROPY = bytes(range(200, 232))
 PER_CLASS = 12
+shared = pathlib.Path()  # a folder of all processes of the test session; conftest.py
 
 
 def fake_images(
@@ -291,10 +294,24 @@ def _folder() -> pathlib.Path:
 
 @functools.cache
 def finished(kind: str) -> Finished:
-    """A whole run of `one_shot` or `canonical`, made once a process: change nothing."""
+    """A whole run of `one_shot` or `canonical`: change nothing.
+
+    Whoever of the test session's processes asks first makes it.
+    """
+    folder = shared / kind
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / 'lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / 'finished').exists():
+            _finish(kind, folder)
+    with (folder / 'finished').open('rb') as file:
+        made: Finished = pickle.load(file)
+    return made
+
+
+def _finish(kind: str, folder: pathlib.Path) -> None:
     from dpaf_jax.pipeline.stages import Pipeline
 
-    folder = _folder()
     config = {'one_shot': one_shot, 'canonical': canonical}[kind](
         write_npz(folder / 'images.npz'), evaluation__train_on_real=kind == 'one_shot'
     )
@@ -307,7 +324,8 @@ def finished(kind: str) -> Finished:
         modes = (mode(private), mode(private / 'entropy'))
         for stage in ('release', 'samples', 'evaluate', 'report'):
             pipeline.run(stage)
-    return Finished(folder / 'run', config, entropy, modes)
+    made = Finished(folder / 'run', config, entropy, modes)
+    (folder / 'finished').write_bytes(pickle.dumps(made))
 
 
 def mode(path: pathlib.Path) -> int:

@@ -153,6 +153,7 @@ def test_score_starts_from_them_and_tells_what_was_spent_before(tmp_path):
     assert score.charged(2) == {**before, 'score': 2}
 
 
+@pytest.mark.slow
 def test_either_part_has_its_own_learning_rate(tmp_path):
     still = config(feta__learning_rate=1e-9, dpgen__learning_rate=0.5)
     phase, _ = first_images(run := tiny.run(tmp_path, still))
@@ -172,8 +173,8 @@ def test_the_loss_of_a_batch_is_that_of_each_image():
     params = matching.init(public_key(np.zeros(4, np.uint32))).params
     params = jax.tree.map(lambda leaf: leaf + 0.1, params)
     shots = matching.shots(tiny_batch(typed), jnp.zeros(4, jnp.uint32))
-    whole = matching.loss(params, shots)
-    each = jax.vmap(matching.loss, (None, 0))(params, shots)
+    whole = jax.jit(matching.loss)(params, shots)
+    each = jax.jit(jax.vmap(matching.loss, (None, 0)))(params, shots)
     assert whole.shape == (6,) and len(np.unique(whole)) == 6
     np.testing.assert_allclose(whole, each, rtol=1e-5)
 

@@ -132,10 +132,14 @@ def keys():
     return StepKeys(noise, noise + 8, noise + 16, np.arange(4, dtype=np.uint32))
 
 
+def mapped(fn):
+    """As a function of one device."""
+    return jax.vmap(fn, axis_name=parallel.AXIS, in_axes=None, axis_size=1)
+
+
 def call(fn, *args):
     """Inside a mapped function of one device, without compiling it again and again."""
-    made = jax.vmap(fn, axis_name=parallel.AXIS, in_axes=None, axis_size=1)(*args)
-    return jax.tree.map(lambda leaf: np.asarray(leaf[0]), made)
+    return jax.tree.map(lambda leaf: np.asarray(leaf[0]), mapped(fn)(*args))
 
 
 def released(gan, state, value, active):
@@ -167,9 +171,10 @@ def test_places_without_a_release_of_these_features_do_not_count():
     gan, state = make_gan(dpaf__batches='class_pure', **fields)
     state = state._replace(num_pooled=np.array([2.0, 1.0, 0.0]))
 
+    step = jax.jit(mapped(lambda s: head_step(gan, s, keys())[0].params['head']))
+
     def head(real):
-        after = state._replace(real=real)
-        return call(lambda s: head_step(gan, s, keys())[0], after).params['head']
+        return step(state._replace(real=real))
 
     def changed(place, aggregate):
         real = state.real.copy()
@@ -217,6 +222,6 @@ def test_every_step_of_head_and_generator_has_coins_of_its_own(monkeypatch):
         return made(self, state, generator, keys, use)
 
     monkeypatch.setattr(Gan, 'fake_aggregates', note)
-    call(lambda s: head_steps(gan, s, keys())[0], state)
-    call(lambda s: generator_steps(gan, s, keys())[0], state)
+    for steps in head_steps, generator_steps:  # traced, as Python writes them out
+        jax.eval_shape(mapped(lambda s, steps=steps: steps(gan, s, keys())[0]), state)
     assert len(uses) == 5 == len(set(uses))
