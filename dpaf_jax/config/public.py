@@ -6,7 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dpaf_jax.config.schema import METHOD_SECTIONS, Config, read_config, sections_of
+from dpaf_jax.config.schema import (
+    METHOD_SECTIONS,
+    WARM_METHODS,
+    Config,
+    read_config,
+    sections_of,
+)
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.version import VERSION
 
@@ -30,6 +36,7 @@ EARLIER_DATA = {
 EARLIER_CLASSIFIER = {'features': 'wavelet'}
 EARLIER_CONV2 = {'with_conv1': False}
 EARLIER_DPAF = {'signs': False, 'activation': 'leaky_relu'}
+COLD_START = {'warm_start': '', 'warm_start_parts': 'both', 'warm_start_classes': 1}
 # How they were evaluated.
 EARLIER_EVALUATION = {
     'suite': 'quick',
@@ -51,6 +58,7 @@ def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
         _complete(made['dpaf'], 'classifier', EARLIER_CLASSIFIER)
         _complete(made['dpaf'], 'conv2', EARLIER_CONV2)
         _complete(made, 'dpaf', EARLIER_DPAF)
+        _complete(made, 'dpaf', COLD_START)
     return made
 
 
@@ -93,8 +101,10 @@ def public_dict(config: Config) -> dict[str, Any]:
     fields['data']['source'] = public_source(config.data.source)
     fields['data']['cache'] = ''
     fields['data']['annotations'] = ''
-    if 'dpgen' in sections_of(config.method):
-        fields['dpgen']['warm_start'] = public_source(config.dpgen.warm_start)
+    for section in WARM_METHODS:
+        if section in sections_of(config.method):
+            start = getattr(config, section).warm_start
+            fields[section]['warm_start'] = public_source(start)
     others = set(METHOD_SECTIONS) - set(sections_of(config.method))
     own = {name: value for name, value in fields.items() if name not in others}
     return {'version': VERSION, **own}

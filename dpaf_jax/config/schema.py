@@ -97,6 +97,7 @@ class NetworksConfig:
 
 
 # A method's fields; a release has those of its own method alone.
+WARM_METHODS = 'dpaf', 'dpgen'  # that can start from public images
 METHOD_SECTIONS = (
     'dpaf',
     'dpgen',
@@ -235,13 +236,21 @@ class Config:
         return public_network(dataclasses.asdict(self.dpaf)) if has_section else ''
 
     @property
+    def warm_start(self) -> str:
+        """The source of images that training starts from without noise; '': none."""
+        own = getattr(self, self.method) if self.method in WARM_METHODS else None
+        start: str = own.warm_start if own else ''
+        return start
+
+    @property
     def public_data(self) -> DataConfig | None:
         """The data section of the public images that training starts from, if it does.
 
-        All are of one class: theirs need not be those of the private images.
+        Their classes need not be those of the private images: all are of one, unless the
+        method reads their labels.
         """
-        start = self.dpgen.warm_start if self.method == 'dpgen' else ''
-        if not start or self.dpgen.private_share:
+        start = self.warm_start
+        if not start or start.startswith('private:'):
             return None
         attribute = (
             self.data.attribute if start.startswith(('celeba:', 'ffhq:')) else ''
@@ -250,7 +259,7 @@ class Config:
             self.data,
             source=start,
             attribute=attribute,
-            num_classes=1,
+            num_classes=self.dpaf.warm_start_classes if self.method == 'dpaf' else 1,
             num_examples=0,
             class_prior=(),
             noisy_prior=0.0,
@@ -355,24 +364,29 @@ def _check_privacy(privacy: PrivacyConfig) -> None:
 
 def _check_warm_start(config: Config) -> None:
     """What is read without noise must be public; only as published may it be private."""
-    start = config.dpgen.warm_start if 'dpgen' in sections_of(config.method) else ''
+    for section in WARM_METHODS:
+        has_one = section in sections_of(config.method)
+        start = getattr(config, section).warm_start if has_one else ''
+        if start and config.method != section:
+            problem = f'is {start!r}, which {config.method} does not start from'
+            raise UserError(f'config.{section}.warm_start', problem, "Set it to ''")
+    start = config.warm_start
     if not start:
         return
-    if config.method != 'dpgen':
-        problem = f'is {start!r}, which {config.method} does not start from'
-        raise UserError('config.dpgen.warm_start', problem, "Set it to ''")
     try:
-        share = config.dpgen.private_share
+        share = config.dpgen.private_share if config.method == 'dpgen' else 0.0
     except ValueError:
         share = math.nan
-    if start.startswith('private'):
+    if config.method == 'dpgen' and start.startswith('private'):
         known = 0 < share <= 1
     else:
         known = re.fullmatch(IMAGES, start) is not None
-    where, remedy = 'config.dpgen.warm_start', 'Name a source of public images, or none'
+    where = f'config.{config.method}.warm_start'
+    remedy = 'Name a source of public images, or none'
     if not known:
-        more = "; as published also 'private:<share>', such as private:0.1"
-        raise UserError(where, f'is {start!r}', f'{remedy}{more}')
+        if config.method == 'dpgen':
+            remedy += "; as published also 'private:<share>', such as private:0.1"
+        raise UserError(where, f'is {start!r}', remedy)
     if start == config.data.source:
         raise UserError(where, f'is {start!r}, the private images', remedy)
     if share and config.privacy.guarantee == 'certified':

@@ -68,7 +68,7 @@ def html_page(report: dict[str, Any], grid: Image.Image | None) -> str:
         factor=_factor(privacy['epsilon']) if certified else None,
         claimed_epsilon=privacy.get('claimed_epsilon'),
         reason=_reason(privacy['guarantee']),
-        warm_start=config.get('dpgen', {}).get('warm_start', ''),
+        warm_start=config.get(config['method'], {}).get('warm_start', ''),
         public_features=public_network(config.get('dpaf', {})),
         grouped=bool(data.get('group')),
         checks=_checks(checked),

@@ -256,8 +256,8 @@ class Pipeline:
             and read_manifest(self._data_directory) is None
         ):
             return None
-        if self.config.public_data:
-            prepare(self.config.public_data, self.workdir.public, labelled=False)
+        if public := self.config.public_data:
+            prepare(public, self.workdir.public, labelled=public.num_classes > 1)
         return prepare(self.config.data, self._data_directory)
 
     def _plan(self) -> PrivacyPlan:
@@ -340,7 +340,7 @@ class Pipeline:
         public = self._load_checked(self.config.public_data, self.workdir.public)
         if np.array_equal(public.images, private.images):
             raise UserError(
-                'config.dpgen.warm_start',
+                f'config.{self.config.method}.warm_start',
                 'names the private images, at another place',
                 'Name a source of public images, or none',
             )

@@ -81,6 +81,11 @@ class RunKeys:
         key = np.frombuffer(self._digest(f'coins/{purpose}', step)[:16], np.uint64)
         return np.random.Generator(np.random.Philox(key=key))
 
+    def apart(self, part: str) -> 'RunKeys':
+        """The keys of a part whose purposes have the same names as the run's own."""
+        text = f'{self.fingerprint}/{part}'.encode()
+        return dataclasses.replace(self, fingerprint=hashlib.sha256(text).hexdigest())
+
     def lasting(self, purpose: str) -> np.random.Generator:
         """Secret coins that stay when a run goes on on other devices.
 

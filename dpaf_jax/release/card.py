@@ -138,9 +138,9 @@ def _public_features(config: Config) -> str:
 
 
 def _warm_start(config: Config) -> str:
-    if config.method != 'dpgen' or not config.dpgen.warm_start:
+    if not config.warm_start:
         return ''
-    source = public_source(config.dpgen.warm_start)
+    source = public_source(config.warm_start)
     if source.startswith('private:'):
         return (
             f'\nTraining started on private images as they are (`{source}`), without '

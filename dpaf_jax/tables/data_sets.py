@@ -6,7 +6,7 @@ import tempfile
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_breast_cancer, load_sample_images
 
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.tables.scales import Settings
@@ -44,8 +44,11 @@ DATA_SETS = {
     'lsun_bedroom': DataSet(
         'LSUN-bedroom', (('folder', 'lsun_bedroom'),), 'lsun/bedroom'
     ),
+    'cifar10': DataSet('CIFAR-10', (('npz', 'cifar10.npz'),), 'cifar10'),
     'credit': DataSet('Kaggle credit', (('table', 'creditcard.csv'),)),
 }
+PUBLIC = {'cifar10': 10}  # what training may start from, and its classes
+SMOKE_PICTURES, SMOKE_SIDE = 600, 16
 ANNOTATIONS = 'ffhq/json'
 TABLE_COLUMNS = [*(f'V{i}' for i in range(1, 29)), 'Amount']
 
@@ -91,8 +94,9 @@ class Made(NamedTuple):
 
     Attributes:
         path: of it.
-        source: whose first training records it has, an .npz file; '': scikit-learn's rows.
-        number: of those records.
+        source: whose first training records it has, an .npz file; '': scikit-learn's rows,
+            or its pictures.
+        number: of those records; without a source, of pictures.
     """
 
     path: pathlib.Path
@@ -103,7 +107,10 @@ class Made(NamedTuple):
         """Writes it, unless it is there."""
         if self.path.exists():
             return
-        arrays = _first(self.source, self.number) if self.source else _rows()
+        if self.source:
+            arrays = _first(self.source, self.number)
+        else:
+            arrays = _pictures(self.number) if self.number else _rows()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # Tasks of an array may write it at the same time: each under a name of its own.
         with tempfile.TemporaryDirectory(dir=self.path.parent) as place:
@@ -143,6 +150,33 @@ def _first(path: str, number: int) -> dict[str, np.ndarray]:
     return arrays
 
 
+def public_images(
+    name: str, folder: pathlib.Path | None, private: pathlib.Path, *, is_smoke: bool
+) -> tuple[Settings | None, Made | None]:
+    """Fields of a warm start on public images; None where they are not there.
+
+    Args:
+        name: of PUBLIC.
+        folder: `--data`.
+        private: gets the pictures that stand in at `smoke`.
+        is_smoke: parts of two of scikit-learn's photographs, each a class.
+    """
+    if is_smoke:
+        made = private / 'pictures.npz'
+        source, classes = f'npz:{made.resolve()}', 2
+        reads = Made(made, number=SMOKE_PICTURES)
+        return _warm_start(source, classes), reads
+    place = located(name, folder)
+    if place is None:
+        return None, None
+    source = place.get('data.source', f'tfds:{DATA_SETS[name].tfds}')
+    return _warm_start(source, PUBLIC[name]), None
+
+
+def _warm_start(source: str, classes: int) -> Settings:
+    return {'dpaf.warm_start': source, 'dpaf.warm_start_classes': classes}
+
+
 def stand_in(name: str, folder: pathlib.Path) -> tuple[Settings, Made | None]:
     """At `smoke`: digits of 16 x 16 for images, scikit-learn's breast cancer for rows."""
     if name == 'credit':
@@ -167,3 +201,22 @@ def _rows() -> dict[str, np.ndarray]:
     values, labels = load_breast_cancer(return_X_y=True)
     centred = (values - values.mean(axis=0)) / values.std(axis=0)
     return {**dict(zip(TABLE_COLUMNS, centred.T, strict=False)), 'Class': labels}
+
+
+def _pictures(number: int) -> dict[str, np.ndarray]:
+    """Grey squares of scikit-learn's photographs, which are the classes."""
+    rng, images = np.random.default_rng(0), []
+    labels = np.arange(number) % 2
+    photographs = [p.mean(axis=-1) for p in load_sample_images().images]
+    for label in labels:
+        whole = photographs[label]
+        y, x = (rng.integers(n - SMOKE_SIDE) for n in whole.shape)
+        images.append(whole[y : y + SMOKE_SIDE, x : x + SMOKE_SIDE])
+    pictures = np.array(images).astype(np.uint8)
+    held = number // 10
+    return {
+        'train_x': pictures[held:],
+        'train_y': labels[held:],
+        'test_x': pictures[:held],
+        'test_y': labels[:held],
+    }

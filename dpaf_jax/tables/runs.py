@@ -185,6 +185,13 @@ def _cell(table: Table, row: Row, column: Column, guarantee: str, setup: Setup) 
     place, reads = _place(column, setup)
     lacks = column.data if place is None else ''
     place = place or {}
+    if row.public:
+        private, is_smoke = setup.out / 'private', setup.scale.is_smoke
+        start, made = data_sets.public_images(
+            row.public, setup.data, private, is_smoke=is_smoke
+        )
+        lacks = lacks or (row.public if start is None else '')
+        place, reads = {**place, **(start or {})}, made or reads
     if setup.scale.is_smoke:
         settings.update(_shrunk(settings))
         place = {**place, **_enlarged(row)}

@@ -49,6 +49,7 @@ class Row:
         settings: config fields by their path, on top of the method's config.
         epsilons: the only ones that this row has; (): every column's.
         strategy: of gradient inversion, for rows that are attacked.
+        public: a name of `data_sets.PUBLIC`: images that training starts from.
     """
 
     label: str
@@ -57,6 +58,7 @@ class Row:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     epsilons: tuple[float, ...] = ()
     strategy: str = ''
+    public: str = ''
 
     def epsilon(self, column: Column) -> float | None:
         """Epsilon of this row in a column; None where it has no cell there."""

@@ -23,7 +23,6 @@ from dpaf_jax.config import (
     completed,
     from_public_dict,
     public_dict,
-    sections_of,
 )
 from dpaf_jax.release.bundle import (
     CONFIG,
@@ -102,8 +101,7 @@ def check_config(path: pathlib.Path) -> tuple[Config | None, Check]:
         return None, Check(CONFIG, False, str(error))
     version = str(fields.get('version'))
     public = {**public_dict(config), 'version': version}
-    reads = 'dpgen' in sections_of(config.method)
-    start = config.dpgen.warm_start if reads else ''
+    start = config.warm_start
     if not (
         VERSION.fullmatch(version)
         and re.fullmatch(PUBLIC_SOURCE, config.data.source)

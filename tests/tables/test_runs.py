@@ -15,7 +15,8 @@ from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.tables import data_sets
 from dpaf_jax.tables.execute import execute, wanted
 from dpaf_jax.tables.papers import TABLES
-from dpaf_jax.tables.runs import Run, cells
+from dpaf_jax.tables.runs import Run, Setup, cells
+from dpaf_jax.tables.scales import SCALES
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -184,3 +185,41 @@ def test_a_mistake_is_one_line(flags, message):
     )
     assert done.returncode == 2
     assert message in done.stderr and done.stderr.count('\n') == 1
+
+
+# --- public images --------------------------------------------------------------------
+
+
+def trans(tmp_path, scale, **files):
+    for name in files:
+        (tmp_path / 'given').mkdir(exist_ok=True)
+        (tmp_path / 'given' / f'{name}.npz').touch()
+    given = tmp_path / 'given' if files else None
+    setup = Setup(scale, SCALES[scale], tmp_path / 'tables', given)
+    every = cells(TABLES['dpaf/11'], setup)
+    return {c.row.label: c.runs[0] for c in every if c.row.public}
+
+
+def test_public_images_that_are_not_there_are_named(tmp_path):
+    runs = trans(tmp_path, 'cpu')
+    assert runs.keys() == {'Trans(D)', 'Trans(G + D)'}
+    assert all(run.lacks for run in runs.values())
+
+
+def test_a_row_starts_from_the_public_images_of_the_folder(tmp_path):
+    (tmp_path / 'given' / 'celeba').mkdir(parents=True)
+    runs = trans(tmp_path, 'cpu', cifar10=True)
+    found = tmp_path / 'given' / 'cifar10.npz'
+    for run in runs.values():
+        assert run.config.dpaf.warm_start == f'npz:{found.resolve()}'
+        assert run.config.dpaf.warm_start_classes == 10 and not run.lacks
+    assert runs['Trans(D)'].config.dpaf.warm_start_parts == 'discriminator'
+    assert runs['Trans(G + D)'].config.dpaf.warm_start_parts == 'both'
+
+
+def test_at_smoke_photographs_stand_in(tmp_path):
+    run = trans(tmp_path, 'smoke')['Trans(D)']
+    run.reads.write()
+    with np.load(run.reads.path) as made:
+        assert made['train_x'].shape == (540, 16, 16) and set(made['test_y']) == {0, 1}
+        assert made['train_x'].std() > 20

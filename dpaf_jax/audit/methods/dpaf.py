@@ -332,6 +332,7 @@ def shrink(config: Config, num_examples: int) -> Config:
             asymmetry=2,
             n_critic=1,
             generator_steps=1 if size else 25,
+            warm_start='',  # it reads no private image
             classifier=dataclasses.replace(
                 dpaf.classifier, batch_size=quarter, epochs=2.0
             ),

@@ -171,6 +171,17 @@ class DpafConfig:
         'Of classifier and discriminator; tanh is a tempered sigmoid.',
     )  # fmt: skip
     taps: str = plain('conv2', 'What DPAGG sums, joined by commas: `TAPS` in taps.py.')
+    warm_start: str = plain(
+        '',
+        'A source of PUBLIC images on which all of this runs first, without noise, such as '
+        'npz:/path; your word that they are. Empty: none.',
+    )
+    warm_start_parts: str = one_of(
+        'both', ('both', 'discriminator'), 'What of it the private training starts with.'
+    )  # fmt: skip
+    warm_start_classes: int = at_least(
+        1, 1, 'Of the public images; 1: their labels are not read.'
+    )
     classifier: ClassifierConfig
     conv2: Conv2Config
     head: HeadConfig

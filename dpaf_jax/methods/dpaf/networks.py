@@ -2,14 +2,20 @@
 
 import dataclasses
 import functools
+import logging
+from typing import Any
 
 import flax.linen as nn
+import jax
+import numpy as np
 
 from dpaf_jax.config import Config
 from dpaf_jax.networks.architecture import Architecture, make_architecture
 from dpaf_jax.networks.discriminator import ConvPart, Head
 from dpaf_jax.networks.generator import make_generator
 from dpaf_jax.networks.layers import convolve, convolve_by_products
+
+Params = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,3 +62,25 @@ def make_networks(config: Config) -> Networks:
         z_dim=net.z_dim,
         labeller_reads=config.dpaf.classifier.features,
     )
+
+
+def started(own: Params, start: Params) -> Params:
+    """Parameters with those of a start in their place, by name, where shapes are equal.
+
+    Others stay random: where label planes come in, shapes are of the number of classes.
+    """
+    same = own.keys() & start.keys()
+    return {n: _placed(n, p, start[n]) if n in same else p for n, p in own.items()}
+
+
+def _placed(name: str, own: Any, start: Any) -> Any:
+    def choose(path: Any, mine: Any, given: Any) -> Any:
+        if np.shape(mine) == np.shape(given):
+            return given
+        where = jax.tree_util.keystr(path, simple=True, separator='/')
+        logging.info(
+            'warm start: %s/%s starts at random, of another shape', name, where
+        )
+        return mine
+
+    return jax.tree_util.tree_map_with_path(choose, own, start)

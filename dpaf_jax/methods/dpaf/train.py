@@ -19,6 +19,7 @@ from dpaf_jax.methods.dpaf.phase2.discriminator import head_steps
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Metrics, Params
 from dpaf_jax.methods.dpaf.phase2.generator_update import generator_steps
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
+from dpaf_jax.methods.dpaf.warm_start import Train, warm_start
 from dpaf_jax.release.samplers.dpaf import LABELLER, labelled
 from dpaf_jax.training.input_pipeline import gather
 from dpaf_jax.training.phase import repeat, sometimes
@@ -42,24 +43,37 @@ def train(run: Run) -> Any:
         Interrupted: after a signal, saved.
         FloatingPointError: a loss is NaN.
     """
-    learnt = train_classifier(run)  # lines 1-5
-    gan = Gan(run.config, run.plan, len(run.devices))
-    if gan.schedule.dpagg.sampling_prob == 1:  # every image in each aggregate
-        generator = run.train(OneShotPhase(run, gan, learnt)).ema_params
-    else:
-        generator = run.train(BatchPhase(run, gan, learnt, window)).ema_params  # 6-17
+    start = warm_start(run, lambda public, train: algorithm(public, train, {})[0])
+    state, learnt = algorithm(run, run.train, start)
+    generator = state.ema_params
     return labelled(generator, learnt[LABELLER]) if LABELLER in learnt else generator
 
 
-def train_classifier(run: Run) -> Params:
+def algorithm(run: Run, train: Train, start: Params) -> tuple[GanState, Params]:
+    """Algorithm 1: the GAN's last state, and what phase 1 has learnt.
+
+    Args:
+        run: with the images that it reads.
+        train: a phase, to its end.
+        start: of `warm_start`.
+    """
+    learnt = train_classifier(run, train, start)  # lines 1-5
+    gan = Gan(run.config, run.plan, len(run.devices))
+    if gan.schedule.dpagg.sampling_prob == 1:  # every image in each aggregate
+        return train(OneShotPhase(run, gan, learnt, start)), learnt
+    return train(BatchPhase(run, gan, learnt, window, start)), learnt  # lines 6-17
+
+
+def train_classifier(run: Run, train: Train, start: Params) -> Params:
     """Lines 1-5: DP-SGD on all of a classifier; conv1, or a labeller, is kept."""
     config, plan = run.config, run.plan
     if LABELLER in plan:
         labeller = Labeller(config, plan)
-        return {LABELLER: run.train(LabellerPhase(run, labeller)).params}
+        return {LABELLER: train(LabellerPhase(run, labeller)).params}
     if 'conv1' in plan:
         classifier = Classifier(make_networks(config), config, plan)
-        return {'conv1': run.train(ClassifierPhase(run, classifier)).params['conv1']}
+        phase = ClassifierPhase(run, classifier, start)
+        return {'conv1': train(phase).params['conv1']}
     return {}
 
 

@@ -3,6 +3,7 @@
 DP-HP and NDPDC are in the conference version alone, whose ablations are numbered otherwise.
 """
 
+import dataclasses
 from typing import Any
 
 from dpaf_jax.tables.papers.methods import recommended, row
@@ -21,6 +22,11 @@ def _setting(label: str, **settings: Any) -> Row:
         printed_epsilon=CLAIMED,
         settings=changed,
     )
+
+
+def _pretrained(label: str, parts: str) -> Row:
+    row = _setting(label, dpaf__warm_start_parts=parts)
+    return dataclasses.replace(row, public='cifar10')
 
 
 def _missing(label: str) -> Row:
@@ -152,8 +158,8 @@ TABLES = (
         11,
         'Pre-training on public images',
         _setting('DPAF'),
-        _missing('Trans(D)'),
-        _missing('Trans(G + D)'),
+        _pretrained('Trans(D)', 'discriminator'),
+        _pretrained('Trans(G + D)', 'both'),
     ),
     _ablation(
         12,

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from dpaf_jax.methods.dpaf.draws import draw_records
+from dpaf_jax.methods.dpaf.networks import Params, started
 from dpaf_jax.methods.dpaf.phase1.classifier import Classifier, ClassifierState
 from dpaf_jax.methods.dpaf.phase1.labeller import Labeller, LabellerState
 from dpaf_jax.privacy.keys import public_key
@@ -24,9 +25,11 @@ class ClassifierPhase:
 
     name = 'classifier'
 
-    def __init__(self, run: Run, classifier: Classifier | Labeller):
+    def __init__(
+        self, run: Run, classifier: Classifier | Labeller, start: Params | None = None
+    ):
         self._run, self._classifier, self._length = run, classifier, WINDOW
-        self._mechanism = classifier.mechanism
+        self._mechanism, self._start = classifier.mechanism, start or {}
         self.total_steps = self._mechanism.steps
         self.images_per_step = self._mechanism.expected_batch_size
         self._compiled = parallel.pmapped(self._window, run.devices, donate=(0,))
@@ -37,7 +40,9 @@ class ClassifierPhase:
 
     def init(self) -> ClassifierState | LabellerState:
         key = public_key(self._run.keys.public('init classifier', 0))
-        return jax.device_get(jax.jit(self._classifier.init)(key))
+        state = jax.device_get(jax.jit(self._classifier.init)(key))
+        known = {name: p for name, p in self._start.items() if name == 'conv1'}
+        return state._replace(params=started(state.params, known))
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {self._mechanism.name: step}

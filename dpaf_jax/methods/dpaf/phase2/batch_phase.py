@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from dpaf_jax.methods.dpaf.draws import draw_records
+from dpaf_jax.methods.dpaf.networks import Params
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.methods.dpaf.phase2.phase import GanPhase
 from dpaf_jax.privacy.sampling import Draw, packed
@@ -23,10 +24,18 @@ class BatchPhase(GanPhase):
         gan: the parts.
         learnt: by phase 1.
         window: the pure function of a window, `train.window`.
+        start: of `warm_start`.
     """
 
-    def __init__(self, run: Run, gan: Gan, learnt: Any, window: Callable):
-        super().__init__(run, gan, learnt)
+    def __init__(
+        self,
+        run: Run,
+        gan: Gan,
+        learnt: Any,
+        window: Callable,
+        start: Params | None = None,
+    ):
+        super().__init__(run, gan, learnt, start)
         self.total_steps = gan.schedule.dpagg_steps
         self._mu = run.config.dpaf.asymmetry
         self._pure = functools.partial(window, gan, unrolls=run.unrolls)

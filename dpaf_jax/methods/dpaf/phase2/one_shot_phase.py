@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from dpaf_jax.methods.dpaf.networks import Params
 from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_step
 from dpaf_jax.methods.dpaf.phase2.discriminator import head_steps
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, StepKeys
@@ -40,8 +41,8 @@ class OneShotPhase(GanPhase):
     on the aggregates released so far; that costs no epsilon, however many they are.
     """
 
-    def __init__(self, run: Run, gan: Gan, learnt: Any):
-        super().__init__(run, gan, learnt)
+    def __init__(self, run: Run, gan: Gan, learnt: Any, start: Params | None = None):
+        super().__init__(run, gan, learnt, start)
         dpaf = run.config.dpaf
         self._per_release = dpaf.generator_steps
         self._length = math.gcd(self._per_release, _longest_window(run))

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from dpaf_jax.methods.dpaf.draws import draw_records
+from dpaf_jax.methods.dpaf.networks import Params, started
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, StepKeys
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.release.samplers.dpaf import LABELLER
@@ -27,15 +28,20 @@ class GanPhase:
     name = 'gan'
     total_steps: int
 
-    def __init__(self, run: Run, gan: Gan, learnt: Any):
+    def __init__(self, run: Run, gan: Gan, learnt: Any, start: Params | None = None):
         self._run, self._gan, self._learnt = run, gan, learnt
+        self._start = start or {}
         self.images_per_step = gan.schedule.dpagg.expected_batch_size
         phase1 = [m for m in run.plan.mechanisms if m.name in ('conv1', LABELLER)]
         self._before = {m.name: m.steps for m in phase1}
 
     def init(self) -> GanState:
         key = public_key(self._run.keys.public('init gan', 0))
-        return jax.device_get(jax.jit(self._gan.init)(key, self._learnt))
+        state = jax.device_get(jax.jit(self._gan.init)(key, self._learnt))
+        start = {n: p for n, p in self._start.items() if n not in (self._learnt or {})}
+        params = started(state.params, start)
+        made = started({'generator': state.generator}, start)['generator']
+        return state._replace(params=params, generator=made, ema_params=made)
 
     def picture(self, state: GanState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))
