@@ -20,7 +20,6 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     variants.choose(config, variant)
     if variant == 'recommended':
         config.dpaf.generator_steps = 400  # of 8 x 8: as accurate as 2000
-        config.evaluation.seeds = 3  # five would take longer than training
     if variant == 'one_shot':
         config.networks.layers = 'C1-C1-x'
         config.dpaf.taps = 'count,fourier,wavelet'  # clearer strokes than with conv2

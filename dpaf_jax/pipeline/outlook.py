@@ -212,4 +212,6 @@ def _seconds(config: Config) -> float | None:
     seconds = IMAGE_SECONDS * (height * width / 32**2) ** GROWTH
     if config.public_features:  # images above that size are seen at 128 x 128
         seconds += SEEN_SECONDS * (4 if height > 90 else 1)
-    return float(settings.generator_steps * settings.generator.batch_size * seconds)
+    times = 2 if config.warm_start else 1  # on public images first
+    made = settings.generator_steps * settings.generator.batch_size
+    return float(times * made * seconds)

@@ -68,7 +68,7 @@ def html_page(report: dict[str, Any], grid: Image.Image | None) -> str:
         factor=_factor(privacy['epsilon']) if certified else None,
         claimed_epsilon=privacy.get('claimed_epsilon'),
         reason=_reason(privacy['guarantee']),
-        warm_start=config.get(config['method'], {}).get('warm_start', ''),
+        warm_start=_warm_start(config),
         public_features=public_network(config.get('dpaf', {})),
         grouped=bool(data.get('group')),
         checks=_checks(checked),
@@ -179,6 +179,13 @@ def _per_class(accuracy: dict[str, Any], names: list[str]) -> list[list[Any]]:
         if len(each := found.get('per_class', [])) == len(names) and None not in each
     ]
     return [['Accuracy by class', *names], *rows] if rows else []
+
+
+def _warm_start(config: dict[str, Any]) -> str:
+    """The source of images that training started from without noise; '': none."""
+    own = config.get(config.get('method', ''))
+    start: str = own.get('warm_start', '') if isinstance(own, dict) else ''
+    return start
 
 
 def _class_names(data: dict[str, Any]) -> list[str]:

@@ -108,6 +108,14 @@ def test_a_public_network_takes_its_time():
     assert seconds_an_image('public') > 3 * seconds_an_image('recommended')
 
 
+def test_public_images_first_take_as_long_again():
+    with tiny_runs.without_accountant():
+        cold = dpaf_jax.plan(tiny_runs.load_config('recommended', 'digits'))
+        warm = tiny_runs.load_config('recommended', 'digits')
+        warm.dpaf.warm_start = 'npz:/public.npz'
+        assert dpaf_jax.plan(warm).seconds == 2 * cold.seconds
+
+
 def test_without_n_it_asks_for_it():
     with pytest.raises(UserError, match='num_examples: is 0'):
         planned(0)
