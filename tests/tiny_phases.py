@@ -44,6 +44,7 @@ MODES = {
         'dpaf__batch_size': 3,
         'dpaf__conv2__gradient': 'cotangent',
     },
+    'conv1 with D': {'dpaf__classifier__private': 'discriminator'},
     'as published': {'privacy__guarantee': 'as_published'},
     'one shot': {
         **tiny.ONE_SHOT,

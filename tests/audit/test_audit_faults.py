@@ -208,11 +208,10 @@ def conv2_on_dpaggs_batch():
 
     def wrong(self, update):
         key = update * self._run.config.dpaf.asymmetry
-        return self._feed.deal_one(
-            draw_records(self._run, self._run.plan['dpagg'], key)
-        )
+        draw = draw_records(self._run, self._run.plan['dpagg'], key)
+        return {'conv2': self._feed.deal_one(draw)}
 
-    with mock.patch.object(GanPhase, '_conv2_draw', wrong):
+    with mock.patch.object(GanPhase, '_update_draws', wrong):
         yield
 
 

@@ -99,8 +99,8 @@ def labeller(config, plan, number):
 def phase2(name, config, plan, number):
     gan = Gan(config, plan, number)
     state = tiny.state(gan, 1)
-    if name == 'conv2':
-        return Case(plan['conv2'], state, functools.partial(conv2_query, gan))
+    if name in ('conv1', 'conv2'):
+        return Case(plan[name], state, functools.partial(conv2_query, gan, name=name))
     return Case(plan['dpagg'], state.params, gan.aggregator.query)
 
 
@@ -114,6 +114,13 @@ CASES = {
             'dpaf__conv2__l2_clip_norm': CLIP,
             'dpaf__conv2__with_conv1': True,
             'dpaf__classifier__private': 'none',
+        },
+    ),
+    'conv1 with D': (
+        functools.partial(phase2, 'conv1'),
+        {
+            'dpaf__classifier__l2_clip_norm': CLIP,
+            'dpaf__classifier__private': 'discriminator',
         },
     ),
     'dpagg': (functools.partial(phase2, 'dpagg'), {}),

@@ -1,6 +1,5 @@
 """Contracts of the Gaussian: its size, its law, its independence, its keys."""
 
-import functools
 import re
 
 import jax
@@ -217,11 +216,14 @@ def make_gan(**fields):
 def step_keys(number):
     """Keys of so many steps that differ in their noise alone."""
     keys = tiny.keys()
+
+    def noise(name):
+        return np.stack([keys.noise(name, t) for t in range(number)])
+
     return StepKeys(
-        *(
-            np.stack([keys.noise(name, t) for t in range(number)])
-            for name in ('dpagg', 'fake', 'conv2')
-        ),
+        noise('dpagg'),
+        noise('fake'),
+        {name: noise(name) for name in ('conv1', 'conv2')},
         np.stack([keys.public('step', 0)] * number),
     )
 
@@ -246,12 +248,32 @@ def test_a_release_adds_noise_of_the_plans_sensitivity():
     assert not accepts(values, 3 / 2 * expected)
 
 
+WITH_D = {
+    'dpaf__classifier__private': 'discriminator',
+    'networks__width': 14,  # parameters enough to tell a noise's level by
+    'networks__max_width': 14,
+}
+
+
 @pytest.mark.parametrize(
-    ('gradient', 'expected'), [('cotangent', 0.26), ('group', 0.52)]
+    ('gradient', 'expected', 'name', 'fields'),
+    [
+        ('cotangent', 0.26, 'conv2', {}),
+        ('group', 0.52, 'conv2', {}),
+        ('singleton', 0.13, 'conv1', WITH_D | {'dpaf__classifier__l2_clip_norm': 0.1}),
+    ],
 )
-def test_a_conv2_update_adds_noise_of_the_plans_sensitivity(gradient, expected):
-    gan, state = make_gan(dpaf__conv2__gradient=gradient, dpaf__conv2__l2_clip_norm=0.2)
-    m = gan.plan['conv2']
+def test_a_conv2_update_adds_noise_of_the_plans_sensitivity(
+    gradient, expected, name, fields
+):
+    gan, state = make_gan(
+        dpaf__conv2__gradient=gradient,
+        dpaf__conv2__l2_clip_norm=0.2,
+        dpaf__classifier__optimizer='sgd',
+        dpaf__classifier__learning_rate=1.0,
+        **fields,
+    )
+    m = gan.plan[name]
     shape = (m.num_groups, m.capacity) if m.num_groups > 1 else (m.capacity, 1)
     empty = tiny.batch(
         np.zeros((*shape, 8, 8, 1), np.uint8),
@@ -260,7 +282,7 @@ def test_a_conv2_update_adds_noise_of_the_plans_sensitivity(gradient, expected):
     )
     with tiny.quick_compilation():
         step = parallel.pmapped(
-            functools.partial(conv2_step, gan), jax.local_devices()[:1]
+            lambda *args: conv2_step(gan, *args, name=name), jax.local_devices()[:1]
         )
         made = [
             step(*(jax.tree.map(lambda leaf: leaf[None], (state, empty, keys))))
@@ -274,7 +296,7 @@ def test_a_conv2_update_adds_noise_of_the_plans_sensitivity(gradient, expected):
         [
             np.ravel(a - b) * divisor / np.sqrt(2)
             for a, b in zip(
-                *(jax.tree.leaves(state.params['conv2']) for state in made), strict=True
+                *(jax.tree.leaves(state.params[name]) for state in made), strict=True
             )
         ]
     )

@@ -209,12 +209,12 @@ def test_draws_that_are_asked_together_are_the_tables_of_each():
 # --- phase 2: conv2* ------------------------------------------------------------------
 
 
-def conv2_case(number, *, free=False, **fields):
+def conv2_case(number, *, free=False, name='conv2', **fields):
     gan, states, plan = gan_case(
         number, free=free, dpaf__conv2__l2_clip_norm=0.02, **fields
     )
-    query = tiny.over_devices(functools.partial(conv2_query, gan), number)
-    return query, states, plan['conv2'].l2_sensitivity
+    query = tiny.over_devices(functools.partial(conv2_query, gan, name=name), number)
+    return query, states, plan[name].l2_sensitivity
 
 
 @pytest.mark.parametrize('number', DEVICES)
@@ -251,6 +251,20 @@ def test_one_record_moves_it_by_at_most_c_in_every_variant(fields):
     query, states, sensitivity = conv2_case(1, **fields)
     assert sensitivity == 0.02
     check(query, 1, states, make_units(False), sensitivity)
+
+
+@pytest.mark.parametrize('number', DEVICES)
+@pytest.mark.parametrize('gradient', ['singleton', 'cotangent'])
+def test_one_record_moves_a_conv1_that_learns_with_d_by_at_most_its_c(gradient, number):
+    query, states, sensitivity = conv2_case(
+        number,
+        name='conv1',
+        dpaf__conv2__gradient=gradient,
+        dpaf__classifier__private='discriminator',
+        dpaf__classifier__l2_clip_norm=0.01,
+    )
+    assert sensitivity == 0.01
+    check(query, number, states, make_units(False), sensitivity)
 
 
 def test_a_conv2_that_does_not_clip_is_found_out():

@@ -64,7 +64,7 @@ class TestContent:
             assert not file.metadata()
 
     def test_no_discriminator_optimiser_key_or_path_is_in_it(self, made):
-        forbidden = ('conv2_optimizer', 'adam/', 'mu/', 'head/', 'conv1/', 'entropy')
+        forbidden = ('optimizers', 'adam/', 'mu/', 'head/', 'conv1/', 'entropy')
         content = b''.join(path.read_bytes() for path in made.iterdir())
         for word in (*forbidden, str(made.parent.parent), 'images.npz', '/tmp/'):
             assert word.encode() not in content

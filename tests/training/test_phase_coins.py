@@ -38,12 +38,17 @@ def schedule(monkeypatch, **fields):
 
 @pytest.mark.parametrize(
     'mode',
-    ['canonical', 'turns, three losses', 'all classes at once, cotangent'],
+    [
+        *('canonical', 'turns, three losses'),
+        'all classes at once, cotangent',
+        'conv1 with D',
+    ],
 )
 def test_every_draw_of_the_plan_is_made_once(mode, monkeypatch):
     run, gan, asked = schedule(monkeypatch, **MODES[mode])
     draws = [(name, step) for name, step, _ in asked]
-    steps = {'dpagg': gan.schedule.dpagg_steps, 'conv2': run.plan['conv2'].steps}
+    steps = {'dpagg': gan.schedule.dpagg_steps}
+    steps |= {name: run.plan[name].steps for name in gan.updates}
     expected = {(name, step) for name in steps for step in range(steps[name])}
     assert len(draws) == len(expected)
     assert set(draws) == expected
@@ -105,7 +110,7 @@ def test_each_release_has_a_key_of_its_own_that_no_fake_shares():
     assert len(steps) == 40
     real = {tuple(k.real_noise) for k in steps}
     fake = {tuple(k.fake_noise) for k in steps}
-    conv2 = [tuple(k.conv2_noise) for k in steps]
+    conv2 = [tuple(k.update_noise['conv2']) for k in steps]
     assert len(real) == len(fake) == len(steps)
     assert len(set(conv2)) == run.plan['conv2'].steps == 20
     assert conv2[::2] == conv2[1::2]  # one update a window of mu steps
@@ -136,7 +141,8 @@ def test_post_processing_holds_no_key_of_a_mechanism():
     halves = {half for key in secret for half in (key[:4], key[4:])}
     ticks = [phase._tick_keys(t) for t in range(50)]
     for keys in ticks:
-        for field in (keys.real_noise, keys.fake_noise, keys.conv2_noise):
+        assert not keys.update_noise
+        for field in (keys.real_noise, keys.fake_noise):
             assert tuple(field) not in secret
         assert tuple(keys.public) not in halves
     assert len({tuple(keys.fake_noise) for keys in ticks}) == 50

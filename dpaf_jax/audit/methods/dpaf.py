@@ -93,12 +93,12 @@ def _target(
 
 def _part(config: Config, plan: PrivacyPlan, name: str, number: int) -> Any:
     """The static object whose step the mechanism is."""
-    networks = make_networks(config)
-    if name == 'conv1':
-        return Classifier(networks, config, plan)
+    gan = Gan(config, plan, number)
     if name == LABELLER:
         return Labeller(config, plan)
-    return Gan(config, plan, number)
+    if name == 'conv1' and name not in gan.updates:
+        return Classifier(make_networks(config), config, plan)
+    return gan
 
 
 def _state(part: Any, seed: int) -> Any:
@@ -111,7 +111,7 @@ def _state(part: Any, seed: int) -> Any:
 
 def _release(config: Config, plan: PrivacyPlan, name: str, number: int) -> Release:
     part = _part(config, plan, name, number)
-    step = _STEPS[name](part, plan[name], plan)
+    step = _step_of(part, name)(part, plan[name], plan)
     return releaser(step, number)
 
 
@@ -128,8 +128,9 @@ def _phase1_step(
 def _conv2_step(gan: Gan, m: Mechanism, _: PrivacyPlan) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         public = np.zeros(4, np.uint32)
-        stepped = conv2_step(gan, state, batch, StepKeys(NO_KEY, NO_KEY, key, public))
-        return _divisor(m) * _first_trace(stepped.conv2_optimizer)
+        keys = StepKeys(NO_KEY, NO_KEY, {m.name: key}, public)
+        stepped = conv2_step(gan, state, batch, keys, name=m.name)
+        return _divisor(m) * _first_trace(stepped.optimizers[m.name])
 
     return step
 
@@ -147,12 +148,10 @@ def _dpagg_step(gan: Gan, m: Mechanism, plan: PrivacyPlan) -> Step:
     return step
 
 
-_STEPS: dict[str, Callable[[Any, Mechanism, PrivacyPlan], Step]] = {
-    'conv1': _phase1_step,
-    LABELLER: _phase1_step,
-    'conv2': _conv2_step,
-    'dpagg': _dpagg_step,
-}
+def _step_of(part: Any, name: str) -> Callable[[Any, Mechanism, PrivacyPlan], Step]:
+    if not isinstance(part, Gan):
+        return _phase1_step
+    return _dpagg_step if name == 'dpagg' else _conv2_step
 
 
 def _divisor(m: Mechanism) -> float:
@@ -172,10 +171,10 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     """The coins of `WINDOWS` windows of each phase."""
     run = blank_run(config, plan, keys)
     notes = Notes(plan)
-    for name in ('conv1', LABELLER):
-        if name in plan:
-            _TracedClassifier(run, _part(config, plan, name, 1), notes).go()
     gan = Gan(config, plan, 1)
+    for name in ('conv1', LABELLER):
+        if name in plan and name not in gan.updates:
+            _TracedClassifier(run, _part(config, plan, name, 1), notes).go()
     traced = _TracedOneShot if plan['dpagg'].sampling_prob == 1 else _TracedBatches
     traced(run, gan, notes).go()
     noise = {'fake': _fake_noise(config, plan)} if gan.schedule.trains_head else {}
@@ -184,7 +183,7 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     return Trace(
         num_examples=plan.num_examples,
         draws=notes.draws,
-        steps_per_draw={('dpagg', 'conv2'): config.dpaf.asymmetry},
+        steps_per_draw={('dpagg', name): config.dpaf.asymmetry for name in gan.updates},
         keys={name: np.array(value) for name, value in notes.keys.items()},
         noise=noise,
     )
@@ -220,7 +219,7 @@ class _TracedBatches(BatchPhase):
             self._first = number * self._mu
             self.window(None, self._first)
 
-    def _note(self, state: Any, _: Any, draw: Any, xs: Any, conv2_draw: Any) -> Any:
+    def _note(self, state: Any, _: Any, draw: Any, xs: Any, others: Any) -> Any:
         keys, own = xs['keys'], draw['segment_ids'][0]
         for t in range(self._mu):
             self._notes.key('dpagg', keys.real_noise[0, t])
@@ -228,10 +227,10 @@ class _TracedBatches(BatchPhase):
             eligible = self._eligible[(self._first + t) % self._gan.schedule.turns]
             padding = draw['is_padding_example'][0] | (own != t)[:, None]
             self._notes.draw('dpagg', eligible, draw['indices'][0], padding)
-        if conv2_draw:
-            self._notes.key('conv2', keys.conv2_noise[0, -1])
-            padding = conv2_draw['is_padding_example'][0]
-            self._notes.draw('conv2', None, conv2_draw['indices'][0], padding)
+        for name, other in others.items():
+            self._notes.key(name, keys.update_noise[name][0, -1])
+            padding = other['is_padding_example'][0]
+            self._notes.draw(name, None, other['indices'][0], padding)
         return state, {}
 
 
@@ -255,13 +254,13 @@ class _TracedOneShot(OneShotPhase):
             self._notes.draw('dpagg', eligible, index, absent)
         for step in range(WINDOWS):
             self._notes.key('fake', self._tick_keys(step).fake_noise)
-        if 'conv2' in self._run.plan:
-            mu = self._run.config.dpaf.asymmetry
-            for update in range(WINDOWS):
-                draw = self._conv2_draw(update)
+        mu = self._run.config.dpaf.asymmetry
+        for update in range(WINDOWS if self._gan.updates else 0):
+            keys = self._keys((update + 1) * mu - 1).update_noise
+            for name, draw in self._update_draws(update).items():
                 padding = draw['is_padding_example'][0]
-                self._notes.draw('conv2', None, draw['indices'][0], padding)
-                self._notes.key('conv2', self._keys((update + 1) * mu - 1).conv2_noise)
+                self._notes.draw(name, None, draw['indices'][0], padding)
+                self._notes.key(name, keys[name])
 
     def _note_chunk(self, sums: Any, _: Any, batch: ClipBatch) -> Any:
         self._absent.append(np.asarray(batch.is_padding_example[0]))
@@ -285,7 +284,7 @@ def _fake_noise(
         state = _state(gan, 0)
 
         def made(key: jax.Array) -> jax.Array:
-            keys = StepKeys(NO_KEY, key, NO_KEY, np.zeros(4, np.uint32))
+            keys = StepKeys(NO_KEY, key, {}, np.zeros(4, np.uint32))
             return gan.fake_aggregates(state, state.generator, keys)
 
         fn = parallel.pmapped(jax.vmap(made), jax.local_devices()[:1])

@@ -29,9 +29,10 @@ class ClassifierConfig:
     """DPAF's phase 1: the classifier whose conv1, or whose judgement, is kept."""
 
     private: str = one_of(
-        'all', ('all', 'conv1', 'labeller', 'none'),
+        'all', ('all', 'conv1', 'labeller', 'discriminator', 'none'),
         'What learns: all; conv1 (head random); none (conv1 random too); labeller, a '
-        'linear layer on wavelets that is kept to label the synthetic images.',
+        'linear layer on wavelets that is kept to label the synthetic images; '
+        'discriminator: nothing yet, conv1 learns in phase 2, with noise of its own.',
     )  # fmt: skip
     features: str = one_of(
         'wavelet', ('wavelet', PERCEPTUAL),

@@ -1,5 +1,6 @@
 """DPAF's privacy plan: which mechanisms a config needs, and how often."""
 
+import dataclasses
 import math
 
 from dpaf_jax.config import Config
@@ -38,7 +39,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     mechanisms = [
         m
         for m in (
-            _phase1(config, num_examples),
+            _phase1(config, num_examples) or _conv1_with_d(config, num_examples),
             _conv2(config, num_examples),
             _dpagg(config, num_examples),
         )
@@ -140,6 +141,17 @@ def _conv2(config: Config, num_examples: int) -> Mechanism | None:
     )
 
 
+def _conv1_with_d(config: Config, num_examples: int) -> Mechanism | None:
+    """conv1's own updates in phase 2: as many as conv2*'s, of draws like its (Table 5)."""
+    conv2, classifier = _conv2(config, num_examples), config.dpaf.classifier
+    if classifier.private != 'discriminator' or conv2 is None:
+        return None
+    bound = _clip_bound(config, classifier.l2_clip_norm, conv2.num_groups > 1)
+    return dataclasses.replace(
+        conv2, name='conv1', l2_sensitivity=bound, kind=f'{conv2.kind}, by conv1'
+    )
+
+
 def _whole_windows(steps: float, window: int) -> int:
     return window * math.ceil(steps / window - 1e-9)
 
@@ -154,8 +166,8 @@ def _check(config: Config, num_examples: int) -> None:
             "Set it to 1 or 3, or leave 'perceptual' out of config.dpaf",
         )
     aggregates = k if dpaf.batches == 'class_pure' else 1
-    trains_conv1, trains_conv2 = _trains(config)
-    counts = trains_conv1 and not dpaf.classifier.sampling_prob
+    trains_phase1, trains_conv2 = _trains(config)
+    counts = trains_phase1 and not dpaf.classifier.sampling_prob
     for field, size, used in (
         ('batch_size', dpaf.batch_size * aggregates, True),
         ('classifier.batch_size', dpaf.classifier.batch_size, counts),
@@ -177,7 +189,7 @@ def _check(config: Config, num_examples: int) -> None:
             "is 'labeller' with settings that it does not know",
             "Set config.privacy.guarantee to 'certified' and unit to 'singleton'",
         )
-    if trains_conv1 and dpaf.classifier.private != LABELLER:
+    if trains_phase1 and dpaf.classifier.private != LABELLER:
         for field in ('epochs', 'learning_rate'):
             if not getattr(dpaf.classifier, field):
                 raise UserError(
@@ -195,12 +207,19 @@ def _check(config: Config, num_examples: int) -> None:
             "is 'group', which holds all classes, but the head judges class by class",
             "Set it to 'singleton', 'cotangent' or 'none', or batches to 'mixed'",
         )
+    if dpaf.classifier.private == 'discriminator' and not trains_conv2:
+        raise UserError(
+            'config.dpaf.classifier.private',
+            "is 'discriminator', but conv2* does not learn, and conv1 learns as it does",
+            "Set config.dpaf.conv2.gradient to another than 'none', or private to 'none'",
+        )
     if dpaf.conv2.with_conv1 and (
-        dpaf.conv2.gradient == 'none' or dpaf.classifier.private in ('all', 'conv1')
+        dpaf.conv2.gradient == 'none'
+        or dpaf.classifier.private in ('all', 'conv1', 'discriminator')
     ):
         raise UserError(
             'config.dpaf.conv2.with_conv1',
-            'is True, but conv2* does not learn, or conv1 has learnt in phase 1 already',
+            'is True, but conv2* does not learn, or conv1 learns by itself',
             "Set config.dpaf.classifier.private to 'none' and conv2.gradient to another",
         )
     _check_losses(config)
@@ -216,11 +235,12 @@ def _check(config: Config, num_examples: int) -> None:
 
 
 def _trains(config: Config) -> tuple[bool, bool]:
-    """Whether conv1 and conv2* learn from private images."""
+    """Whether phase 1, and whether conv2*, learns from private images."""
     published = config.privacy.guarantee == 'as_published'
-    with_conv2 = config.dpaf.conv2.with_conv1
-    conv1 = config.dpaf.classifier.private != 'none' or (published and not with_conv2)
-    return conv1, config.dpaf.conv2.gradient != 'none' or published
+    learns = config.dpaf.classifier.private
+    in_phase2 = config.dpaf.conv2.with_conv1 or learns == 'discriminator'
+    phase1 = learns not in ('none', 'discriminator') or (published and not in_phase2)
+    return phase1, config.dpaf.conv2.gradient != 'none' or published
 
 
 def _check_groups(part: str, used: bool, number: int) -> None:

@@ -70,7 +70,7 @@ def train_classifier(run: Run, train: Train, start: Params) -> Params:
     if LABELLER in plan:
         labeller = Labeller(config, plan)
         return {LABELLER: train(LabellerPhase(run, labeller)).params}
-    if 'conv1' in plan:
+    if 'conv1' in plan and config.dpaf.classifier.private != 'discriminator':
         classifier = Classifier(make_networks(config), config, plan)
         phase = ClassifierPhase(run, classifier, start)
         return {'conv1': train(phase).params['conv1']}
@@ -83,7 +83,7 @@ def window(
     data: Any,
     draw: Any,
     steps: Any,
-    conv2_draw: Any,
+    update_draws: Any,
     *,
     unrolls: bool,
 ) -> tuple[GanState, Metrics]:
@@ -98,7 +98,7 @@ def window(
         data: the images on this device, if they fit there.
         draw: this device's share of the mu draws of DPAGG, and which each slot is of.
         steps: by step: StepKeys, active aggregates, whether the generator is updated.
-        conv2_draw: this device's share of conv2*'s own draw.
+        update_draws: this device's share of the draw of each of `gan.updates`.
         unrolls: whether steps are compiled one by one.
     """
     config, batch = gan.config.dpaf, gather(data, draw)
@@ -120,10 +120,12 @@ def window(
         return state, metrics | made
 
     state, metrics = repeat(unrolls, step, state, {**steps, 'sums': sums})
-    if 'conv2' in gan.plan:  # lines 9-12: conv2* by L'_BCE, every mu-th step
-        last = jax.tree.map(lambda leaf: leaf[-1], steps['keys'])
+    last = jax.tree.map(lambda leaf: leaf[-1], steps['keys'])
+    for name in gan.updates:  # lines 9-12: conv2* by L'_BCE, every mu-th step
         if gan.published:  # the latest batches once more, as printed
-            state = conv2_step(gan, state, batch, last, draw['segment_ids'])
+            ids = draw['segment_ids']
+            state = conv2_step(gan, state, batch, last, ids, name)
         else:
-            state = conv2_step(gan, state, gather(data, conv2_draw), last)
+            own = gather(data, update_draws[name])
+            state = conv2_step(gan, state, own, last, name=name)
     return state, metrics

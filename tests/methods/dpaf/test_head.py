@@ -129,7 +129,8 @@ def test_the_head_reads_every_tap_but_the_count():
 
 def keys():
     noise = np.arange(8, dtype=np.uint32)
-    return StepKeys(noise, noise + 8, noise + 16, np.arange(4, dtype=np.uint32))
+    updates = {'conv2': noise + 16}
+    return StepKeys(noise, noise + 8, updates, np.arange(4, dtype=np.uint32))
 
 
 def mapped(fn):

@@ -45,7 +45,7 @@ class BatchPhase(GanPhase):
         return {
             **self._before,
             'dpagg': -(-step // self._gan.schedule.turns),
-            'conv2': step // self._mu,
+            **dict.fromkeys(self._gan.updates, step // self._mu),
         }
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
@@ -67,12 +67,12 @@ class BatchPhase(GanPhase):
         updates = tuple(schedule.updates_generator(t) for t in steps)
         if not run.unrolls:  # known to the program only when it runs
             xs['updates_generator'] = run.on_every_device(np.array(updates))
-        conv2_draw = {}
-        if 'conv2' in run.plan and not self._gan.published:
-            conv2_draw = self._conv2_draw(step // self._mu)
+        update_draws = {}
+        if not self._gan.published:
+            update_draws = self._update_draws(step // self._mu)
         compiled = self._compiled(updates if run.unrolls else None)
         state, metrics = compiled(
-            state, self._feed.data, self._packed(draws, step), xs, conv2_draw
+            state, self._feed.data, self._packed(draws, step), xs, update_draws
         )
         return state, step + self._mu, metrics
 
@@ -90,9 +90,9 @@ class BatchPhase(GanPhase):
     def _compile(self, updates: tuple[bool, ...] | None) -> Callable:
         """One program per pattern of generator steps where windows are unrolled."""
 
-        def program(state: Any, data: Any, draw: Any, xs: Any, conv2_draw: Any) -> Any:
+        def program(state: Any, data: Any, draw: Any, xs: Any, others: Any) -> Any:
             if updates is not None:
                 xs = {**xs, 'updates_generator': np.array(updates)}
-            return self._pure(state, data, draw, xs, conv2_draw)
+            return self._pure(state, data, draw, xs, others)
 
         return parallel.pmapped(program, self._run.devices, donate=(0,))

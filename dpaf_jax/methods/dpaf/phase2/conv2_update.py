@@ -1,4 +1,7 @@
-"""conv2*: how it learns from private images (Algorithm 1, lines 9-12), with conv1 if asked.
+"""conv2*: how it learns from private images (Algorithm 1, lines 9-12), and conv1 if asked.
+
+conv1 may learn with it, as one clipped vector, or by a mechanism of its own, on another
+sample, with noise of its own (`Gan.updates`). What follows holds for either.
 
 With `singleton` or `group` units each unit is its own aggregate; with `cotangent` the
 gradient of <v, SIN(f(x))> is taken at v = dL'/da of an aggregate a that is already
@@ -47,15 +50,11 @@ def _unit_loss(
     return losses.binary_cross_entropy(answers, True)
 
 
-def _trained(gan: Gan, params: Params) -> Params:
-    return {name: params[name] for name in gan.learns}
-
-
 def _inputs(
-    gan: Gan, params: Params, images: jax.Array, labels: jax.Array
+    gan: Gan, trained: Params, params: Params, images: jax.Array, labels: jax.Array
 ) -> dict[str, jax.Array]:
     """What `_rows` makes rows of: all that stays the same while the trained parts learn."""
-    if 'conv1' in gan.learns:
+    if 'conv1' in trained:
         return {'images': images, 'labels': labels}
     planes = label_planes(labels, gan.networks.num_classes)
     return {
@@ -109,24 +108,31 @@ def _raw_cotangents(
 
 
 def conv2_query(
-    gan: Gan, state: GanState, batch: ClipBatch, segment_ids: jax.Array | None = None
+    gan: Gan,
+    state: GanState,
+    batch: ClipBatch,
+    segment_ids: jax.Array | None = None,
+    name: str = 'conv2',
 ) -> Params:
-    """This device's pre-noise sum of clipped gradients by conv2*, or by it and conv1 as one.
+    """This device's pre-noise sum of clipped gradients by the parts that learn together.
 
-    Sensitivity of the sum over devices: `plan['conv2'].l2_sensitivity`, C for singletons and
+    Sensitivity of the sum over devices: `plan[name].l2_sensitivity`, C for singletons and
     cotangents, 2C for groups.
 
     Args:
+        gan: static.
         state: released values.
         batch: [U, M, ...] this device's share; for as_published of the latest batches.
         segment_ids: as_published only: [U] int32, which of those batches.
+        name: of the mechanism, one of `gan.updates`.
     """
-    m = gan.plan['conv2']
+    m = gan.plan[name]
     grouped = m.num_groups > 1
     batch = batch.without_padding()
     flat = ClipBatch(*(x.reshape(-1, *x.shape[2:]) for x in batch))
-    params, trained = state.params, _trained(gan, state.params)
-    inputs = _inputs(gan, params, to_float(flat.images), flat.labels)
+    params = state.params
+    trained = {part: params[part] for part in gan.updates[name]}
+    inputs = _inputs(gan, trained, params, to_float(flat.images), flat.labels)
     real = 1.0 - flat.is_padding_example.astype(jnp.float32)
     common: dict[str, Any] = {
         'l2_clip_norm': m.l2_sensitivity / 2 if grouped else m.l2_sensitivity,
@@ -167,10 +173,11 @@ def conv2_query(
     )
 
 
-def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
+def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys, name: str) -> Params:
     """The fakes' part of L'_BCE: no private image in it, so neither clip nor noise."""
-    m, gradient = gan.plan['conv2'], gan.config.dpaf.conv2.gradient
-    key = jax.random.fold_in(public_key(keys.public), 1)
+    m, gradient = gan.plan[name], gan.config.dpaf.conv2.gradient
+    learns = {part: state.params[part] for part in gan.updates[name]}
+    key = jax.random.fold_in(public_key(keys.public), 1 + (name == 'conv1'))
     key_z, key_label = jax.random.split(key)
     batch_size = gan.config.dpaf.conv2.batch_size
     aggregates = gan.schedule.num_aggregates
@@ -181,7 +188,7 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
     if gradient == 'cotangent' and gan.schedule.class_pure:  # a unit for each class
         labels = jnp.arange(number * size) // size
     images, labels, is_padding = gan.fakes(state.generator, key_z, labels)
-    inputs = _inputs(gan, state.params, images, labels)
+    inputs = _inputs(gan, learns, state.params, images, labels)
     segment_ids, _ = parallel.my_share(
         jnp.arange(number * size) // size, gan.num_devices
     )
@@ -203,7 +210,7 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys) -> Params:
         return jnp.mean(error(made, own))
 
     # The transpose of a sum over devices is a sum over devices: hence the mean.
-    return parallel.mean(jax.grad(loss)(_trained(gan, state.params)))
+    return parallel.mean(jax.grad(loss)(learns))
 
 
 def conv2_step(
@@ -212,23 +219,25 @@ def conv2_step(
     batch: ClipBatch,
     keys: StepKeys,
     segment_ids: jax.Array | None = None,
+    name: str = 'conv2',
 ) -> GanState:
     """L'_BCE: one DP-SGD update of what learns here; earlier aggregates no longer fit it.
 
-    `batch` and `segment_ids` as for `conv2_query`.
+    `batch`, `segment_ids` and `name` as for `conv2_query`.
     """
-    m = gan.plan['conv2']
-    sums = conv2_query(gan, state, batch, segment_ids)
-    noisy = noisy_total(sums, keys.conv2_noise, m.noise_std)
+    m = gan.plan[name]
+    sums = conv2_query(gan, state, batch, segment_ids, name)
+    noisy = noisy_total(sums, keys.update_noise[name], m.noise_std)
     divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
-    fake = _fake_gradient(gan, state, keys)
+    fake = _fake_gradient(gan, state, keys, name)
     gradient = jax.tree.map(lambda real, fake: real / divisor + fake, noisy, fake)
-    optimizer, moments = gan.optimizer('conv2'), state.conv2_optimizer
-    before = _trained(gan, state.params)
-    trained, moments = descend(optimizer, gradient, before, moments)
+    before = {part: state.params[part] for part in gan.updates[name]}
+    trained, moments = descend(
+        gan.optimizer(name), gradient, before, state.optimizers[name]
+    )
     return state._replace(
         params={**state.params, **trained},
-        conv2_optimizer=moments,
+        optimizers={**state.optimizers, name: moments},
         pooled=jnp.zeros_like(state.pooled),
         num_pooled=jnp.zeros_like(state.num_pooled),
     )

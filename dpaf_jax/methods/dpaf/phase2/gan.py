@@ -51,6 +51,7 @@ class GanState(NamedTuple):
         generator: the generator's parameters.
         ema_params: their moving average.
         reference: the average when the match loss's metric was last made.
+        optimizers: of each of `Gan.updates`.
         latest: [A, F] last output of DPAGG for each aggregate.
         real, fake: [R, A, F] the head's memory, {} without a head: DPAGG's last R outputs for
             each aggregate and fake aggregates of then, in turn.
@@ -63,7 +64,7 @@ class GanState(NamedTuple):
     generator: Params
     ema_params: Params
     reference: Params
-    conv2_optimizer: optax.OptState
+    optimizers: dict[str, optax.OptState]
     head_optimizer: optax.OptState
     generator_optimizer: optax.OptState
     latest: jax.Array
@@ -75,11 +76,15 @@ class GanState(NamedTuple):
 
 
 class StepKeys(NamedTuple):
-    """Independent keys of one step: [8] uint32 for noise, [4] uint32 for public coins."""
+    """Independent keys of one step: [8] uint32 for noise, [4] uint32 for public coins.
+
+    Attributes:
+        update_noise: by mechanism, one for each of `Gan.updates` where its turn is.
+    """
 
     real_noise: parallel.HostOrDevice
     fake_noise: parallel.HostOrDevice
-    conv2_noise: parallel.HostOrDevice
+    update_noise: dict[str, parallel.HostOrDevice]
     public: parallel.HostOrDevice
 
 
@@ -90,6 +95,16 @@ class Gan:
     config: Config
     plan: PrivacyPlan
     num_devices: int
+
+    @property
+    def updates(self) -> dict[str, tuple[str, ...]]:
+        """What conv2_update.py trains: parts of D, as one vector, by their mechanism."""
+        dpaf = self.config.dpaf
+        if 'conv2' not in self.plan:
+            return {}
+        if dpaf.classifier.private == 'discriminator':
+            return {'conv1': ('conv1',), 'conv2': ('conv2',)}
+        return {'conv2': ('conv1', 'conv2') if dpaf.conv2.with_conv1 else ('conv2',)}
 
     @functools.cached_property
     def networks(self) -> Networks:
@@ -116,12 +131,6 @@ class Gan:
         """Whether to run Algorithm 1 as printed."""
         return self.config.privacy.guarantee == 'as_published'
 
-    @property
-    def learns(self) -> tuple[str, ...]:
-        """Parts of the discriminator that mechanism `conv2` trains, as one vector."""
-        together = self.config.dpaf.conv2.with_conv1
-        return ('conv1', 'conv2') if together else ('conv2',)
-
     def init(self, key: jax.Array, learnt: Params | None) -> GanState:
         """Random parameters by public coins, but for what is learnt.
 
@@ -141,9 +150,10 @@ class Gan:
             generator=generator,
             ema_params=generator,
             reference=generator if schedule.whitenings else {},
-            conv2_optimizer=self.optimizer('conv2').init(
-                {name: params[name] for name in self.learns}
-            ),
+            optimizers={
+                name: self.optimizer(name).init({part: params[part] for part in parts})
+                for name, parts in self.updates.items()
+            },
             head_optimizer=self.optimizer('head').init(params['head']),
             generator_optimizer=self.optimizer('generator').init(generator),
             latest=nothing,
@@ -181,8 +191,9 @@ class Gan:
         return params
 
     def optimizer(self, part: str) -> optax.GradientTransformation:
-        """The config's, for 'conv2', 'head' or 'generator'."""
-        config, schedule = getattr(self.config.dpaf, part), self.schedule
+        """The config's, for 'conv1', 'conv2', 'head' or 'generator'."""
+        section = 'classifier' if part == 'conv1' else part
+        config, schedule = getattr(self.config.dpaf, section), self.schedule
         cosine = part == 'generator' and config.schedule == 'cosine'
         steps = schedule.updates_per_part if cosine else 0
         bounded = part == 'generator' and schedule.whitenings > 0

@@ -52,17 +52,18 @@ class OneShotPhase(GanPhase):
         self._accumulate = pmapped(self._add_chunk, donate=(0,))
         self._release_fn = pmapped(gan.privatised, donate=(0,))
         self._window_fn = pmapped(self._window, donate=(0,))
-        self._conv2_fn = pmapped(self._update_conv2, donate=(0,))
+        self._update_fn = pmapped(self._update, donate=(0,))
         # Not donated: the pass behind it may be left, and then what was before is saved.
         self._begin_fn = pmapped(self._begin_part)
         self._whitening = Whitening(run, gan)
 
     def charged(self, step: int) -> Mapping[str, int]:
         releases = -(-step // self._per_release)
+        updates = releases // self._run.config.dpaf.asymmetry
         return {
             **self._before,
             'dpagg': -(-releases // self._gan.schedule.turns),
-            'conv2': releases // self._run.config.dpaf.asymmetry,
+            **dict.fromkeys(self._gan.updates, updates),
         }
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
@@ -80,12 +81,12 @@ class OneShotPhase(GanPhase):
         done = step % self._per_release == 0
         if (
             done
-            and 'conv2' in run.plan
+            and self._gan.updates
             and (release + 1) % run.config.dpaf.asymmetry == 0
         ):
-            draw = self._conv2_draw(release // run.config.dpaf.asymmetry)
+            draws = self._update_draws(release // run.config.dpaf.asymmetry)
             keys = jax.tree.map(run.on_every_device, self._keys(release))
-            state = self._conv2_fn(state, self._feed.data, draw, keys)
+            state = self._update_fn(state, self._feed.data, draws, keys)
         return state, step, metrics
 
     def _measured(self, state: Any, step: int) -> tuple[Any, Factors | None]:
@@ -110,10 +111,10 @@ class OneShotPhase(GanPhase):
         return state._replace(reference=state.ema_params, generator_optimizer=optimizer)
 
     def _tick_keys(self, step: int) -> StepKeys:
-        """Keys of post-processing; DPAGG's and conv2*'s own are not among them."""
+        """Keys of post-processing; DPAGG's and the updates' own are not among them."""
         noise = self._run.keys.noise
         fake, public = noise('fake tick', step), self._run.keys.public('tick', step)
-        return StepKeys(np.zeros_like(fake), fake, np.zeros_like(fake), public)
+        return StepKeys(np.zeros_like(fake), fake, {}, public)
 
     def _window(self, state: GanState, keys: StepKeys, metric: Factors | None) -> Any:
         def body(state: GanState, keys: StepKeys) -> Any:
@@ -125,8 +126,11 @@ class OneShotPhase(GanPhase):
 
         return repeat(self._run.unrolls, body, state, keys)
 
-    def _update_conv2(self, state: GanState, data: Any, draw: Any, keys: Any) -> Any:
-        return conv2_step(self._gan, state, gather(data, draw), keys)
+    def _update(self, state: GanState, data: Any, draws: Any, keys: Any) -> Any:
+        for name, draw in draws.items():
+            batch = gather(data, draw)
+            state = conv2_step(self._gan, state, batch, keys, name=name)
+        return state
 
     def _add_chunk(self, sums: Any, params: Any, batch: ClipBatch) -> Any:
         return sums + self._gan.aggregator.query(params, batch)

@@ -32,8 +32,10 @@ class GanPhase:
         self._run, self._gan, self._learnt = run, gan, learnt
         self._start = start or {}
         self.images_per_step = gan.schedule.dpagg.expected_batch_size
-        phase1 = [m for m in run.plan.mechanisms if m.name in ('conv1', LABELLER)]
-        self._before = {m.name: m.steps for m in phase1}
+        before = {'conv1', LABELLER} - gan.updates.keys()
+        self._before = {
+            m.name: m.steps for m in run.plan.mechanisms if m.name in before
+        }
 
     def init(self) -> GanState:
         key = public_key(self._run.keys.public('init gan', 0))
@@ -69,10 +71,14 @@ class GanPhase:
         return StepKeys(
             real_noise=noise('dpagg', step),
             fake_noise=noise('fake', step),
-            conv2_noise=noise('conv2', update),
+            update_noise={name: noise(name, update) for name in self._gan.updates},
             public=self._run.keys.public('step', step),
         )
 
-    def _conv2_draw(self, update: int) -> dict[str, np.ndarray]:
-        draw = draw_records(self._run, self._run.plan['conv2'], update)
-        return self._feed.deal_one(draw)
+    def _update_draws(self, update: int) -> dict[str, dict[str, np.ndarray]]:
+        """This device's share of a draw for each of `Gan.updates`, independent ones."""
+        plan = self._run.plan
+        return {
+            name: self._feed.deal_one(draw_records(self._run, plan[name], update))
+            for name in self._gan.updates
+        }
