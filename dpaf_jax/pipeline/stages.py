@@ -257,8 +257,18 @@ class Pipeline:
         ):
             return None
         if public := self.config.public_data:
-            prepare(public, self.workdir.public, labelled=public.num_classes > 1)
+            self._prepare_public(public)
         return prepare(self.config.data, self._data_directory)
+
+    def _prepare_public(self, public: DataConfig) -> None:
+        try:
+            prepare(public, self.workdir.public, labelled=public.num_classes > 1)
+        except UserError as error:
+            field = f'config.{self.config.method}.warm_start'
+            told = str(error).removeprefix('config.data.source: ').rstrip('.')
+            told = told.replace('config.data.num_classes', f'{field}_classes')
+            problem = f'has images that cannot be used: {told}'
+            raise UserError(field, problem, "Or set it to ''") from error
 
     def _plan(self) -> PrivacyPlan:
         """Plans from public numbers alone: no image, no accelerator."""

@@ -22,6 +22,7 @@ from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
 from dpaf_jax.methods.dpaf.train import algorithm
 from dpaf_jax.methods.dpaf.warm_start import public_config, warm_start
+from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.release.card import model_card
 from dpaf_jax.runtime.errors import UserError
@@ -251,6 +252,21 @@ def test_it_is_the_same_algorithm_on_other_images(tmp_path, monkeypatch):
     started_from(run_of(tmp_path, config()))
     assert {name for name, _ in drawn} == {'conv1', 'conv2', 'dpagg'}
     assert {number for _, number in drawn} == {30}
+
+
+@pytest.mark.parametrize(('source', 'told'), [
+    ('npz:/no/such.npz', r'cannot be used: names /no/such\.npz, which does not exist'),
+    ('digits', r'config\.dpaf\.warm_start_classes: is 2, but digits has 10 classes'),
+])  # fmt: skip
+def test_public_images_that_cannot_be_used_are_refused_by_their_own_field(
+    tmp_path, source, told
+):
+    private = tiny_runs.write_npz(tmp_path / 'private.npz')
+    made = tiny_runs.canonical(
+        private, dpaf__warm_start=source, dpaf__warm_start_classes=2
+    )
+    with pytest.raises(UserError, match=r'^config\.dpaf\.warm_start: .*' + told):
+        Pipeline(made, tmp_path / 'run').run('prepare')
 
 
 # --- whole runs -----------------------------------------------------------------------
