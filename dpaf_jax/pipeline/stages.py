@@ -265,10 +265,12 @@ class Pipeline:
             prepare(public, self.workdir.public, labelled=public.num_classes > 1)
         except UserError as error:
             field = f'config.{self.config.method}.warm_start'
-            told = str(error).removeprefix('config.data.source: ').rstrip('.')
-            told = told.replace('config.data.num_classes', f'{field}_classes')
-            problem = f'has images that cannot be used: {told}'
-            raise UserError(field, problem, "Or set it to ''") from error
+            own = {
+                'config.data.source': field,
+                'config.data.num_classes': f'{field}_classes',
+            }
+            where = own.get(error.where, error.where)
+            raise UserError(where, error.problem, error.remedy) from error
 
     def _plan(self) -> PrivacyPlan:
         """Plans from public numbers alone: no image, no accelerator."""

@@ -82,7 +82,10 @@ class RunKeys:
         return np.random.Generator(np.random.Philox(key=key))
 
     def apart(self, part: str) -> 'RunKeys':
-        """The keys of a part whose purposes have the same names as the run's own."""
+        """The keys of a part whose purposes have the same names as the run's own.
+
+        But for `lasting`, which has no fingerprint in it.
+        """
         text = f'{self.fingerprint}/{part}'.encode()
         return dataclasses.replace(self, fingerprint=hashlib.sha256(text).hexdigest())
 

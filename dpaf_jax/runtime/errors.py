@@ -12,4 +12,4 @@ class UserError(Exception):
 
     def __init__(self, where: str, problem: str, remedy: str):
         super().__init__(f'{where}: {problem}. {remedy}.')
-        self.where = where
+        self.where, self.problem, self.remedy = where, problem, remedy

@@ -142,7 +142,6 @@ def test_a_device_that_leaves_out_its_share_of_the_noise():
         assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
 
 
-@pytest.mark.slow
 def test_noise_without_the_two_of_groups():
     def std(self):
         return self.noise_multiplier * self.l2_sensitivity / (1 + (self.num_groups > 1))

@@ -153,7 +153,6 @@ def test_score_starts_from_them_and_tells_what_was_spent_before(tmp_path):
     assert score.charged(2) == {**before, 'score': 2}
 
 
-@pytest.mark.slow
 def test_either_part_has_its_own_learning_rate(tmp_path):
     still = config(feta__learning_rate=1e-9, dpgen__learning_rate=0.5)
     phase, _ = first_images(run := tiny.run(tmp_path, still))

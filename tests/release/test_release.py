@@ -32,7 +32,7 @@ FILES = {
 }
 
 
-@pytest.fixture(params=['one_shot', pytest.param('canonical', marks=pytest.mark.slow)])
+@pytest.fixture(params=['one_shot', 'canonical'])
 def made(request) -> pathlib.Path:
     return tiny_runs.finished(request.param).workdir / 'release'
 

@@ -189,8 +189,11 @@ def _check(config: Config, num_examples: int) -> None:
             "is 'labeller' with settings that it does not know",
             "Set config.privacy.guarantee to 'certified' and unit to 'singleton'",
         )
-    if trains_phase1 and dpaf.classifier.private != LABELLER:
-        for field in ('epochs', 'learning_rate'):
+    if dpaf.classifier.private != LABELLER:
+        fields = ['epochs', 'learning_rate'] if trains_phase1 else []
+        if dpaf.classifier.private == 'discriminator':
+            fields = ['learning_rate']  # of conv1, as often as conv2*
+        for field in fields:
             if not getattr(dpaf.classifier, field):
                 raise UserError(
                     f'config.dpaf.classifier.{field}',

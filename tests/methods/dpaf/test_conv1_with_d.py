@@ -31,6 +31,7 @@ def test_it_has_a_mechanism_beside_conv2s_and_its_own_share_of_epsilon():
 
 @pytest.mark.parametrize(('fields', 'problem'), [
     ({'dpaf__conv2__gradient': 'none'}, r"private: is 'discriminator', but conv2\* does"),
+    ({'dpaf__classifier__learning_rate': 0.0}, 'learning_rate: is 0'),
     ({'dpaf__conv2__with_conv1': True}, 'with_conv1: is True, but .* learns by itself'),
 ])  # fmt: skip
 def test_what_it_does_not_fit_is_refused(fields, problem):

@@ -255,8 +255,8 @@ def test_it_is_the_same_algorithm_on_other_images(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(('source', 'told'), [
-    ('npz:/no/such.npz', r'cannot be used: names /no/such\.npz, which does not exist'),
-    ('digits', r'config\.dpaf\.warm_start_classes: is 2, but digits has 10 classes'),
+    ('npz:/no/such.npz', r'warm_start: names /no/such\.npz, which does not exist'),
+    ('digits', r'warm_start_classes: is 2, but digits has 10 classes'),
 ])  # fmt: skip
 def test_public_images_that_cannot_be_used_are_refused_by_their_own_field(
     tmp_path, source, told
@@ -265,7 +265,7 @@ def test_public_images_that_cannot_be_used_are_refused_by_their_own_field(
     made = tiny_runs.canonical(
         private, dpaf__warm_start=source, dpaf__warm_start_classes=2
     )
-    with pytest.raises(UserError, match=r'^config\.dpaf\.warm_start: .*' + told):
+    with pytest.raises(UserError, match=r'^config\.dpaf\.' + told):
         Pipeline(made, tmp_path / 'run').run('prepare')
 
 

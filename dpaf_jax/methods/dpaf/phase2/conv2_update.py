@@ -32,6 +32,9 @@ from dpaf_jax.training import losses
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import descend
 
+# Of the step's public coins; 2 is the generator's, the others are of fake aggregates.
+USE = {'conv2': 1, 'conv1': 1 << 16}
+
 
 def _unit_loss(
     gan: Gan, trained: Params, params: Params, unit: dict[str, Any]
@@ -177,7 +180,7 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys, name: str) -> Para
     """The fakes' part of L'_BCE: no private image in it, so neither clip nor noise."""
     m, gradient = gan.plan[name], gan.config.dpaf.conv2.gradient
     learns = {part: state.params[part] for part in gan.updates[name]}
-    key = jax.random.fold_in(public_key(keys.public), 1 + (name == 'conv1'))
+    key = jax.random.fold_in(public_key(keys.public), USE[name])
     key_z, key_label = jax.random.split(key)
     batch_size = gan.config.dpaf.conv2.batch_size
     aggregates = gan.schedule.num_aggregates

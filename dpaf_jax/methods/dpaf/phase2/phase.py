@@ -41,8 +41,8 @@ class GanPhase:
         key = public_key(self._run.keys.public('init gan', 0))
         state = jax.device_get(jax.jit(self._gan.init)(key, self._learnt))
         start = {n: p for n, p in self._start.items() if n not in (self._learnt or {})}
-        params = started(state.params, start)
-        made = started({'generator': state.generator}, start)['generator']
+        params = started({**state.params, 'generator': state.generator}, start)
+        made = params.pop('generator')
         return state._replace(params=params, generator=made, ema_params=made)
 
     def picture(self, state: GanState) -> Image.Image:
