@@ -16,7 +16,7 @@ from configs import variants
 def get_config(data: str = 'mnist') -> ConfigDict:
     """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
     config = variants.on(data, 'dp_hp')
-    # The other one is soon black, and stays so (docs/explanation/dp_hp.md).
+    # The other one may turn black, and stay so (docs/explanation/dp_hp.md).
     config.networks.generator = 'styled'
     if data != 'digits':
         config.dp_hp.generator_steps = 1000

@@ -207,24 +207,18 @@ def methods() -> str:
 def small_budget(guarantee: str) -> str:
     """Every method with little computing: accuracy; Fréchet distance, precision, recall."""
     rows = []
-    best = 'recommended', ('DPAF, table and labeller', 'recommended.py:')
-    for method, (label, *_) in (best, *METHODS.items()):
-        is_best = method == 'recommended'
-        cells = [
-            select(
-                [r for r in RESULTS if r['config'].startswith('recom') == is_best],
-                classifier='cnn',
-                method='dpaf' if is_best else method,
-                guarantee=guarantee,
-                data=data,
-                epsilon=epsilon,
-            )
+    best = [r for r in RESULTS if r['config'].startswith('recommended.py:')]
+    others = [r for r in RESULTS if r not in best]
+    lines = [('DPAF, table and labeller', 'dpaf', best)]
+    lines += [(label.split(',')[0], m, others) for m, (label, *_) in METHODS.items()]
+    for label, method, known in lines:
+        wanted = {'classifier': 'cnn', 'method': method, 'guarantee': guarantee}
+        found = [
+            _small(select(known, data=data, epsilon=epsilon, **wanted))
             for data, epsilon in CELLS
         ]
-        found = [_small(cell) for cell in cells]
         if set(found) != {NONE}:
-            name = label if is_best else label.split(',')[0]
-            rows.append([name, *found])
+            rows.append([label, *found])
     return table(f'method|{CELLS_HEAD}', *rows)
 
 
