@@ -62,7 +62,7 @@ def check_records(source: Source, is_test: np.ndarray, config: DataConfig) -> No
             'Correct the label, or config.data.num_classes',
         )
     _check_sides(source, is_test, config)
-    check_num_examples(config, int(np.sum(~is_test & source.is_present)))
+    check_num_examples(config, int(np.sum(~is_test)))
 
 
 def _check_sides(source: Source, is_test: np.ndarray, config: DataConfig) -> None:

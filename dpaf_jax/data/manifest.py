@@ -165,19 +165,20 @@ def check_settings(
             f'was prepared with {", ".join(other)}',
             'Give another directory (config.data.cache), or delete this one',
         )
-    check_num_examples(config, manifest.num_present)
+    check_num_examples(config, manifest.num_examples)
 
 
-def check_num_examples(config: DataConfig, num_present: int) -> None:
-    """Refuses a public N in the config that is too small for the training images.
+def check_num_examples(config: DataConfig, num_listed: int) -> None:
+    """Refuses a public N in the config that is too small for the training records.
 
-    Any larger one is sound: records that no image fills are empty.
+    Any larger one is sound: records that no image fills are empty. Those that a filter
+    dropped are empty, too, and have their places among the N.
 
     Raises:
         UserError: naming `config.data.num_examples`; it does not say how many images
             there are, which the owner need not make public.
     """
-    if 0 < config.num_examples < num_present:
+    if 0 < config.num_examples < num_listed:
         raise UserError(
             'config.data.num_examples',
             f'is {config.num_examples}, but there are more training images than that',

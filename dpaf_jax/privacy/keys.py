@@ -8,6 +8,7 @@ operating system and stays in the private run folder until the release is made.
 
 import dataclasses
 import hashlib
+import hmac
 import os
 import pathlib
 import secrets
@@ -64,6 +65,10 @@ class RunKeys:
         return hashlib.sha256(
             len(self.entropy).to_bytes(4) + self.entropy + text
         ).digest()
+
+    def tag(self, private: bytes) -> str:
+        """Whether two private values are equal, for who may not learn more: HMAC-SHA256."""
+        return hmac.new(self.entropy, b'tag/' + private, hashlib.sha256).hexdigest()
 
     def noise(self, purpose: str, step: int) -> np.ndarray:
         """A ChaCha20 key for `noise.py`: [8] uint32, the whole digest."""

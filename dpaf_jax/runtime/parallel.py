@@ -140,7 +140,6 @@ def unreplicate(tree: Any) -> Any:
 
     Raises:
         RuntimeError: replicas differ in a single bit: noise or data were not shared.
-            With several processes, all call this at the same point.
     """
 
     def take(leaf: Any) -> Any:
@@ -155,11 +154,13 @@ def unreplicate(tree: Any) -> Any:
     def gather(leaf: jax.Array) -> np.ndarray:
         return np.concatenate([np.asarray(s.data)[0] for s in leaf.addressable_shards])
 
-    host = jax.tree.map(take, tree, is_leaf=_is_split)
-    leaves = jax.tree.leaves(host, is_leaf=_is_split)
-    alike = [leaf for leaf in leaves if not _is_split(leaf)]
-    processes.check_same('replicas', digest(alike).hex())
-    return host
+    return jax.tree.map(take, tree, is_leaf=_is_split)
+
+
+def alike(tree: Any) -> list[Any]:
+    """The leaves of a host's state that all processes have: what is not `Split`."""
+    leaves = jax.tree.leaves(tree, is_leaf=_is_split)
+    return [leaf for leaf in leaves if not _is_split(leaf)]
 
 
 def digest(tree: Any) -> bytes:

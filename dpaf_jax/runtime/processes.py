@@ -125,6 +125,10 @@ def from_first(make: Callable[[], T]) -> T:
 def check_same(what: str, value: str) -> None:
     """Compares a value with the first process's.
 
+    Args:
+        what: for the message.
+        value: public, or a tag under the run's entropy (`RunKeys.tag`).
+
     Raises:
         RuntimeError: it is another one.
     """

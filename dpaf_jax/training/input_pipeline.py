@@ -148,20 +148,22 @@ def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[ClipBa
 
 
 def every_feature(run: Run, features: Callable[[jax.Array], jax.Array]) -> np.ndarray:
-    """[N, h, w, c]: `features` of all images, in this process's memory.
+    """[n, h, w, c]: `features` of the records that are not empty, in this process's memory.
 
-    Each process computes all: their devices draw from all records. Where records are empty,
-    features of black images come last: so many calls there are for every data set of N.
+    Each process computes all: their devices draw from all records. A record's slot is its
+    index, as in `every_record`; where it is empty there is a black image.
     """
-    images, number = run.data.images, run.data.manifest.num_examples
-    one = jax.eval_shape(features, images[:1])
-    made = np.empty((number, *one.shape[1:]), one.dtype)
+    data, total = run.data, run.data.manifest.num_examples
+    one = jax.eval_shape(features, data.images[:1])
+    made = np.empty((len(data.images), *one.shape[1:]), one.dtype)
     compiled = jax.jit(features)
-    for start in range(0, number, CHUNK):
+    for start in range(0, total, CHUNK):
         run.stop.check_within_window()
-        chunk = _up_to(np.asarray(images[start : start + CHUNK]), CHUNK)
-        room = made[start : start + CHUNK]
-        room[:] = np.asarray(compiled(chunk))[: len(room)]
+        (rows,) = np.nonzero((data.index >= start) & (data.index < start + CHUNK))
+        slots = data.index[rows] - start
+        chunk = np.zeros((CHUNK, *data.images.shape[1:]), data.images.dtype)
+        chunk[slots] = data.images[rows]
+        made[rows] = np.asarray(compiled(chunk))[slots]
     return made
 
 

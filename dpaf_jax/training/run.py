@@ -69,7 +69,7 @@ class Run:
         with self.stop.deferred(), contextlib.closing(checkpoints):
             start = phase.init()
             state, step = checkpoints.restore(start) or (start, 0)
-            processes.check_same('states', f'{step} {parallel.digest(state).hex()}')
+            self._check_same('states', [np.int64(step), state])
             if step < phase.total_steps:
                 state = self._train(phase, checkpoints, state, step)
         self.stop.check(phase.name)
@@ -164,6 +164,7 @@ class Run:
     ) -> Any:
         """Checkpoint and picture; `ends`: nothing further has been computed, nor will be."""
         state = parallel.unreplicate(placed)
+        self._check_same('replicas', parallel.alike(state))
         checkpoints.save(step, state)
 
         def note() -> None:
@@ -175,6 +176,11 @@ class Run:
 
         processes.from_first(note)
         return state
+
+    def _check_same(self, what: str, private: Any) -> None:
+        """All processes call it at the same point; the network sees a tag alone."""
+        tag = self.keys.tag(parallel.digest(private))
+        processes.check_same(what, tag)
 
     @property
     def _stopped(self) -> pathlib.Path:

@@ -59,17 +59,20 @@ class TestCeleba:
         some = data.prepare(hair, tmp_path / 'hair')
         assert some.num_examples == every.num_examples == every.num_present
         assert some.num_present < some.num_examples
-        for number in (some.num_present, some.num_examples, 1000):
+        for number in (some.num_examples, 1000):
             asked = DataConfig(**vars(hair) | {'num_examples': number})
             data.prepare(asked, tmp_path / 'hair')
-        asked = DataConfig(**vars(hair) | {'num_examples': some.num_present - 1})
-        with pytest.raises(
-            UserError, match=r'config\.data\.num_examples: is \d+, but'
-        ) as e:
-            data.prepare(asked, tmp_path / 'hair')
-        assert str(some.num_present) not in str(e.value).replace(
-            str(asked.num_examples), ''
-        )
+            # Each has a place, whichever coins decide.
+            held = data.load(asked, tmp_path / 'hair')
+            assert len(held.placed(np.random.default_rng(0)).index) == some.num_present
+        # Places are in the list: N counts all of it, also where fewer are left.
+        for number in (some.num_present, some.num_examples - 1):
+            asked = DataConfig(**vars(hair) | {'num_examples': number})
+            for directory in ('hair', 'again'):
+                with pytest.raises(
+                    UserError, match=r'config\.data\.num_examples: is \d+, but'
+                ):
+                    data.prepare(asked, tmp_path / directory)
 
     def test_faces_that_a_filter_empties_leave_the_others_in_their_places(
         self, tmp_path

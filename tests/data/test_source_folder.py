@@ -1,5 +1,6 @@
 """A folder of pictures: what is read, and what is refused by name."""
 
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -153,6 +154,18 @@ class TestFolder:
         assert dataset.manifest.class_names == ('fit', 'sick')
         assert list(dataset.labels) == [1, 0, 1, 0]
         np.testing.assert_array_equal(dataset.test_images[0], pixels_of(4))
+
+    def test_the_last_test_picture_does_not_decide_where_the_others_are(self, tmp_path):
+        head, rows = (
+            'file,label,split\n',
+            [f'{i}.png,{i % 2},train\n' for i in range(6)],
+        )
+        text = head + ''.join([*rows[:5], '5.png,1,test\n'])
+        assert len(prepared(self.table(tmp_path / 'x', text), tmp_path).images) == 5
+        gone = self.table(tmp_path / 'y', head + ''.join(rows[:5]))
+        refused(gone, tmp_path / 'other', 'y: has no test images')
+        everything = dataclasses.replace(gone, test_fraction=0.0)
+        refused(everything, tmp_path / 'other', 'y: has no test images')
 
     @pytest.mark.parametrize(
         ('text', 'match'),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
@@ -37,7 +38,12 @@ from dpaf_jax.privacy import keys
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import input_pipeline
-from dpaf_jax.training.input_pipeline import Feed, every_record, gather
+from dpaf_jax.training.input_pipeline import (
+    Feed,
+    every_feature,
+    every_record,
+    gather,
+)
 
 N = tiny.NUM_EXAMPLES
 KEY = np.arange(4, dtype=np.uint32)
@@ -322,6 +328,25 @@ def test_a_pass_over_all_records_leaves_the_slot_of_a_missing_one_empty(number):
             np.testing.assert_array_equal(a, b)
         seen |= set(other.index[left].tolist())
     assert seen == set(whole.index.tolist()) - {gone}
+
+
+def test_features_are_computed_in_the_slots_of_their_records(monkeypatch):
+    config = tiny.config(method='dp_merf')
+    run = tiny.run('unused', config, 1)
+    whole, row = filtered(config), 7
+    monkeypatch.setattr(input_pipeline, 'CHUNK', 5)
+    place = jnp.arange(5, dtype=jnp.float32)[:, None, None, None]
+
+    def features(chunk):  # a kernel whose rounding depends on the slot
+        return chunk.astype(jnp.float32) + place / 8
+
+    made, left = (
+        every_feature(dataclasses.replace(run, data=data), features)
+        for data in (whole, without(whole, row))
+    )
+    slots = (whole.index % 5)[:, None, None, None]
+    np.testing.assert_array_equal(made, whole.images + slots / 8)
+    np.testing.assert_array_equal(left, np.delete(made, row, axis=0))
 
 
 def shapes(fields, there):

@@ -14,11 +14,14 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+import tiny
 import tiny_runs
 from tensorboardX import SummaryWriter
 from tensorboardX.proto import event_pb2
 
+from dpaf_jax.methods import dpaf
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
+from dpaf_jax.methods.dpaf.phase2.whitening import Whitening
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.checkpoint import Checkpoints
@@ -348,6 +351,32 @@ class TestSignals:
         assert left.value.status == 130
         after = tiny_runs.contents(tmp_path / 'run' / 'checkpoints')
         assert before.keys() == after.keys()
+
+    def test_whitening_that_is_left_behind_a_release_leaves_the_state_before_it(
+        self, tmp_path
+    ):
+        fields = {
+            **tiny.ONE_SHOT,
+            'dpaf__epochs': 2.0,
+            'dpaf__generator__whitenings': 1,
+            'dpaf__generator__whiten_below': 0.0,
+        }
+        config = tiny.config(**fields)
+        run = tiny.run(tmp_path, config, 1)
+        measured = Whitening.measured
+
+        def leave(whitening, state, part):
+            run.stop.signal_name = 'SIGTERM'
+            return measured(whitening, state, part)
+
+        with (
+            mock.patch.object(Whitening, 'measured', leave),
+            pytest.raises(
+                Interrupted, match=r'stopped at gan step \d+ of \d+ and saved'
+            ),
+        ):
+            dpaf.train(run)
+        assert (tmp_path / 'checkpoints' / 'stopped.json').exists()
 
     def test_training_is_left_at_a_stop_that_came_with_the_last_step(self, tmp_path):
         config = tiny_runs.begun(tmp_path / 'run')

@@ -145,9 +145,12 @@ def _from_table(table: pathlib.Path, config: DataConfig) -> _Listed:
         class_names = tuple(sorted(set(texts)))
         number = {name: i for i, name in enumerate(class_names)}
         labels = [number[text] for text in texts]
-    is_test = [row.get('split') == 'test' for row in rows]
+    # By the column, not by what is in it: one row would decide for all others.
+    is_test = None
+    if any('split' in row for row in rows):
+        is_test = [row['split'] == 'test' for row in rows]
     groups = tuple(row[column] for row in rows) if column else None
-    return names, labels, class_names, is_test if any(is_test) else None, groups
+    return names, labels, class_names, is_test, groups
 
 
 def _is_number(text: str) -> bool:

@@ -19,6 +19,9 @@ PUBLISHED_REASON = (
     "noise multiplies the critic's scores or is added where it has no gradient, and "
     'nothing bounds the gradient of an example'
 )
+KIND = 'sum of clipped gradients, one per record with its fake and interpolate'
+# docs/explanation/privacy.md, "One program, whoever is there".
+UNPROVEN = '; holds where rounding does not depend on a place in a chunk: not proven'
 
 
 def plan(config: Config, num_examples: int) -> PrivacyPlan:
@@ -44,7 +47,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     mechanisms = [
         Mechanism(
             name=f'critic_{i}',
-            kind='sum of clipped gradients, one per record with its fake and interpolate',
+            kind=KIND + (UNPROVEN if wgan.per_label else ''),
             sampling_prob=_rate(config, num_examples),
             l2_sensitivity=math.inf if no_clip else wgan.l2_clip_norm,
             steps=int(counts[i]),

@@ -54,6 +54,7 @@ def method_of(number=1, **fields):
 
 def test_the_steps_of_one_class_are_charged_at_k_times_the_rate():
     plan = dpba_wgan.plan(settings(dpba_wgan__generator_steps=15), 40)
+    assert all(m.kind.endswith('not proven') for m in plan.mechanisms)
     scale = critic.scale_of_step(method_of(dpba_wgan__generator_steps=15).settings, 3)
     assert len(scale) == 15 // 3 * 2 == sum(m.steps for m in plan.mechanisms)
     assert {m.sampling_prob for m in plan.mechanisms} == {3 * 8 / 40}

@@ -50,10 +50,10 @@ class OneShotPhase(GanPhase):
         self.images_per_step = dpaf.generator.batch_size
         pmapped = functools.partial(parallel.pmapped, devices=run.devices)
         self._accumulate = pmapped(self._add_chunk, donate=(0,))
-        self._release_fn = pmapped(gan.privatised, donate=(0,))
         self._window_fn = pmapped(self._window, donate=(0,))
         self._update_fn = pmapped(self._update, donate=(0,))
-        # Not donated: the pass behind it may be left, and then what was before is saved.
+        # Not donated: a pass behind them may be left, and then what was before is saved.
+        self._release_fn = pmapped(gan.privatised)
         self._begin_fn = pmapped(self._begin_part)
         self._whitening = Whitening(run, gan)
 
