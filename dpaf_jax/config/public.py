@@ -37,6 +37,7 @@ EARLIER_CLASSIFIER = {'features': 'wavelet'}
 EARLIER_CONV2 = {'with_conv1': False}
 EARLIER_DPAF = {'signs': False, 'activation': 'leaky_relu'}
 COLD_START = {'warm_start': '', 'warm_start_parts': 'both', 'warm_start_classes': 1}
+EARLIER_GS_WGAN = {'critics_per_turn': 1, 'cell': 1}
 # How they were evaluated.
 EARLIER_EVALUATION = {
     'suite': 'quick',
@@ -59,6 +60,7 @@ def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
         _complete(made['dpaf'], 'conv2', EARLIER_CONV2)
         _complete(made, 'dpaf', EARLIER_DPAF)
         _complete(made, 'dpaf', COLD_START)
+    _complete(made, 'gs_wgan', EARLIER_GS_WGAN)
     return made
 
 

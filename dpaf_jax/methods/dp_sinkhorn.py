@@ -34,8 +34,8 @@ from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.privacy.summation import settled
-from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.release.samplers.registry import preview
+from dpaf_jax.release.samplers.smooth import dp_sinkhorn_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
@@ -152,7 +152,7 @@ class DpSinkhorn:
 
     def init(self, key: jax.Array) -> SinkhornState:
         """Random parameters: public coins."""
-        made = latent_sampler(self.config).init(key)
+        made = dp_sinkhorn_sampler(self.config).init(key)
         return SinkhornState(made, made, self._optimizer.init(made), jnp.int32(0))
 
     def cost(self, ones: Points, others: Points) -> jax.Array:
@@ -250,7 +250,7 @@ class DpSinkhorn:
         number = self.settings.batch_size
         labels = prior_labels(self.config.data.prior, key_label, number)
         whose = jnp.concatenate([labels, labels[: self.fresh]])
-        sampler = latent_sampler(self.config)
+        sampler = dp_sinkhorn_sampler(self.config)
         z = jax.random.normal(key_z, (len(whose), sampler.z_dim))
 
         def make(generator: Any) -> jax.Array:

@@ -1,18 +1,21 @@
 """GS-WGAN: critics on disjoint parts of the data, sanitised gradients (Chen et al. 2020).
 
-A step is one critic's turn. It first learns from its own records, without noise; then the
-gradient of its answers by a batch of generated images is clipped, image by image, and
-noised, and the generator descends along it.
+A step is the turn of one critic, or of several. Each first learns from its own records,
+without noise; then the gradients of their answers by a batch of generated images are
+clipped, critic by critic and image by image, added up and noised, and the generator
+descends along the sum.
 
 Critics persist, so a record that one critic has seen once shapes all of that critic's
 later gradients, whether or not it is drawn again: no subsampling amplifies. What bounds
 its influence is that it is behind one critic alone, whose turns come by a public
-round-robin, T/n_D of them. In each the record may turn every one of the B clipped gradients
-into any other: 2C for each image, 2C sqrt(B) for all. Which critic a record is behind is
-decided by an independent coin of its index, so the others' places do not depend on it.
+round-robin: of T turns with M of n_D critics each, at most ceil(T M / n_D) are its own. In
+each the record may turn every one of the critic's B clipped gradients into any other: 2C
+for each image, 2C sqrt(B) for all, however many critics take the turn with it. Which
+critic a record is behind is decided by an independent coin of its index, so the others'
+places do not depend on it.
 
-As published, critics are picked at random and the accountant charges T*B Gaussians
-amplified by 1/n_D, of sensitivity C.
+As published, critics take turns alone and are picked at random, and the accountant charges
+T*B Gaussians amplified by 1/n_D, of sensitivity C.
 """
 
 import dataclasses
@@ -47,12 +50,13 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.privacy.summation import settled
 from dpaf_jax.release.samplers.registry import preview
+from dpaf_jax.release.samplers.smooth import at_cells
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
 from dpaf_jax.training.input_pipeline import Feed, gather
-from dpaf_jax.training.optimizers import descend
+from dpaf_jax.training.optimizers import descend, make_optimizer
 from dpaf_jax.training.run import Run
 
 GRADIENT = 'gradient'
@@ -85,6 +89,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         )
     critics = num_critics(wgan, num_examples)
     published = config.privacy.guarantee == 'as_published'
+    _check_turns(wgan.critics_per_turn, 1 if published else critics)
     images, clip = wgan.generator_batch_size, wgan.l2_clip_norm
     sensitivity = clip if published else 2 * clip * math.sqrt(images)
     mechanism = Mechanism(
@@ -94,7 +99,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         l2_sensitivity=math.inf if math.isinf(config.privacy.epsilon) else sensitivity,
         steps=wgan.generator_steps * images
         if published
-        else -(-wgan.generator_steps // critics),
+        else turns_of_one(wgan, critics, wgan.generator_steps),
         expected_batch_size=float(images),
         capacity=num_examples,
     )
@@ -102,9 +107,22 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     return make_plan([mechanism], only, only, privacy, num_examples, PUBLISHED_REASON)
 
 
+def _check_turns(critics_per_turn: int, most: int) -> None:
+    if critics_per_turn > most:
+        field = 'config.gs_wgan.critics_per_turn'
+        why = 'as published' if most == 1 else 'config.gs_wgan.batch_size'
+        problem = f'is {critics_per_turn}; {most} can take a turn together ({why})'
+        raise UserError(field, problem, 'Lower it')
+
+
 def num_critics(wgan: GsWganConfig, num_examples: int) -> int:
     """n_D: so many that each has `batch_size` records in expectation."""
     return max(1, num_examples // wgan.batch_size)
+
+
+def turns_of_one(wgan: GsWganConfig, critics: int, turns: int) -> int:
+    """At most so many of the first `turns` has any critic: they go round."""
+    return -(-turns * wgan.critics_per_turn // critics)
 
 
 def train(run: Run) -> Any:
@@ -141,6 +159,18 @@ class GsWganState(NamedTuple):
     generator_steps: jax.Array
 
 
+class FallingRate(Adversaries):
+    """A generator whose gradients are mostly noise: its steps get shorter."""
+
+    def optimizer(self, part: str) -> optax.GradientTransformation:
+        """As of the others; the generator's rate falls to 2 % along a cosine."""
+        if part == 'discriminator':
+            return super().optimizer(part)
+        settings = self.settings
+        rate, steps = settings.generator_learning_rate, settings.generator_steps
+        return make_optimizer('adam', rate, steps)
+
+
 @dataclasses.dataclass(frozen=True)
 class GsWgan:
     """The static part; its methods are pure functions of arrays."""
@@ -161,9 +191,10 @@ class GsWgan:
 
     @property
     def adversaries(self) -> Adversaries:
-        """One critic's network, and the generator."""
-        critic = make_critic(self.config, self.settings)
-        return Adversaries(self.config, self.settings, critic, self.num_devices)
+        """One critic's network, and the generator; both of images of a pixel a cell."""
+        small = at_cells(self.config, self.settings.cell)
+        critic = make_critic(small, self.settings).clone(begins_at_zero=True)
+        return FallingRate(small, self.settings, critic, self.num_devices)
 
     @property
     def critics(self) -> int:
@@ -199,7 +230,9 @@ class GsWgan:
         # Drawn in front of the loop, in which a CPU's convolutions would be slow.
         fakes = self.adversaries.paired_fakes(generator, jnp.tile(labels, steps), for_z)
         mix = own_coins(jax.random.uniform, for_mix)
-        real = to_float(blank.images[:, 0])
+        real = jax.image.resize(
+            to_float(blank.images[:, 0]), (number, *fakes.shape[1:]), 'linear'
+        )
         present = ~batch.is_padding_example[:, 0]
 
         def step(critic: Critics, xs: tuple[jax.Array, jax.Array]) -> Any:
@@ -225,59 +258,69 @@ class GsWgan:
         return Critics(*descend(optimizer, gradient, critic.params, critic.optimizer))
 
     def query(
-        self, critic: Any, fakes: jax.Array, labels: jax.Array
+        self, critics: Any, fakes: jax.Array, labels: jax.Array
     ) -> jax.Array | ExactSum:
-        """Clipped gradients [B, H, W, C] of -D by each image, before the noise.
+        """Sums over critics of clipped gradients of -D by each image, before the noise.
 
-        Sensitivity: 2 C sqrt(B), whatever a record did to the critic.
+        Sensitivity: 2 C sqrt(B), whatever a record did to its critic.
+
+        Args:
+            critics: parameters, with an axis [M].
+            fakes: [B, h, w, C].
+            labels: [B] int32.
+
+        Returns:
+            [B, h, w, C].
         """
 
-        def loss(image: jax.Array, label: jax.Array) -> jax.Array:
+        def loss(critic: Any, image: jax.Array, label: jax.Array) -> jax.Array:
             network = self.adversaries.discriminator
             return -network.apply(critic, image[None], label[None])[0]
 
         clip = self.settings.l2_clip_norm
         if math.isinf(self.mechanism.l2_sensitivity):
             clip = math.inf
-        each = jax.vmap(jax.grad(loss))(fakes, labels)
-        clipped = jax.vmap(lambda g: clip_vector(g, clip))(settled(each))
+        by_image = jax.vmap(jax.grad(loss, 1), (None, 0, 0))
+        each = jax.vmap(by_image, (0, None, None))(critics, fakes, labels)
+        clipped = jax.vmap(jax.vmap(lambda g: clip_vector(g, clip)))(settled(each))
         grid = self.mechanism.grid
-        return ExactSum.of(grid.units(clipped), grid.spacing) if grid else clipped
+        return grid.sum(clipped) if grid else jnp.sum(clipped, axis=0)
 
     def turn(
         self,
         state: GsWganState,
-        batch: ClipBatch,
+        batches: ClipBatch,
         noise_key: jax.Array,
         key: jax.Array,
-        k: Any,
+        turn: Any,
     ) -> tuple[GsWganState, jax.Array]:
-        """One turn of critic `k`; also returns the noisy gradients, which are public.
+        """One turn of M critics; also returns the noisy gradients, which are public.
 
         Args:
             state: before.
-            batch: this device's share of the critic's records.
+            batches: this device's share of each critic's records, with an axis [M].
             noise_key: [8] uint32 of this turn alone.
             key: [4] uint32 of public coins.
-            k: int32, whose turn it is; public.
+            turn: [M] int32, whose turn it is, no critic twice; public.
         """
         key_critic, key_z, key_label = jax.random.split(public_key(key), 3)
-        critic = jax.tree.map(lambda leaf: leaf[k], state.critics)
+        critics = jax.tree.map(lambda leaf: leaf[turn], state.critics)
         own_key = jax.random.key_data(key_critic)
-        critic = self.trained_critic(critic, state.generator, batch, own_key)
+        learn = jax.vmap(self.trained_critic, (0, None, 0, None))
+        critics = learn(critics, state.generator, batches, own_key)
         number = self.settings.generator_batch_size
         labels = prior_labels(self.config.data.prior, key_label, number)
         z = jax.random.normal(key_z, (number, self.adversaries.sampler.z_dim))
         make = functools.partial(self._fakes, z, labels)
         # On every device the same: the batch is small, and the noise is added once.
         fakes, pull = jax.vjp(make, state.generator)
-        query = self.query(critic.params, fakes, labels)
+        query = self.query(critics.params, fakes, labels)
         noisy = add_gaussian(query, noise_key, self.mechanism.noise_std)
-        (gradient,) = pull(noisy / number)
-        critics = jax.tree.map(
-            lambda every, own: every.at[k].set(own), state.critics, critic
+        (gradient,) = pull(noisy / (number * len(turn)))
+        every = jax.tree.map(
+            lambda every, own: every.at[turn].set(own), state.critics, critics
         )
-        state = state._replace(critics=critics)
+        state = state._replace(critics=every)
         return self.adversaries.apply_generator_gradient(state, gradient), noisy
 
     def _fakes(self, z: jax.Array, labels: jax.Array, generator: Any) -> jax.Array:
@@ -295,9 +338,9 @@ class GsWganPhase:
     def __init__(self, run: Run, method: GsWgan):
         self._run, self._method = run, method
         self.total_steps = method.settings.generator_steps
-        self.images_per_step = float(
-            method.settings.batch_size * method.settings.discriminator_steps
-        )
+        settings = method.settings
+        records = settings.batch_size * settings.critics_per_turn
+        self.images_per_step = float(records * settings.discriminator_steps)
         self._turn_fn = parallel.pmapped(self._turn, run.devices, (0,))
         self._feed = Feed(run)
 
@@ -308,17 +351,18 @@ class GsWganPhase:
     def charged(self, step: int) -> Mapping[str, int]:
         if self._published:
             return {GRADIENT: step * self._method.settings.generator_batch_size}
-        return {GRADIENT: -(-step // self._method.critics)}
+        method = self._method
+        return {GRADIENT: turns_of_one(method.settings, method.critics, step)}
 
     def picture(self, state: GsWganState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))
         return preview(self._run.config, state.ema_params, key)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
-        run, k = self._run, self._whose(step)
+        run, turn = self._run, self._whose(step)
         keys = run.keys.noise(GRADIENT, step), run.keys.public('step', step)
-        rest = [run.on_every_device(x) for x in (*keys, np.array(k, np.int32))]
-        dealt = self._feed.deal_one(self._records(k))
+        rest = [run.on_every_device(x) for x in (*keys, np.array(turn, np.int32))]
+        dealt = self._feed.deal([self._records(k) for k in turn])
         state, metrics = self._turn_fn(state, self._feed.data, dealt, *rest)
         return state, step + 1, metrics
 
@@ -326,12 +370,12 @@ class GsWganPhase:
     def _published(self) -> bool:
         return self._run.config.privacy.guarantee == 'as_published'
 
-    def _whose(self, step: int) -> int:
-        """The critic whose turn it is: a round-robin; as published, any of them."""
-        number = self._method.critics
+    def _whose(self, step: int) -> list[int]:
+        """The critics whose turn it is: a round-robin; as published, any one of them."""
+        number, together = self._method.critics, self._method.settings.critics_per_turn
         if self._published:
-            return int(self._run.keys.rng('turn', step).integers(number))
-        return step % number
+            return [int(self._run.keys.rng('turn', step).integers(number))]
+        return [(step * together + i) % number for i in range(together)]
 
     @functools.cached_property
     def _owner(self) -> np.ndarray:

@@ -116,6 +116,7 @@ class Discriminator(nn.Module):
         fc_width: units between the two fully connected layers.
         num_classes: K.
         convolve: of layers.py.
+        begins_at_zero: as of `Head`.
     """
 
     widths: tuple[int, ...]
@@ -123,11 +124,18 @@ class Discriminator(nn.Module):
     fc_width: int
     num_classes: int
     convolve: Callable[..., jax.Array] = convolve
+    begins_at_zero: bool = False
 
     @nn.compact
     def __call__(self, images: jax.Array, labels: jax.Array) -> jax.Array:
         """[B, H, W, C] images and [B] labels to [B] logits: above 0 for real."""
         part = ConvPart(self.widths, self.kernel_size, convolve=self.convolve)
         maps = part(images)
-        answers = Head((), self.kernel_size, self.fc_width, self.num_classes)(maps)
+        answers = Head(
+            (),
+            self.kernel_size,
+            self.fc_width,
+            self.num_classes,
+            begins_at_zero=self.begins_at_zero,
+        )(maps)
         return jnp.sum(answers * label_planes(labels, self.num_classes), axis=1)

@@ -56,7 +56,8 @@ def _without_moments(state: Any, shapes: Any) -> Any:
 def _step(method: GsWgan) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         public = jnp.zeros(4, jnp.uint32)
-        _, noisy = method.turn(state, batch, key, public, jnp.int32(0))
+        batches = jax.tree.map(lambda leaf: leaf[None], batch)
+        _, noisy = method.turn(state, batches, key, public, jnp.zeros(1, jnp.int32))
         return noisy
 
     return step

@@ -65,4 +65,10 @@ class GsWganConfig(AdversarialConfig):
     generator_batch_size: int = at_least(
         32, 1, 'B, fakes whose gradients are noised in a turn.'
     )
+    critics_per_turn: int = at_least(
+        1, 1, 'M, whose gradients are added up in a turn; as published 1.'
+    )
+    cell: int = at_least(
+        1, 1, 'Critics see means over so many pixels squared; images are as smooth.'
+    )
     penalty_weight: float = above(10.0, 0.0, 'lambda, of the gradient penalty.')

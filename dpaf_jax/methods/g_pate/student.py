@@ -39,9 +39,9 @@ from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.release.samplers.g_pate import g_pate_sampler
 from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.release.samplers.registry import preview
+from dpaf_jax.release.samplers.smooth import g_pate_sampler
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.parallel import Split

@@ -17,10 +17,14 @@ from dpaf_jax.release.samplers.dpaf import dpaf_sampler
 from dpaf_jax.release.samplers.dpba_wgan import dpba_wgan_sampler
 from dpaf_jax.release.samplers.dpdm import dpdm_sampler
 from dpaf_jax.release.samplers.dpgen import score_sampler
-from dpaf_jax.release.samplers.g_pate import g_pate_sampler
 from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.release.samplers.p3gm import phased_sampler
 from dpaf_jax.release.samplers.protocol import Params, Sampler
+from dpaf_jax.release.samplers.smooth import (
+    dp_sinkhorn_sampler,
+    g_pate_sampler,
+    gs_wgan_sampler,
+)
 from dpaf_jax.runtime.errors import UserError
 
 PRIOR = 'prior'  # among released parameters: class probabilities, noisy and paid for
@@ -34,7 +38,7 @@ SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dp_hp': latent_sampler,
     'pearl': latent_sampler,
     'ndpdc': condensed_sampler,
-    'dp_sinkhorn': latent_sampler,
+    'dp_sinkhorn': dp_sinkhorn_sampler,
     'p3gm': phased_sampler,
     'dp_gan': latent_sampler,
     'dp_cgan': latent_sampler,
@@ -42,7 +46,7 @@ SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'pate_gan': g_pate_sampler,
     'g_pate': g_pate_sampler,
     'dpba_wgan': dpba_wgan_sampler,
-    'gs_wgan': latent_sampler,
+    'gs_wgan': gs_wgan_sampler,
 }
 
 
