@@ -32,6 +32,8 @@ from dpaf_jax.audit.harness import wild_state
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.methods import dpba_wgan
 from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
+from dpaf_jax.methods.dpba_wgan.published import PublishedDpbaWgan
+from dpaf_jax.methods.dpba_wgan.train import make_method
 from dpaf_jax.privacy.chacha import KEY_WORDS
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
@@ -71,7 +73,7 @@ class DirectionGame:
     @property
     def published(self) -> bool:
         """Whether the paper's own algorithm is played against."""
-        return self.method.published
+        return isinstance(self.method, PublishedDpbaWgan)
 
     @property
     def epsilon(self) -> float:
@@ -138,7 +140,8 @@ class DirectionGame:
     @functools.cached_property
     def _terms(self) -> tuple[np.ndarray, np.ndarray]:
         """[NUMBER, P] gradients of the distances and of the weighted penalties."""
-        plain = DpbaWgan(self.method.config, self.plan, 1)
+        plain = self.method
+        assert isinstance(plain, PublishedDpbaWgan)
 
         def terms(_: jax.Array) -> Any:
             trios = plain.trios(self.state, self.batch, PUBLIC)
@@ -182,7 +185,7 @@ def direction(guarantee: str, epsilon: float) -> DirectionGame:
     made.update_from_flattened_dict(fields)
     config = from_config_dict(made)
     plan = dpba_wgan.plan(config, NUMBER)
-    method = DpbaWgan(config, plan, 1)
+    method = make_method(config, plan, 1)
     images = canaries.noise_images(config.data, NUMBER, seed=0)
     batch = canaries.batch(images, config.data, (NUMBER, 1))
     shapes = jax.eval_shape(method.adversaries.init, jax.random.key(0))

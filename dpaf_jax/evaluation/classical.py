@@ -20,7 +20,7 @@ from sklearn import (
     tree,
 )
 
-from dpaf_jax.evaluation.utility import Outcome, summarised
+from dpaf_jax.evaluation.outcome import Outcome, summarised
 
 XGBOOST = 'xgboost'
 
@@ -99,7 +99,7 @@ def evaluate(
         on_progress: called with a model's name before each of its trainings.
 
     Returns:
-        By model what `utility.summarised` makes of its seeds.
+        By model what `outcome.summarised` makes of its seeds.
     """
     pixels, tests = (
         x.reshape(len(x), -1).astype(np.float32) / 255

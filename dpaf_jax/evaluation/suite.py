@@ -11,6 +11,7 @@ import numpy as np
 
 from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation import fidelity, utility
+from dpaf_jax.evaluation.train import ProgressFn
 from dpaf_jax.networks.perceptual import efficientnet
 
 WITH_CLASSICAL = ('full', 'slow')
@@ -30,7 +31,7 @@ def evaluate(
     num_classes: int,
     config: EvaluationConfig,
     tell: TellFn,
-    on_progress: utility.ProgressFn | None = None,
+    on_progress: ProgressFn | None = None,
 ) -> dict[str, Any]:
     """Measures one data set, synthetic or real, against test images.
 
@@ -43,7 +44,7 @@ def evaluate(
         on_progress: as for `utility.evaluate`.
 
     Returns:
-        `utility`: by classifier, as `utility.summarised` has it; empty where either side
+        `utility`: by classifier, as `outcome.summarised` has it; empty where either side
         has one class alone. `fidelity`: as `fidelity.compare` has it, or empty.
     """
     made: dict[str, Any] = {'utility': {}, 'fidelity': {}}

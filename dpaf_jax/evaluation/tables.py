@@ -11,7 +11,8 @@ import numpy as np
 from sklearn import ensemble, linear_model, metrics, neural_network
 
 from dpaf_jax.config import EvaluationConfig
-from dpaf_jax.evaluation.utility import ProgressFn, summary
+from dpaf_jax.evaluation.outcome import summary
+from dpaf_jax.evaluation.train import ProgressFn
 
 MODELS = {
     'logistic_regression': lambda seed: linear_model.LogisticRegression(
@@ -30,7 +31,6 @@ def evaluate(
     test_labels: np.ndarray,
     num_classes: int,
     config: EvaluationConfig,
-    seed: int = 0,
     on_progress: ProgressFn | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Trains each classifier `config.seeds` times and measures its AUROC.
@@ -41,8 +41,7 @@ def evaluate(
         test_rows: [M, 1, F, 1] float32, the real test split.
         test_labels: [M] integers.
         num_classes: K; above 2 the mean over classes of one against the rest.
-        config: seeds.
-        seed: run i uses seed + i.
+        config: seeds; run i uses seed i.
         on_progress: called as (models trained, {}).
 
     Returns:
@@ -56,7 +55,7 @@ def evaluate(
         values = []
         for run in range(config.seeds):
             if np.ptp(train_labels):
-                model = make(seed + run).fit(rows, train_labels)
+                model = make(run).fit(rows, train_labels)
                 values.append(auroc(model, tests, test_labels, num_classes))
             else:
                 values.append(0.5)

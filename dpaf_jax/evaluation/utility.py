@@ -11,63 +11,22 @@ run's report, not to the release.
 import functools
 import itertools
 import threading
-from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import linen as nn
 
 from dpaf_jax.config import EvaluationConfig
-from dpaf_jax.evaluation.classifiers import Recipe, make_recipes
+from dpaf_jax.evaluation.classifiers import make_recipes
+from dpaf_jax.evaluation.outcome import Outcome, summarised
+from dpaf_jax.evaluation.train import ProgressFn, on_cpu, train, train_window
 
 AT_ONCE = 2  # trainings on CPU: one keeps little more than one core busy
 HELD_OUT = 1 / 12  # of the synthetic images: 5000 of 60 000, as DPImageBench has it
 TEST_BATCH = 500  # images of a forward pass; only bounds memory
-
-ProgressFn = Callable[[int, dict[str, float]], None]
-EpochFn = Callable[[Any], None]
-
-
-class TrainState(NamedTuple):
-    """What one training run carries from step to step.
-
-    Attributes:
-        variables: of the model: 'params', and 'batch_stats' if it normalises by batches.
-        opt_state: of the optimizer.
-        average: moving average of the parameters; () where the recipe has none.
-        step: steps so far.
-    """
-
-    variables: Any
-    opt_state: optax.OptState
-    average: Any
-    step: jax.Array
-
-    @property
-    def judged(self) -> Any:
-        """The variables that are tested."""
-        if isinstance(self.average, tuple):
-            return self.variables
-        return {**self.variables, 'params': self.average}
-
-
-class Outcome(NamedTuple):
-    """What one trained classifier says of the test images.
-
-    Attributes:
-        predicted: [M] labels, after the last epoch.
-        selected: accuracy after the epoch that did best on the images held out; None
-            where none were.
-        best: accuracy after the epoch that did best on the test images; None likewise.
-    """
-
-    predicted: np.ndarray
-    selected: float | None = None
-    best: float | None = None
 
 
 def evaluate(
@@ -77,7 +36,6 @@ def evaluate(
     test_labels: np.ndarray,
     num_classes: int,
     config: EvaluationConfig,
-    seed: int = 0,
     on_progress: ProgressFn | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Trains each classifier `config.seeds` times and measures its test accuracy.
@@ -88,8 +46,7 @@ def evaluate(
         test_images: [M, H, W, C] uint8, the real test split.
         test_labels: [M] integers in [0, num_classes).
         num_classes: K.
-        config: seeds, epochs, minibatch size, and which classifiers.
-        seed: of initial weights, minibatches and dropout; run i uses (seed, i).
+        config: seeds (run i has i), epochs, minibatch size, and which classifiers.
         on_progress: called as (step, {'loss': ...}) with the slowest classifier's steps so
             far, of `total_steps`, over all seeds; the loss is on synthetic images.
 
@@ -121,11 +78,11 @@ def evaluate(
         judge = Judge(recipes[name].model, selection, (test_images, test_labels))
         told = tell if name == slowest else None
         variables = train(
-            recipes[name], windows[name], images, labels, [seed, run], told, judge.watch
+            recipes[name], windows[name], images, labels, [0, run], told, judge.watch
         )
         return judge.outcome(variables)
 
-    with ThreadPoolExecutor(AT_ONCE if _on_cpu() else 1) as pool:
+    with ThreadPoolExecutor(AT_ONCE if on_cpu() else 1) as pool:
         runs = {
             name: [pool.submit(outcome_of, name, run) for run in range(config.seeds)]
             for name in recipes
@@ -177,12 +134,9 @@ class Judge:
     def watch(self, variables: Any) -> None:
         """Notes the accuracies of one epoch."""
         if len(self._held_out[0]):
-            found = (accuracy(self._model, variables, *side) for side in self._sides)
-            self._seen.append((next(found), next(found)))
-
-    @property
-    def _sides(self) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-        return self._held_out, self._test
+            selected = accuracy(self._model, variables, *self._held_out)
+            best = accuracy(self._model, variables, *self._test)
+            self._seen.append((selected, best))
 
     def outcome(self, variables: Any) -> Outcome:
         """What the variables after the last epoch predict, and what was noted before."""
@@ -192,181 +146,6 @@ class Judge:
         # The first of the best epochs.
         _, selected = max(self._seen, key=lambda epoch: epoch[0])
         return Outcome(predicted, selected, max(test for _, test in self._seen))
-
-
-def summarised(
-    outcomes: list[Outcome], labels: np.ndarray, num_classes: int
-) -> dict[str, Any]:
-    """The figures of a classifier over its seeds.
-
-    Args:
-        outcomes: one a seed.
-        labels: [M] of the test images.
-        num_classes: K.
-
-    Returns:
-        `mean`, `std` (sample, ddof = 1; 0 for one seed) and `values` of the accuracy after
-        the last epoch; the same in `selected` and `legacy_max`, if there is such;
-        `per_class`, [K] accuracies (None for a class without test images) and `confusion`,
-        [K, K] counts, row by true label, both over all seeds.
-    """
-    confusion = np.zeros((num_classes, num_classes), np.int64)
-    for outcome in outcomes:
-        np.add.at(confusion, (labels, outcome.predicted), 1)
-    found = summary([float(np.mean(o.predicted == labels)) for o in outcomes])
-    for name, values in (
-        ('selected', [o.selected for o in outcomes if o.selected is not None]),
-        ('legacy_max', [o.best for o in outcomes if o.best is not None]),
-    ):
-        if values:
-            found[name] = summary(values)
-    totals = confusion.sum(axis=1)
-    per_class = [
-        float(confusion[k, k] / totals[k]) if totals[k] else None
-        for k in range(num_classes)
-    ]
-    return {**found, 'per_class': per_class, 'confusion': confusion.tolist()}
-
-
-def summary(values: list[float]) -> dict[str, Any]:
-    """The mean, sample standard deviation (0 for one value) and values."""
-    std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return {'mean': float(np.mean(values)), 'std': std, 'values': values}
-
-
-def init_state(
-    recipe: Recipe, steps: int, image_shape: tuple[int, ...], key: jax.Array
-) -> TrainState:
-    """Initial weights and optimizer state for images [H, W, C] and so many steps."""
-    variables = recipe.model.init(key, jnp.zeros((1, *image_shape)), False)
-    opt_state = recipe.optimizer(steps).init(variables['params'])
-    # A copy, since the state is donated.
-    average = jax.tree.map(jnp.copy, variables['params']) if recipe.ema else ()
-    return TrainState(variables, opt_state, average, jnp.zeros((), jnp.int32))
-
-
-def train_window(
-    recipe: Recipe, steps: int
-) -> Callable[..., tuple[TrainState, jax.Array]]:
-    """Compiles a window of steps on minibatches of a data set on the device.
-
-    Args:
-        recipe: model and optimizer.
-        steps: of the whole training.
-
-    Returns:
-        (state, images [N, H, W, C] uint8, labels [N] int32, indices [S, B] int32,
-        key) -> (state, losses [S] float32). The state is donated.
-    """
-    model, optimizer = recipe.model, recipe.optimizer(steps)
-
-    def loss_fn(params: Any, rest: Any, x: jax.Array, y: jax.Array, key: Any) -> Any:
-        logits, changed = model.apply(
-            {'params': params, **rest},
-            x,
-            True,
-            rngs={'dropout': key},
-            mutable=['batch_stats'],
-        )
-        each = optax.softmax_cross_entropy_with_integer_labels(logits, y)
-        return each.mean(), changed
-
-    @functools.partial(jax.jit, donate_argnums=0)
-    def window(
-        state: TrainState,
-        images: jax.Array,
-        labels: jax.Array,
-        indices: jax.Array,
-        key: jax.Array,
-    ) -> tuple[TrainState, jax.Array]:
-        def step(state: TrainState, batch: Any) -> tuple[TrainState, jax.Array]:
-            chosen, step_key = batch
-            x = images[chosen].astype(jnp.float32) / 255
-            rest = dict(state.variables)
-            params = rest.pop('params')
-            (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-                params, rest, x, labels[chosen], step_key
-            )
-            updates, opt_state = optimizer.update(grads, state.opt_state)
-            params = optax.apply_updates(params, updates)
-            average = _averaged(state.average, params, recipe.ema, state.step)
-            new = TrainState(
-                {'params': params, **changed}, opt_state, average, state.step + 1
-            )
-            return new, loss
-
-        keys = jax.random.split(key, len(indices))
-        if not _on_cpu():
-            return jax.lax.scan(step, state, (indices, keys))
-        # XLA runs a convolution inside a loop 5 to 12 times slower on CPU, and a
-        # scan of one step is still a loop.
-        losses = []
-        for i in range(len(indices)):
-            state, loss = step(state, (indices[i], keys[i]))
-            losses.append(loss)
-        return state, jnp.stack(losses)
-
-    return window
-
-
-def _averaged(average: Any, params: Any, ema: float, step: jax.Array) -> Any:
-    """The moving average after a step; it follows faster at first, as torch-ema does."""
-    if not ema:
-        return ()
-    decay = jnp.minimum(ema, (2 + step) / (11 + step))
-    return jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)
-
-
-def train(
-    recipe: Recipe,
-    window: Callable[..., tuple[TrainState, jax.Array]],
-    images: jax.Array,
-    labels: jax.Array,
-    seed: list[int],
-    on_progress: ProgressFn | None = None,
-    on_epoch: EpochFn | None = None,
-) -> Any:
-    """Trains a classifier by its recipe.
-
-    Args:
-        recipe: from classifiers.py.
-        window: `train_window` of it, shared by the seeds so that it compiles once.
-        images: [N, H, W, C] uint8 on the device.
-        labels: [N] int32 on the device.
-        seed: non-negative integers that seed everything random here.
-        on_progress: called as (steps, {'loss': ...}) after each window of so many.
-        on_epoch: called with the variables to be judged after each epoch.
-
-    Returns:
-        The variables to be judged after the last step.
-    """
-    rng = np.random.default_rng(seed)
-    # Threefry would take as long to compile as all the rest.
-    key, init_key = jax.random.split(jax.random.key(rng.integers(2**31), impl='rbg'))
-    num_examples = len(images)
-    steps_per_epoch = recipe.steps_per_epoch(num_examples)
-    batch_size = min(recipe.batch_size, num_examples)
-    init = functools.partial(
-        init_state, recipe, recipe.steps(num_examples), images.shape[1:]
-    )
-    state = jax.jit(init)(init_key)  # one program instead of one for each layer
-    # A whole epoch at a time where dispatch costs more than the step.
-    window_steps = 1 if _on_cpu() else steps_per_epoch
-    done = 0
-    for _ in range(recipe.epochs):
-        order = rng.permutation(num_examples).astype(np.int32)
-        # The last minibatch is filled up from the epoch's start: one shape to compile.
-        batches = np.resize(order, (steps_per_epoch, batch_size))
-        for start in range(0, steps_per_epoch, window_steps):
-            indices = batches[start : start + window_steps]
-            window_key = jax.random.fold_in(key, done)
-            state, losses = window(state, images, labels, indices, window_key)
-            done += len(indices)
-            if on_progress is not None:
-                on_progress(len(indices), {'loss': float(losses[-1])})
-        if on_epoch is not None:
-            on_epoch(state.judged)
-    return state.judged
 
 
 def accuracy(
@@ -401,10 +180,6 @@ def _predict(model: nn.Module, variables: Any, images: jax.Array) -> jax.Array:
     x = images.astype(jnp.float32) / 255
     logits = model.apply(variables, x, False)
     return jnp.argmax(jnp.asarray(logits), axis=-1)
-
-
-def _on_cpu() -> bool:
-    return jax.default_backend() == 'cpu'
 
 
 def _added_up(on_progress: ProgressFn) -> ProgressFn:

@@ -8,12 +8,16 @@ them states another.
 import dataclasses
 import math
 import shlex
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.schema import check
 from dpaf_jax.data.survey import proposed, survey, table
+from dpaf_jax.runtime import processes
+from dpaf_jax.runtime.files import read_json
+from dpaf_jax.training.workdir import Workdir
 
 FIELDS = (  # section, name
     ('data', 'num_classes'),
@@ -26,6 +30,34 @@ FIELDS = (  # section, name
 OPEN = {'class_names': '?'}  # of others it is 0
 HEAD = 'Decided from the data, and public from here on; state another to change one:'
 Decided = dict[str, Any]  # {'data.channels': 3}
+
+
+def decided(config: Config, workdir: Workdir) -> Config:
+    """The config of a run without open fields: as its folder was begun, or after a look.
+
+    Says what was decided, and keeps what was seen in the folder's private part, where it
+    is not printed on a terminal. All processes call this; the first one looks.
+
+    Raises:
+        UserError: the source is missing or malformed, or the whole does not fit.
+    """
+    if not undecided(config):
+        return filled(config, {})
+    return filled(config, processes.from_first(lambda: _begun_or_seen(config, workdir)))
+
+
+def _begun_or_seen(config: Config, workdir: Workdir) -> Decided:
+    if before := read_json(workdir.config):
+        kept: Decided = before['config']
+        return kept
+    values, seen, told = look(config)
+    if sys.stdout.isatty():
+        print(seen)
+    else:  # a log is not for the owner's eyes alone
+        filled(config, values)  # or nothing is written
+        print(f'What was seen is private: {workdir.keep_survey(seen)}')
+    print(told, flush=True)
+    return values
 
 
 def undecided(config: Config) -> list[str]:

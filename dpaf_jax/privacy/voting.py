@@ -115,6 +115,26 @@ def release(
     )
 
 
+def noisy_sum(answers: jax.Array, key_data: jax.Array, noise_std: float) -> jax.Array:
+    """The sum of answers that are whole numbers themselves, exact; with noise, once.
+
+    Its sensitivity is how far one teacher's answer can be from another.
+
+    Args:
+        answers: [n, ...] float32 whole numbers, of this device's n teachers.
+        key_data: [8] uint32 of this step alone, equal on all devices.
+        noise_std: of each entry; without noise the sum is a plain one.
+
+    Returns:
+        [...] over the teachers of all devices.
+    """
+    summed: ExactSum | jax.Array = jnp.sum(answers, axis=0)
+    if noise_std:
+        summed = Grid.of(1.0, noise_std).sum(answers)
+    noisy: jax.Array = noisy_total(summed, key_data, noise_std)
+    return noisy
+
+
 def confident_gnmax(ballot: Ballot, threshold: float) -> tuple[jax.Array, jax.Array]:
     """Post-processing: the winning values, where enough teachers agree.
 

@@ -8,7 +8,7 @@ import pytest
 from flax import linen as nn
 
 from dpaf_jax.config import EvaluationConfig
-from dpaf_jax.evaluation import classical, classifiers, tables, utility
+from dpaf_jax.evaluation import classical, classifiers, outcome, tables, train, utility
 from dpaf_jax.release import card
 
 pytestmark = pytest.mark.usefixtures('optimised')
@@ -70,12 +70,12 @@ def test_labels_without_information_stay_at_chance():
 
 
 def test_summary_uses_the_sample_standard_deviation():
-    assert utility.summary([0.5, 0.7]) == {
+    assert outcome.summary([0.5, 0.7]) == {
         'mean': pytest.approx(0.6),
         'std': pytest.approx(0.02**0.5),
         'values': [0.5, 0.7],
     }
-    assert utility.summary([0.5])['std'] == 0.0
+    assert outcome.summary([0.5])['std'] == 0.0
 
 
 def test_a_stop_ends_all_trainings_at_their_next_step():
@@ -145,8 +145,8 @@ def test_images_that_select_are_not_trained_on():
 
 def test_confusion_and_accuracy_by_class_are_over_all_seeds():
     labels = np.array([0, 0, 1, 1])
-    outcomes = [utility.Outcome(np.array(p)) for p in ([0, 1, 1, 1], [0, 0, 1, 2])]
-    found = utility.summarised(outcomes, labels, 4)
+    outcomes = [outcome.Outcome(np.array(p)) for p in ([0, 1, 1, 1], [0, 0, 1, 2])]
+    found = outcome.summarised(outcomes, labels, 4)
     assert found['confusion'] == [[3, 1, 0, 0], [0, 3, 1, 0], [0] * 4, [0] * 4]
     assert found['per_class'] == [0.75, 0.75, None, None]
     assert found['values'] == [0.75, 0.75]
@@ -165,11 +165,11 @@ def test_classical_models_learn_a_separable_set():
 
 def test_runs_are_repeatable_and_seeds_differ():
     made = recipe(classifiers.LogisticRegression(3), epochs=1)
-    window = utility.train_window(made, 4)
+    window = train.train_window(made, 4)
     images, labels = (jnp.asarray(a) for a in toy(64))
 
     def run(seed):
-        return utility.train(made, window, images, labels.astype(jnp.int32), [seed, 0])
+        return train.train(made, window, images, labels.astype(jnp.int32), [seed, 0])
 
     first, again, other = (run(seed)['params']['Dense_0'] for seed in (0, 0, 1))
     jax.tree.map(np.testing.assert_array_equal, first, again)
@@ -229,8 +229,8 @@ def test_dpimagebenchs_classifiers_are_trained_as_there():
 def test_a_wide_resnet_learns_and_is_judged_by_what_it_has_seen():
     model = classifiers.WideResNet(3, depth=10, width=1)
     (images, labels), made = toy(320), recipe(model, epochs=2)
-    window = utility.train_window(made, 40)
-    variables = utility.train(
+    window = train.train_window(made, 40)
+    variables = train.train(
         made, window, jnp.asarray(images), jnp.asarray(labels, jnp.int32), [0]
     )
     tests, labels = toy(90, seed=1)
@@ -330,10 +330,10 @@ def test_a_scanned_window_equals_an_unrolled_one(monkeypatch):
     indices = jnp.arange(24).reshape(3, 8)
     ends = []
     for on_cpu in (True, False):
-        monkeypatch.setattr(utility, '_on_cpu', lambda on_cpu=on_cpu: on_cpu)
-        state = utility.init_state(made, 3, images.shape[1:], jax.random.key(0))
+        monkeypatch.setattr(train, 'on_cpu', lambda on_cpu=on_cpu: on_cpu)
+        state = train.init_state(made, 3, images.shape[1:], jax.random.key(0))
         ends.append(
-            utility.train_window(made, 3)(
+            train.train_window(made, 3)(
                 state, images, labels.astype(jnp.int32), indices, jax.random.key(1)
             )
         )

@@ -16,7 +16,9 @@ from scipy import stats
 from dpaf_jax.audit.harness import wild_state
 from dpaf_jax.audit.methods import gs_wgan as gs_wgan_audit
 from dpaf_jax.methods import gs_wgan
-from dpaf_jax.methods.gs_wgan import GsWgan, GsWganPhase
+from dpaf_jax.methods.gs_wgan import turn
+from dpaf_jax.methods.gs_wgan.phase import GsWganPhase
+from dpaf_jax.methods.gs_wgan.turn import GsWgan
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.runtime import parallel
@@ -103,13 +105,13 @@ def test_no_two_critics_are_further_apart_than_the_sensitivity():
 
 
 def test_an_unclipped_gradient_is_found_out():
-    with mock.patch.object(gs_wgan, 'clip_vector', lambda vector, _: vector):
+    with mock.patch.object(turn, 'clip_vector', lambda vector, _: vector):
         # Another config, since what is compiled is kept by function and config.
         assert furthest(queries(method_of(gs_wgan__penalty_weight=9.0))) > 2 * BOUND
 
 
 def test_all_that_is_clipped_was_settled():
-    with mock.patch.object(gs_wgan, 'settled', jnp.zeros_like):
+    with mock.patch.object(turn, 'settled', jnp.zeros_like):
         assert furthest(queries(method_of(gs_wgan__penalty_weight=8.0))) == 0
 
 

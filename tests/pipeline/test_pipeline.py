@@ -17,11 +17,11 @@ from dpaf_jax.attack import memorisation
 from dpaf_jax.attack.target import open_target
 from dpaf_jax.audit import report as audit_report
 from dpaf_jax.audit.session import Audit
-from dpaf_jax.pipeline import stages as pipelines
-from dpaf_jax.pipeline.stages import STAGES, Pipeline
+from dpaf_jax.pipeline.stages import STAGES, Pipeline, prepare
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, FIXED_ENTROPY, PrivacyPlan, event_from_json
 from dpaf_jax.release.bundle import FILES
+from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.verify.verification import verify
 
@@ -96,9 +96,9 @@ class TestPlan:
         def touched(*args, **options):
             raise AssertionError('the plan stage looked at data or devices')
 
-        monkeypatch.setattr(pipelines, 'prepare', touched)
-        monkeypatch.setattr(pipelines, 'load', touched)
-        monkeypatch.setattr(pipelines.parallel, 'pick_devices', touched)
+        monkeypatch.setattr(prepare, 'prepare', touched)
+        monkeypatch.setattr(prepare, 'load', touched)
+        monkeypatch.setattr(parallel, 'pick_devices', touched)
         config = tiny_runs.one_shot('npz:/no/such/file', data__num_examples=24)
         plan = Pipeline(config, tmp_path).run('plan')
         assert plan.num_examples == 24 == read(tmp_path / 'plan.json')['num_examples']

@@ -31,7 +31,8 @@ from dpaf_jax.methods.dpba_wgan import critic
 from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
 from dpaf_jax.methods.dpgen import score_matching
 from dpaf_jax.methods.dpgen.score_matching import make_score_matching
-from dpaf_jax.methods.gs_wgan import GsWgan, GsWganPhase
+from dpaf_jax.methods.gs_wgan.phase import GsWganPhase
+from dpaf_jax.methods.gs_wgan.turn import GsWgan
 from dpaf_jax.methods.p3gm import decoder
 from dpaf_jax.methods.p3gm.decoder import PhasedVae
 from dpaf_jax.privacy import keys

@@ -20,7 +20,9 @@ from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.g_pate.datalens import DataLens
 from dpaf_jax.methods.g_pate.pate_gan import PateGan
-from dpaf_jax.methods.g_pate.student import GPate, GPatePhase, noise_ratio
+from dpaf_jax.methods.g_pate.phase import GPatePhase
+from dpaf_jax.methods.g_pate.plan import noise_ratio
+from dpaf_jax.methods.g_pate.student import GPate
 from dpaf_jax.privacy.keys import RunKeys, public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel

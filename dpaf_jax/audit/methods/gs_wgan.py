@@ -12,7 +12,9 @@ from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser, wild
 from dpaf_jax.audit.methods import adversarial
 from dpaf_jax.audit.target import AuditTarget, Scene, Trace
 from dpaf_jax.config import Config
-from dpaf_jax.methods.gs_wgan import GRADIENT, GsWgan, GsWganPhase
+from dpaf_jax.methods.gs_wgan.phase import GsWganPhase
+from dpaf_jax.methods.gs_wgan.plan import GRADIENT
+from dpaf_jax.methods.gs_wgan.turn import GsWgan
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw

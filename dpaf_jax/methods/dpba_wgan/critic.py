@@ -11,8 +11,7 @@ for each value.
 With `per_label` each label has a critic and a generator of its own, which take turns by a
 public round-robin and see that class alone: what is charged are the turns of one class.
 
-As published (Algorithms 1 and 2), nothing is certified: noise multiplies the distances
-and is added to the penalties, where it has no gradient; nothing bounds an example's own.
+What the paper prints, which certifies nothing, is published.py.
 """
 
 import dataclasses
@@ -33,43 +32,24 @@ from dpaf_jax.methods.adversarial.networks import (
     AdversariesPerLabel,
     Metrics,
 )
-from dpaf_jax.methods.adversarial.phase import AdversarialPhase
 from dpaf_jax.methods.adversarial.wgan import (
     Trio,
     distance,
     gradient_penalty,
     make_critic,
 )
-from dpaf_jax.methods.dpba_wgan.plan import (
-    COST,
-    is_published,
-    num_models,
-    plan,
-    scale_of_step,
-)
+from dpaf_jax.methods.dpba_wgan.schedule import Schedule
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.grid import Grid
-from dpaf_jax.privacy.keys import RunKeys, own_coins, public_key, record_keys
+from dpaf_jax.privacy.keys import RunKeys, own_coins, record_keys
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
-from dpaf_jax.runtime import parallel
-from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.run import Run
 
-__all__ = ['plan', 'train']
-
-USUALLY = (
-    4.0  # standard deviations above its mean that a draw of one label rarely exceeds
-)
-
-
-def train(run: Run) -> Any:
-    """Trains both networks in turn; returns the average of the generator's parameters."""
-    method = DpbaWgan(run.config, run.plan, len(run.devices))
-    return run.train(AdversarialPhase(run, method)).ema_params
+# Standard deviations above its mean that a draw of one label rarely exceeds.
+USUALLY = 4.0
 
 
 class WeightedTrio(NamedTuple):
@@ -105,20 +85,10 @@ class DpbaWgan:
         kind = AdversariesPerLabel if self.settings.per_label else Adversaries
         return kind(self.config, self.settings, critic, self.num_devices)
 
-    @property
-    def published(self) -> bool:
-        """Whether the paper's own algorithm runs."""
-        return is_published(self.config)
-
     @functools.cached_property
-    def _mechanism_of_step(self) -> np.ndarray:
-        """[T] int: place in the plan of the mechanism of each step of a model."""
-        scale = scale_of_step(self.settings, self._models)
-        if self.published:
-            return np.zeros_like(scale)
-        return np.unique(scale, return_inverse=True)[
-            1
-        ]  # the plan leaves out unused ones
+    def schedule(self) -> Schedule:
+        """Whose turn each step is, and with which noise."""
+        return Schedule(self.config, self.plan)
 
     @property
     def grid(self) -> Grid | None:
@@ -126,73 +96,34 @@ class DpbaWgan:
         grids = [m.grid for m in self.plan.mechanisms]
         return max((g for g in grids if g), key=lambda g: g.spacing, default=None)
 
-    @property
-    def _models(self) -> int:
-        return num_models(self.config)
-
     def mechanism_at(self, step: int) -> Mechanism:
-        """See `adversarial_phase.Method`."""
-        return self.plan.mechanisms[self._mechanism_of_step[self.own_step(step)]]
-
-    def own_step(self, step: int) -> int:
-        """How many steps the model has had before whose turn it is."""
-        turn = self.settings.discriminator_steps
-        rounds, since = divmod(step, turn * self._models)
-        return rounds * turn + since % turn
+        """See `adversarial.phase.Method`."""
+        return self.schedule.mechanism_at(step)
 
     def charged(self, step: int) -> Mapping[str, int]:
-        """See `run.Phase`: of the first model, which none is ahead of."""
-        turn = self.settings.discriminator_steps
-        rounds, since = divmod(step, turn * self._models)
-        done = self._mechanism_of_step[: rounds * turn + min(since, turn)]
-        counts = np.bincount(done, minlength=len(self.plan.mechanisms))
-        names = [m.name for m in self.plan.mechanisms]
-        return dict(zip(names, map(int, counts), strict=True))
+        """See `training.phase.Phase`: of the first model, which none is ahead of."""
+        return self.schedule.charged(step)
 
     def eligible(self, labels: np.ndarray, step: int) -> np.ndarray:
-        """See `adversarial_phase.Method`: one class where it has a model of its own."""
+        """See `adversarial.phase.Method`: one class where it has a model of its own."""
         if not self.settings.per_label:
             return np.arange(len(labels))
-        return np.flatnonzero(labels == self.label(step))
-
-    def label(self, step: int) -> int:
-        """Whose turn it is, where each label has a model: a public round-robin."""
-        return step // self.settings.discriminator_steps % self._models
+        return np.flatnonzero(labels == self.schedule.label(step))
 
     def draw(self, keys: RunKeys, eligible: np.ndarray, step: int) -> Draw:
-        """A Poisson sample; as published, a batch of a shuffled epoch."""
-        mechanism = self.mechanism_at(step)
-        if self.published:
-            return self._published_draw(keys, eligible, step)
-        return poisson_draw(mechanism, eligible, keys, step)
-
-    def _published_draw(self, keys: RunKeys, eligible: np.ndarray, step: int) -> Draw:
-        size, there = self.settings.batch_size, len(eligible)
-        if size > there:
-            raise UserError(
-                'config.dpba_wgan.batch_size',
-                f'asks for {size} images a step, but the model in turn has {there}',
-                'Lower it',
-            )
-        name = f'{COST}/{self.label(step)}' if self.settings.per_label else COST
-        draw = shuffled_batches(there, size, name, keys, self.own_step(step))
-        return dataclasses.replace(draw, indices=eligible[draw.indices].astype('i4'))
-
-    # --- critic -----------------------------------------------------------------
+        """A Poisson sample."""
+        return poisson_draw(self.mechanism_at(step), eligible, keys, step)
 
     def trios(self, state: AdversarialState, batch: ClipBatch, key: jax.Array) -> Trio:
         """This device's [U] records with fakes and interpolates from their own coins."""
         batch = batch.without_padding()
         labels = batch.labels[:, 0]
-        for_z, for_mix, _ = _three_keys(key, batch)
-        mix = own_coins(jax.random.uniform, for_mix)
-        if self.published:  # 'a random number', for the whole batch
-            mix = jnp.broadcast_to(jax.random.uniform(public_key(key)), mix.shape)
+        for_z, for_mix, _ = three_keys(key, batch)
         return Trio(
             real=to_float(batch.images[:, 0]),
             fake=self.adversaries.paired_fakes(state.generator, labels, for_z),
             label=labels,
-            mix=mix,
+            mix=own_coins(jax.random.uniform, for_mix),
         )
 
     def weights(self, keys: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -200,7 +131,7 @@ class DpbaWgan:
         penalty = jnp.full(len(keys), self.settings.penalty_weight)
         if not self.settings.alternate:
             return jnp.ones(len(keys)), penalty
-        heads = own_coins(_toss, keys)
+        heads = own_coins(toss, keys)
         return jnp.where(heads, 2.0, 0.0), jnp.where(heads, 0.0, 2 * penalty)
 
     def cost(self, params: Any, unit: WeightedTrio) -> jax.Array:
@@ -257,7 +188,7 @@ class DpbaWgan:
         return jax.lax.fori_loop(0, -(-present // length), add, nothing)
 
     def _query(self, state: AdversarialState, batch: ClipBatch, key: jax.Array) -> Any:
-        trios, (_, _, for_term) = self.trios(state, batch, key), _three_keys(key, batch)
+        trios, (_, _, for_term) = self.trios(state, batch, key), three_keys(key, batch)
         return clipped_gradient_sum(
             self.cost,
             state.discriminator,
@@ -286,14 +217,14 @@ class DpbaWgan:
         """
 
         def step(own: AdversarialState, _: Any) -> tuple[AdversarialState, Metrics]:
-            noisy = self._noisy(own, batch, noise_key, key, noise_std)
+            noisy = self.noisy_sum(own, batch, noise_key, key, noise_std)
             size = self.plan.mechanisms[0].expected_batch_size
             gradient = jax.tree.map(lambda g: g / size, noisy)
             return self.adversaries.update_discriminator(own, gradient)
 
         return self.adversaries.in_turn(state, step)
 
-    def _noisy(
+    def noisy_sum(
         self,
         state: AdversarialState,
         batch: ClipBatch,
@@ -302,55 +233,7 @@ class DpbaWgan:
         noise_std: jax.Array,
     ) -> Any:
         """The noisy sum of gradients, all that is seen of the records."""
-        if self.published:
-            return self.published_query(state, batch, noise_key, key, noise_std)
-        sums = self.query(state, batch, key)
-        return noisy_total(sums, noise_key, noise_std)
-
-    def published_query(
-        self,
-        state: AdversarialState,
-        batch: ClipBatch,
-        noise_key: jax.Array,
-        key: jax.Array,
-        noise_std: jax.Array,
-    ) -> Any:
-        """The gradient of the noisy cost as printed, summed over the batch.
-
-        Algorithm 1, lines 6-12, with Algorithm 2's noise: for each example a coin picks
-        the term that is disturbed, by a normal draw whose scale is uniform between
-        sigma and noise_ratio * sigma. The distance is multiplied by it (its mean is 1,
-        which is not in print: a mean of 0 would leave nothing to learn); to the clipped
-        penalty it is added (line 10).
-        """
-        trios, wgan = self.trios(state, batch, key), self.settings
-        coin, width, normal = _three_keys(noise_key, batch)
-        number = len(trios.label)
-        first = own_coins(_toss, coin)
-        spread = own_coins(jax.random.uniform, width)
-        noise = own_coins(jax.random.normal, normal)
-        noise *= noise_std * (1 + (wgan.noise_ratio - 1) * spread)
-        times = jnp.where(first, 1 + noise, 1.0)
-        plus = jnp.where(first, 0.0, wgan.penalty_weight * noise)
-        present = ~batch.is_padding_example[:, 0]
-
-        def noisy_cost(params: Any) -> jax.Array:
-            cost = jax.vmap(self.published_cost, (None, 0, 0))
-            each = cost(params, trios, (times, jnp.ones(number))) + plus
-            return jnp.sum(jnp.where(present, each, 0.0))
-
-        return parallel.total(jax.grad(noisy_cost)(state.discriminator))
-
-    def published_cost(
-        self, params: Any, trio: Trio, times: tuple[Any, Any]
-    ) -> jax.Array:
-        """One example's distance and clipped, weighted penalty, each times a factor."""
-        critic, wgan = self.adversaries.discriminator, self.settings
-        steep = jnp.minimum(gradient_penalty(critic, params, trio), wgan.cost_clip)
-        apart = distance(critic, params, trio)
-        return times[0] * apart + times[1] * wgan.penalty_weight * steep
-
-    # --- generator --------------------------------------------------------------
+        return noisy_total(self.query(state, batch, key), noise_key, noise_std)
 
     def generator_step(
         self, state: AdversarialState, key_data: jax.Array
@@ -367,11 +250,12 @@ def _told(answers: jax.Array) -> Mapping[str, jax.Array]:
     return {'loss_generator': -answers}
 
 
-def _three_keys(key_data: jax.Array, batch: ClipBatch) -> list[jax.Array]:
+def three_keys(key_data: jax.Array, batch: ClipBatch) -> list[jax.Array]:
     """Three keys [U] for each record, of its own."""
     keys = record_keys(key_data, batch.index[:, 0])
     return list(jax.vmap(lambda key: jax.random.split(key, 3))(keys).T)
 
 
-def _toss(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def toss(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """A fair coin: bool of this shape."""
     return jax.random.bernoulli(key, shape=shape)

@@ -20,14 +20,12 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.g_pate.student import Fakes, GPate, check, train_student
-from dpaf_jax.methods.g_pate.teachers import State
-from dpaf_jax.privacy.budgets import make_plan
-from dpaf_jax.privacy.grid import ExactSum, Grid
-from dpaf_jax.privacy.noise import noisy_total
-from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.methods.g_pate.phase import train_student
+from dpaf_jax.methods.g_pate.plan import answers_plan, check, refuse_agreement
+from dpaf_jax.methods.g_pate.student import Fakes, GPate
+from dpaf_jax.privacy import voting
+from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
 SIGNS = 'signs'
@@ -44,24 +42,19 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         UserError: the settings do not fit N, the images, or the budget.
     """
     check(config, num_examples)
+    refuse_agreement(config)
     g_pate, top_k = config.g_pate, config.datalens.top_k
-    if g_pate.agreement:
-        problem = 'is True, which datalens does not know'
-        raise UserError('config.g_pate.agreement', problem, 'Set it to False')
     if top_k > (there := math.prod(coarse_shape(config))):
         problem = f'is {top_k}, of {there} places (config.g_pate.cell)'
         raise UserError('config.datalens.top_k', problem, 'Lower it')
-    signs = Mechanism(
+    return answers_plan(
+        config,
+        num_examples,
         name=SIGNS,
         kind='signs of teachers on disjoint parts: one sum per fake',
-        sampling_prob=1.0,
         l2_sensitivity=2 * math.sqrt(top_k),
         steps=g_pate.steps * g_pate.fakes,
-        expected_batch_size=float(num_examples),
-        capacity=num_examples,
     )
-    only = (SIGNS,)
-    return make_plan([signs], only, only, config.privacy, num_examples, None)
 
 
 def coarse_shape(config: Config) -> tuple[int, int, int]:
@@ -106,45 +99,19 @@ class DataLens(GPate):
         """Of a step: one for each fake."""
         return self.config.g_pate.fakes
 
-    @property
-    def grid(self) -> Grid | None:
-        """On which a sign is a whole number of units."""
-        noise_std = self.mechanism.noise_std
-        return Grid.of(1.0, noise_std) if noise_std else None
-
     def questions(self, key: jax.Array, images: jax.Array) -> None:
         """None: teachers answer place by place."""
 
-    def query(
-        self, teachers: State, parts: ClipBatch, fakes: Fakes
-    ) -> tuple[State, jax.Array]:
-        """The private computation: this device's teachers learn, and sign.
-
-        Args:
-            teachers: of this device, [n / D, ...].
-            parts: a unit [M, ...] of records for each of them.
-            fakes: of the step.
-
-        Returns:
-            (teachers, [n / D, m, h * w * C] float32 signs).
-        """
-        coarse = coarse_shape(self.config)
-
-        def sign(params: Any) -> jax.Array:
-            uphill = self.teachers.uphill(params, fakes.images, fakes.labels)
-            shape = (len(uphill), *coarse)
-            small = jax.image.resize(uphill, shape, 'linear')  # means around each cell
-            return top_signs(small.reshape(len(small), -1), self.config.datalens.top_k)
-
-        return self.taught(teachers, parts, fakes, sign)
+    def answer(self, params: Any, fakes: Fakes) -> jax.Array:
+        """[m, h * w * C] float32 signs of one teacher."""
+        uphill = self.teachers.uphill(params, fakes.images, fakes.labels)
+        shape = (len(uphill), *coarse_shape(self.config))
+        small = jax.image.resize(uphill, shape, 'linear')  # means around each cell
+        return top_signs(small.reshape(len(small), -1), self.config.datalens.top_k)
 
     def release(self, signs: jax.Array, key_data: jax.Array) -> jax.Array:
         """[m, h * w * C] the step's sums over all devices, noised once."""
-        summed: ExactSum | jax.Array = jnp.sum(signs, axis=0)
-        if self.grid:
-            summed = self.grid.sum(signs)
-        noisy: jax.Array = noisy_total(summed, key_data, self.mechanism.noise_std)
-        return noisy
+        return voting.noisy_sum(signs, key_data, self.mechanism.noise_std)
 
     def moves(self, fakes: Fakes, released: Any) -> tuple[jax.Array, jax.Array]:
         """Where enough teachers agree, one step their way: post-processing.

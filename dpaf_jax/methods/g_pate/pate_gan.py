@@ -1,10 +1,10 @@
 """PATE-GAN: teachers say which fakes look real, a student discriminator learns from that.
 
 Jordon, Yoon, van der Schaar, "PATE-GAN: Generating Synthetic Data with Differential Privacy
-Guarantees" (ICLR 2019), Algorithm 1. Teachers on disjoint parts of the data are G-PATE's
-(teachers.py). What leaves them is one number for each fake: how many took it for real, with
-noise. The student discriminator sees fakes alone, each with what the teachers made of it; the
-generator learns against the student.
+Guarantees" (ICLR 2019), Algorithm 1. Teachers on disjoint parts of the data are G-PATE's,
+with votes of their own (voters.py). What leaves them is one number for each fake: how many
+took it for real, with noise. The student discriminator sees fakes alone, each with what the
+teachers made of it; the generator learns against the student.
 
 Guarantee: a teacher votes 0 or 1 on each image shown, whatever its state. One record has one
 teacher, so it moves a count by at most 1. All counts of all steps are charged in full, by
@@ -20,27 +20,19 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.g_pate.student import (
-    Fakes,
-    GPate,
-    GPateState,
-    Metrics,
-    check,
-    train_student,
-)
-from dpaf_jax.methods.g_pate.teachers import State, Teacher, Teachers
-from dpaf_jax.networks.discriminator import label_planes
-from dpaf_jax.privacy.budgets import make_plan
-from dpaf_jax.privacy.grid import ExactSum, Grid
+from dpaf_jax.methods.g_pate.phase import train_student
+from dpaf_jax.methods.g_pate.plan import answers_plan, check, refuse_agreement
+from dpaf_jax.methods.g_pate.student import Fakes, GPate, GPateState, Metrics
+from dpaf_jax.methods.g_pate.teachers import State
+from dpaf_jax.methods.g_pate.voters import Coarse, Voters, cell
+from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.keys import public_key
-from dpaf_jax.privacy.noise import noisy_total
-from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.parallel import Split
 from dpaf_jax.training.batch import ClipBatch
@@ -49,9 +41,8 @@ from dpaf_jax.training.optimizers import descend, make_optimizer
 from dpaf_jax.training.run import Run
 
 COUNTS = 'counts'
-LEAST_GAP = (
-    1e-3  # of a pair of images in [-1, 1]: the logarithm of nothing is no number
-)
+# Of a pair of images in [-1, 1]: the logarithm of nothing is no number.
+LEAST_GAP = 1e-3
 
 
 def plan(config: Config, num_examples: int) -> PrivacyPlan:
@@ -68,20 +59,15 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     if config.privacy.guarantee == 'as_published':
         problem = "is 'as_published', whose epsilon is a private number with pate_gan"
         raise UserError('config.privacy.guarantee', problem, "Set it to 'certified'")
-    if config.g_pate.agreement:
-        problem = 'is True, which pate_gan does not know'
-        raise UserError('config.g_pate.agreement', problem, 'Set it to False')
-    counts = Mechanism(
+    refuse_agreement(config)
+    return answers_plan(
+        config,
+        num_examples,
         name=COUNTS,
         kind='votes of teachers on disjoint parts: one count for each image shown',
-        sampling_prob=1.0,
         l2_sensitivity=1.0,
         steps=config.g_pate.steps * shown(config),
-        expected_batch_size=float(num_examples),
-        capacity=num_examples,
     )
-    only = (COUNTS,)
-    return make_plan([counts], only, only, config.privacy, num_examples, None)
 
 
 def shown(config: Config) -> int:
@@ -92,32 +78,6 @@ def shown(config: Config) -> int:
 def train(run: Run) -> Any:
     """Trains teachers, student and generator; returns the generator's average."""
     return train_student(run, PateGan(run.config, run.plan))
-
-
-class Coarse(nn.Module):
-    """A discriminator of means over cells of pixels: a generator as smooth has no more.
-
-    Attributes:
-        cell: side of a cell in pixels.
-        widths, num_classes: of `Teacher`.
-    """
-
-    cell: int
-    widths: tuple[int, ...]
-    num_classes: int
-
-    @nn.compact
-    def __call__(self, images: jax.Array, labels: jax.Array) -> jax.Array:
-        """[B, H, W, C] images and [B] labels to [B] logits: above 0 for real."""
-        if self.cell > 1:
-            side = (self.cell, self.cell)
-            images = nn.avg_pool(images, side, side, 'SAME', count_include_pad=False)
-        return Teacher(self.widths, self.num_classes)(images, labels)
-
-
-def cell(config: Config) -> int:
-    """Side in pixels of what is seen as one; the columns of a table have no neighbours."""
-    return 1 if config.data.columns else config.g_pate.cell
 
 
 def octaves(
@@ -138,40 +98,6 @@ def octaves(
         noise = jax.random.normal(each, coarse)
         made += jax.image.resize(noise, shape, 'bilinear') / math.sqrt(number)
     return made
-
-
-@dataclasses.dataclass(frozen=True)
-class Voters(Teachers):
-    """Teachers who say which images look real."""
-
-    @property
-    def network(self) -> Coarse:
-        """Of each of them."""
-        g_pate, classes = self.config.g_pate, self.config.data.num_classes
-        return Coarse(cell(self.config), (g_pate.width, g_pate.fc_width), classes)
-
-    def say(self, params: Any, images: jax.Array, labels: jax.Array) -> jax.Array:
-        """Which images look real to one teacher.
-
-        As printed: those that it takes for real. It takes none, as soon as teachers learn
-        faster than the generator. With `relative` those that look more real to it than the
-        mean image shown of that class: about a half always does.
-
-        Args:
-            params: of the teacher.
-            images: [s, H, W, C].
-            labels: [s].
-
-        Returns:
-            [s] float32 of 0 and 1, whatever the parameters; 0 for NaN.
-        """
-        logits = self.network.apply(params, images, labels)
-        bar = jnp.zeros_like(logits)
-        if self.config.pate_gan.relative:
-            planes = label_planes(labels, self.config.data.num_classes)
-            means = logits @ planes / jnp.maximum(jnp.sum(planes, axis=0), 1)
-            bar = planes @ means
-        return (logits > bar).astype(jnp.float32)
 
 
 class Student(NamedTuple):
@@ -217,12 +143,6 @@ class PateGan(GPate):
         return shown(self.config)
 
     @property
-    def grid(self) -> Grid | None:
-        """On which a vote is a whole number of units."""
-        noise_std = self.mechanism.noise_std
-        return Grid.of(1.0, noise_std) if noise_std else None
-
-    @property
     def teachers(self) -> Voters:
         """Their side."""
         return Voters(self.config)
@@ -260,25 +180,9 @@ class PateGan(GPate):
         noise = octaves(key, copies.shape, cell(self.config), number)
         return jnp.clip(copies + settings.spread * noise, -1, 1)
 
-    def query(
-        self, teachers: State, parts: ClipBatch, fakes: Fakes
-    ) -> tuple[State, jax.Array]:
-        """The private computation: this device's teachers learn, and vote.
-
-        Args:
-            teachers: of this device, [n / D, ...].
-            parts: a unit [M, ...] of records for each of them.
-            fakes: of the step.
-
-        Returns:
-            (teachers, [n / D, s] float32 votes).
-        """
-        labels = self.labels_shown(fakes)
-
-        def vote(params: Any) -> jax.Array:
-            return self.teachers.say(params, fakes.questions, labels)
-
-        return self.taught(teachers, parts, fakes, vote)
+    def answer(self, params: Any, fakes: Fakes) -> jax.Array:
+        """[s] float32 votes of one teacher."""
+        return self.teachers.say(params, fakes.questions, self.labels_shown(fakes))
 
     def labels_shown(self, fakes: Fakes) -> jax.Array:
         """[s] of the images shown."""
@@ -286,11 +190,7 @@ class PateGan(GPate):
 
     def release(self, votes: jax.Array, key_data: jax.Array) -> jax.Array:
         """[s] the step's counts over all devices, noised once."""
-        counted: ExactSum | jax.Array = jnp.sum(votes, axis=0)
-        if self.grid:
-            counted = self.grid.sum(votes)
-        noisy: jax.Array = noisy_total(counted, key_data, self.mechanism.noise_std)
-        return noisy
+        return voting.noisy_sum(votes, key_data, self.mechanism.noise_std)
 
     def step(
         self, state: GPateState, parts: ClipBatch, noise_key: jax.Array, key: jax.Array

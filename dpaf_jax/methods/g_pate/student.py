@@ -10,9 +10,9 @@ to output the fakes moved in the winning directions.
 What is certified. All that leaves the teachers are votes, and one record has one teacher.
 So `privacy/voting.py` bounds what the record moves at every query, whatever its teacher
 does: also a teacher that remembers, which is what a discriminator trained over many steps
-is. DESIGN's trap of hidden state needs a query whose bound another record's state could
-break, or a claim of amplification; here is neither: the bound is one vote, and every query
-of the run is charged in full, `steps * fakes * projections` of them, those that fail the
+is. A hidden state is a trap where another record's state could break a query's bound, or
+where amplification is claimed; here is neither: the bound is one vote, and every query of
+the run is charged in full, `steps * fakes * projections` of them, those that fail the
 threshold too.
 
 `as_published` runs the same and is certified too. The paper's own epsilon depends on how
@@ -22,92 +22,29 @@ under `nonprivate/` and nowhere else.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from PIL import Image
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.g_pate.agreement import Agreement
-from dpaf_jax.methods.g_pate.teachers import Parts, State, Teachers
+from dpaf_jax.methods.g_pate.plan import VOTES, noise_ratio
+from dpaf_jax.methods.g_pate.teachers import State, Teachers
 from dpaf_jax.privacy import voting
-from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.latent import LatentSampler
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.release.samplers.smooth import g_pate_sampler
-from dpaf_jax.runtime import parallel, processes
-from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.parallel import Split
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
-from dpaf_jax.training.input_pipeline import Feed, device_memory, gather
 from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
-from dpaf_jax.training.phase import repeat
-from dpaf_jax.training.run import Run
 
-VOTES = 'votes'
-WINDOW = 10  # at most so many steps in one scanned call
 EXACT = 'nonprivate_votes', 'nonprivate_passed'  # go nowhere but to that folder
-MEMORY_SHARE = 0.8  # of a device's memory, that the teachers may take
 Metrics = dict[str, jax.Array]
-
-
-def plan(config: Config, num_examples: int) -> PrivacyPlan:
-    """The privacy plan of a run: every query charged; looks at no image.
-
-    Args:
-        config: typed and checked.
-        num_examples: N, public.
-
-    Raises:
-        UserError: the settings do not fit N, or the budget.
-    """
-    check(config, num_examples)
-    g_pate, ratio = config.g_pate, noise_ratio(config)
-    votes = Mechanism(
-        name=VOTES,
-        kind='votes of teachers on disjoint parts: one histogram per fake and projection'
-        + (f', and its highest bin over {ratio:g}' if ratio < math.inf else ''),
-        sampling_prob=1.0,
-        l2_sensitivity=voting.sensitivity(ratio),
-        steps=g_pate.steps * g_pate.fakes * g_pate.projections,
-        expected_batch_size=float(num_examples),
-        capacity=num_examples,
-    )
-    only = (VOTES,)
-    return make_plan([votes], only, only, config.privacy, num_examples, None)
-
-
-def check(config: Config, num_examples: int) -> None:
-    """Raises UserError where teachers do not fit N, or layers, size and cell each other."""
-    if (teachers := config.g_pate.teachers) > num_examples:
-        problem = f'is {teachers}, for {num_examples} records'
-        raise UserError('config.g_pate.teachers', problem, 'Give each one at least')
-    g_pate_sampler(config)
-
-
-def noise_ratio(config: Config) -> float:
-    """Of the threshold check's noise to the bins'; infinity where there is no check."""
-    g_pate = config.g_pate
-    return g_pate.threshold_noise if g_pate.threshold else math.inf
-
-
-def train(run: Run) -> Any:
-    """Trains teachers and student; returns the average of the student's parameters."""
-    return train_student(run, GPate(run.config, run.plan))
-
-
-def train_student(run: Run, gan: 'GPate') -> Any:
-    """Trains teachers and student of one of the ways in which votes leave."""
-    _check_devices(gan.teachers, run)
-    return run.train(GPatePhase(run, gan)).ema_params
 
 
 class GPateState(NamedTuple):
@@ -240,7 +177,7 @@ class GPate:
     def query(
         self, teachers: State, parts: ClipBatch, fakes: Fakes
     ) -> tuple[State, jax.Array]:
-        """The private computation: this device's teachers learn, and vote.
+        """The private computation: this device's teachers learn, and answer.
 
         Args:
             teachers: of this device, [n / D, ...].
@@ -248,32 +185,22 @@ class GPate:
             fakes: of the step.
 
         Returns:
-            (teachers, [n / D, m, k] int32 votes).
+            (teachers, [n / D, ...] answers of each).
         """
-
-        def vote(params: Any) -> jax.Array:
-            args = fakes.images, fakes.labels, fakes.questions
-            return self.teachers.vote(params, *args)
-
-        return self.taught(teachers, parts, fakes, vote)
-
-    def taught(
-        self,
-        teachers: State,
-        parts: ClipBatch,
-        fakes: Fakes,
-        answer: Callable[[Any], jax.Array],
-    ) -> tuple[State, jax.Array]:
-        """Each teacher after its steps, and its answer, of its parameters alone."""
         parts, side = parts.without_padding(), self.teachers
 
         def one(state: State, mine: ClipBatch) -> tuple[State, jax.Array]:
             for _ in range(self.config.g_pate.teacher_steps):
                 state = side.learn(state, mine, fakes.images, fakes.labels)
-            return state, answer(state[0])
+            return state, self.answer(state[0], fakes)
 
         made: tuple[State, jax.Array] = jax.vmap(one)(teachers, parts)
         return made
+
+    def answer(self, params: Any, fakes: Fakes) -> jax.Array:
+        """[m, k] int32 votes of one teacher, a function of its parameters alone."""
+        args = fakes.images, fakes.labels, fakes.questions
+        return self.teachers.vote(params, *args)
 
     def release(self, votes: jax.Array, key_data: jax.Array) -> Any:
         """The step's queries: counted over all devices, noised once."""
@@ -348,88 +275,3 @@ class GPate:
             exact = parallel.total(counted), passed
             metrics |= dict(zip(EXACT, exact, strict=True))
         return state, metrics
-
-
-class GPatePhase:
-    """Algorithm 1, a window of steps at a time.
-
-    One where windows would be unrolled, or where every step's votes are looked at.
-    """
-
-    def __init__(self, run: Run, gan: GPate):
-        self._run, self._gan, self.name = run, gan, gan.name
-        g_pate = run.config.g_pate
-        self.total_steps = g_pate.steps
-        self.images_per_step = float(g_pate.fakes)
-        single = run.unrolls or g_pate.agreement
-        self._length = 1 if single else math.gcd(g_pate.steps, WINDOW)
-        self._agreement = self._of_the_teachers() if g_pate.agreement else None
-        records = run.data.manifest.num_examples
-        self._parts = Parts.of(run.data.index, records, g_pate.teachers)
-        self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))
-        self._feed = Feed(run)
-
-    def init(self) -> GPateState:
-        key = public_key(self._run.keys.public('init g_pate', 0))
-        return jax.device_get(jax.jit(self._gan.init)(key))
-
-    def charged(self, step: int) -> Mapping[str, int]:
-        return {self.name: step * self._gan.queries}
-
-    def picture(self, state: GPateState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
-
-    def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
-        run, steps = self._run, range(step, step + self._length)
-        size = run.config.g_pate.batch_size
-        draws = self._feed.deal([self._parts.batch(t, size) for t in steps])
-        noise = np.stack([run.keys.noise(self.name, t) for t in steps])
-        public = np.stack([run.keys.public('step', t) for t in steps])
-        keys = run.on_every_device(noise), run.on_every_device(public)
-        state, metrics = self._window_fn(state, self._feed.data, draws, *keys)
-        if self._agreement:
-            votes, passed = (np.asarray(metrics.pop(name)[0]) for name in EXACT)
-            self._agreement.note(step, votes, passed > 0)
-        return state, steps[-1] + 1, metrics
-
-    def _of_the_teachers(self) -> Agreement:
-        gan, plan = self._gan, self._run.plan
-        ratio, sigma2 = noise_ratio(gan.config), gan.mechanism.noise_std
-        check = (gan.threshold, ratio * sigma2) if ratio < math.inf else None
-        delta = plan.delta - plan.overflow_delta
-        return Agreement(self._run.workdir, self.name, sigma2, check, delta)
-
-    def _window(
-        self, state: Any, data: Any, draws: Any, noise_keys: Any, public_keys: Any
-    ) -> tuple[Any, Metrics]:
-        def body(state: GPateState, xs: Any) -> tuple[GPateState, Metrics]:
-            draw, noise_key, key = xs
-            return self._gan.step(state, gather(data, draw), noise_key, key)
-
-        made: tuple[Any, Metrics] = repeat(
-            self._run.unrolls, body, state, (draws, noise_keys, public_keys)
-        )
-        return made
-
-
-def _check_devices(teachers: Teachers, run: Run) -> None:
-    """States the memory that the teachers take; UserError where they do not fit."""
-    if processes.count() > 1:
-        raise UserError(
-            '--cluster',
-            f'has {processes.count()} processes, but the teachers of g_pate live in one',
-            'Start one process; it uses all devices of its machine',
-        )
-    number, devices = run.config.g_pate.teachers, len(run.devices)
-    where = 'config.g_pate.teachers'
-    if number % devices:
-        problem = f'is {number}, for {devices} devices'
-        raise UserError(where, problem, 'Use a multiple')
-    needed = teachers.num_bytes() / devices / 2**30
-    there = device_memory(run.devices) / 2**30
-    text = f'{number} teachers take {needed:.2f} GiB on each of {devices} device(s)'
-    print(f'{text}, of {there:.1f} GiB')
-    if needed > MEMORY_SHARE * there:
-        problem = f'is {number}: {text}, which has {there:.1f} GiB'
-        raise UserError(where, problem, 'Lower it, or g_pate.width, or batch_size')

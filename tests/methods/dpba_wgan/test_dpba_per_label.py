@@ -17,8 +17,9 @@ from dpaf_jax.audit.methods import adversarial as auditing
 from dpaf_jax.audit.methods import dpba_wgan as dpba_wgan_audit
 from dpaf_jax.methods import dpba_wgan
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase
-from dpaf_jax.methods.dpba_wgan import critic
 from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
+from dpaf_jax.methods.dpba_wgan.plan import scale_of_step
+from dpaf_jax.methods.dpba_wgan.train import make_method
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
@@ -46,7 +47,7 @@ def settings(**fields):
 
 def method_of(number=1, **fields):
     config = settings(**fields)
-    return DpbaWgan(config, tiny.plan(config), number)
+    return make_method(config, tiny.plan(config), number)
 
 
 # --- the plan -------------------------------------------------------------------------
@@ -55,7 +56,7 @@ def method_of(number=1, **fields):
 def test_the_steps_of_one_class_are_charged_at_k_times_the_rate():
     plan = dpba_wgan.plan(settings(dpba_wgan__generator_steps=15), 40)
     assert all(m.kind.endswith('not proven') for m in plan.mechanisms)
-    scale = critic.scale_of_step(method_of(dpba_wgan__generator_steps=15).settings, 3)
+    scale = scale_of_step(method_of(dpba_wgan__generator_steps=15).settings, 3)
     assert len(scale) == 15 // 3 * 2 == sum(m.steps for m in plan.mechanisms)
     assert {m.sampling_prob for m in plan.mechanisms} == {3 * 8 / 40}
     assert {m.expected_batch_size for m in plan.mechanisms} == {8.0}
@@ -86,7 +87,7 @@ def test_what_is_charged_is_what_the_class_ahead_has_had_of_each_scale():
     for step in range(60):
         assert list(method.charged(step).values()) == seen.max(axis=0).tolist()
         place = method.plan.mechanisms.index(method.mechanism_at(step))
-        seen[method.label(step), place] += 1
+        seen[method.schedule.label(step), place] += 1
     # The scales were drawn once for all: no class has more of any than is charged.
     assert np.all(seen == [m.steps for m in method.plan.mechanisms])
 

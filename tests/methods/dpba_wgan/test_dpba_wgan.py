@@ -32,6 +32,8 @@ from dpaf_jax.methods import dp_gan, dpba_wgan
 from dpaf_jax.methods.adversarial import networks, wgan
 from dpaf_jax.methods.dpba_wgan import critic
 from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
+from dpaf_jax.methods.dpba_wgan.plan import scale_of_step
+from dpaf_jax.methods.dpba_wgan.train import make_method
 from dpaf_jax.networks.layers import convolve, convolve_by_products
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
@@ -48,7 +50,7 @@ def settings(**fields):
 
 def method_of(number=1, sigma=1.0, **fields):
     config = settings(**fields)
-    return DpbaWgan(config, tiny.plan(config, sigma), number)
+    return make_method(config, tiny.plan(config, sigma), number)
 
 
 # --- the plan -------------------------------------------------------------------------
@@ -57,7 +59,7 @@ def method_of(number=1, sigma=1.0, **fields):
 def test_each_scale_is_charged_for_the_steps_that_drew_it():
     config = settings(dpba_wgan__generator_steps=5)
     plan = dpba_wgan.plan(config, 40)
-    drawn = critic.scale_of_step(config.dpba_wgan)
+    drawn = scale_of_step(config.dpba_wgan)
     assert [m.steps for m in plan.mechanisms] == np.bincount(drawn).tolist()
     assert len(drawn) == 20 and len(plan.mechanisms) == 3
     assert len({m.capacity for m in plan.mechanisms}) == 1
@@ -85,7 +87,7 @@ def test_each_scale_is_charged_for_the_steps_that_drew_it():
 
 def test_scales_are_drawn_evenly_and_alike_in_every_run():
     config = settings(dpba_wgan__generator_steps=300).dpba_wgan
-    drawn = critic.scale_of_step(config)
+    drawn = scale_of_step(config)
     assert drawn[:12].tolist() == GOLDEN
     assert stats.chisquare(np.bincount(drawn)).pvalue > 1e-3
     assert abs(np.mean(drawn[1:] == drawn[:-1]) - 1 / 3) < 0.06
@@ -311,7 +313,7 @@ def published(number=1, sigma=1.0, **fields):
 
 def published_gradient(method, state, batch, seed=0, std=0.5):
     number = method.num_devices
-    fn = parallel.pmapped(method.published_query, jax.local_devices()[:number])
+    fn = parallel.pmapped(method.noisy_sum, jax.local_devices()[:number])
     noise, std = np.array([seed, 7], np.uint32), np.float32(std)
     devices, key = jax.local_devices()[:number], np.arange(4, dtype=np.uint32)
     state, *rest = parallel.replicate((state, noise, key, std), devices)

@@ -8,7 +8,8 @@ import tiny
 from g_pate_cases import settings
 
 from dpaf_jax.methods.g_pate import data_dependent
-from dpaf_jax.methods.g_pate.student import GPate, GPatePhase
+from dpaf_jax.methods.g_pate.phase import GPatePhase
+from dpaf_jax.methods.g_pate.student import GPate
 from dpaf_jax.runtime import parallel
 
 

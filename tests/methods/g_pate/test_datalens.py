@@ -16,6 +16,7 @@ from dpaf_jax.methods.g_pate import datalens
 from dpaf_jax.methods.g_pate.datalens import DataLens, coarse_shape, top_signs
 from dpaf_jax.methods.g_pate.student import Fakes, GPate
 from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.bundle import load_release
@@ -143,7 +144,7 @@ def test_the_audit_passes_it_and_catches_faults():
     with mock.patch.object(DataLens, 'query', mixed(DataLens.query)):
         assert 'sensitivity' in audited()
     with mock.patch.object(
-        datalens, 'noisy_total', lambda sums, key, std: noisy_total(sums, key, std / 2)
+        voting, 'noisy_total', lambda sums, key, std: noisy_total(sums, key, std / 2)
     ):
         assert 'noise level' in audited()
 

@@ -14,8 +14,9 @@ from g_pate_cases import gan_of, mixed, settings
 
 from dpaf_jax.audit.methods import g_pate as g_pate_audit
 from dpaf_jax.methods import g_pate
-from dpaf_jax.methods.g_pate import student
-from dpaf_jax.methods.g_pate.student import GPate, GPatePhase
+from dpaf_jax.methods.g_pate import phase
+from dpaf_jax.methods.g_pate.phase import GPatePhase
+from dpaf_jax.methods.g_pate.student import GPate
 from dpaf_jax.methods.g_pate.teachers import Parts, Teachers
 from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.plan import CERTIFIED
@@ -248,16 +249,16 @@ def test_a_cell_too_large_for_the_layers_is_refused_by_the_plan():
 def test_memory_is_stated_and_what_does_not_fit_is_refused(capsys):
     config = settings()
     run = tiny.run(tempfile.gettempdir(), config)
-    student._check_devices(Teachers(config), run)
+    phase._check_devices(Teachers(config), run)
     assert '8 teachers take 0.00 GiB on each of 1 device(s)' in capsys.readouterr().out
     with (
-        mock.patch.object(student, 'device_memory', lambda _: 1000.0),
+        mock.patch.object(phase, 'device_memory', lambda _: 1000.0),
         pytest.raises(UserError, match=r'config\.g_pate\.teachers: is 8: .* GiB'),
     ):
-        student._check_devices(Teachers(config), run)
+        phase._check_devices(Teachers(config), run)
     run.devices = jax.local_devices()[:3]
     with pytest.raises(UserError, match='is 8, for 3 devices'):
-        student._check_devices(Teachers(config), run)
+        phase._check_devices(Teachers(config), run)
 
 
 # --- the audit ------------------------------------------------------------------------

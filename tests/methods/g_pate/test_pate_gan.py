@@ -16,6 +16,7 @@ from dpaf_jax.audit.methods import g_pate as audit
 from dpaf_jax.methods.g_pate import pate_gan
 from dpaf_jax.methods.g_pate.pate_gan import PateGan
 from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.bundle import load_release
@@ -173,7 +174,7 @@ def test_the_audit_passes_it_and_catches_faults():
     with mock.patch.object(PateGan, 'query', mixed(PateGan.query)):
         assert 'sensitivity' in audited()
     with mock.patch.object(
-        pate_gan, 'noisy_total', lambda sums, key, std: noisy_total(sums, key, std / 2)
+        voting, 'noisy_total', lambda sums, key, std: noisy_total(sums, key, std / 2)
     ):
         assert 'noise level' in audited()
 

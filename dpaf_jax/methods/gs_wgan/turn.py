@@ -5,130 +5,40 @@ without noise; then the gradients of their answers by a batch of generated image
 clipped, critic by critic and image by image, added up and noised, and the generator
 descends along the sum.
 
-Critics persist, so a record that one critic has seen once shapes all of that critic's
-later gradients, whether or not it is drawn again: no subsampling amplifies. What bounds
-its influence is that it is behind one critic alone, whose turns come by a public
-round-robin: of T turns with M of n_D critics each, at most ceil(T M / n_D) are its own. In
-each the record may turn every one of the critic's B clipped gradients into any other: 2C
-for each image, 2C sqrt(B) for all, however many critics take the turn with it. Which
-critic a record is behind is decided by an independent coin of its index, so the others'
-places do not depend on it.
-
-As published, critics take turns alone and are picked at random, and the accountant charges
-T*B Gaussians amplified by 1/n_D, of sensitivity C.
+Critics are private, and persist. One record is behind one critic, whatever it does to it;
+plan.py has what follows.
 """
 
 import dataclasses
-import functools
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from PIL import Image
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import GsWganConfig
-from dpaf_jax.methods.adversarial.networks import Adversaries, Metrics
+from dpaf_jax.methods.adversarial.networks import Adversaries
 from dpaf_jax.methods.adversarial.wgan import (
     Trio,
     distance,
     gradient_penalty,
     make_critic,
 )
+from dpaf_jax.methods.gs_wgan.plan import GRADIENT, num_critics
 from dpaf_jax.networks.images import to_float
-from dpaf_jax.privacy.accounting import capacity_for
-from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import own_coins, public_key, record_keys
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.privacy.summation import settled
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.release.samplers.smooth import at_cells
 from dpaf_jax.runtime import parallel
-from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
-from dpaf_jax.training.input_pipeline import Feed, gather
 from dpaf_jax.training.optimizers import descend, make_optimizer
-from dpaf_jax.training.run import Run
-
-GRADIENT = 'gradient'
-CUT = 1e-9  # chance that some critic has more records than slots; what is cut is unused
-PUBLISHED_REASON = (
-    'critics persist between their turns, so picking them at random does not amplify, and '
-    'one record moves all gradients of a batch'
-)
-
-
-def plan(config: Config, num_examples: int) -> PrivacyPlan:
-    """The privacy plan of a run; looks at no image.
-
-    Args:
-        config: typed and checked.
-        num_examples: N, public.
-
-    Returns:
-        One mechanism, of the turns of one critic.
-
-    Raises:
-        UserError: the settings do not fit N, or the budget.
-    """
-    wgan = config.gs_wgan
-    if wgan.batch_size > num_examples:
-        raise UserError(
-            'config.gs_wgan.batch_size',
-            f'asks for {wgan.batch_size} images behind each critic of only {num_examples}',
-            'Lower it',
-        )
-    critics = num_critics(wgan, num_examples)
-    published = config.privacy.guarantee == 'as_published'
-    _check_turns(wgan.critics_per_turn, 1 if published else critics)
-    images, clip = wgan.generator_batch_size, wgan.l2_clip_norm
-    sensitivity = clip if published else 2 * clip * math.sqrt(images)
-    mechanism = Mechanism(
-        name=GRADIENT,
-        kind='clipped gradients by generated images, of one critic in its turns',
-        sampling_prob=1 / critics if published else 1.0,
-        l2_sensitivity=math.inf if math.isinf(config.privacy.epsilon) else sensitivity,
-        steps=wgan.generator_steps * images
-        if published
-        else turns_of_one(wgan, critics, wgan.generator_steps),
-        expected_batch_size=float(images),
-        capacity=num_examples,
-    )
-    only, privacy = (GRADIENT,), config.privacy
-    return make_plan([mechanism], only, only, privacy, num_examples, PUBLISHED_REASON)
-
-
-def _check_turns(critics_per_turn: int, most: int) -> None:
-    if critics_per_turn > most:
-        field = 'config.gs_wgan.critics_per_turn'
-        why = 'as published' if most == 1 else 'config.gs_wgan.batch_size'
-        problem = f'is {critics_per_turn}; {most} can take a turn together ({why})'
-        raise UserError(field, problem, 'Lower it')
-
-
-def num_critics(wgan: GsWganConfig, num_examples: int) -> int:
-    """n_D: so many that each has `batch_size` records in expectation."""
-    return max(1, num_examples // wgan.batch_size)
-
-
-def turns_of_one(wgan: GsWganConfig, critics: int, turns: int) -> int:
-    """At most so many of the first `turns` has any critic: they go round."""
-    return -(-turns * wgan.critics_per_turn // critics)
-
-
-def train(run: Run) -> Any:
-    """Trains critics and generator in turn; returns the average of the generator."""
-    method = GsWgan(run.config, run.plan, len(run.devices))
-    return run.train(GsWganPhase(run, method)).ema_params
 
 
 class Critics(NamedTuple):
@@ -311,7 +221,10 @@ class GsWgan:
         number = self.settings.generator_batch_size
         labels = prior_labels(self.config.data.prior, key_label, number)
         z = jax.random.normal(key_z, (number, self.adversaries.sampler.z_dim))
-        make = functools.partial(self._fakes, z, labels)
+
+        def make(generator: Any) -> Any:
+            return self.adversaries.sampler.generator.apply(generator, z, labels)
+
         # On every device the same: the batch is small, and the noise is added once.
         fakes, pull = jax.vjp(make, state.generator)
         query = self.query(critics.params, fakes, labels)
@@ -322,78 +235,3 @@ class GsWgan:
         )
         state = state._replace(critics=every)
         return self.adversaries.apply_generator_gradient(state, gradient), noisy
-
-    def _fakes(self, z: jax.Array, labels: jax.Array, generator: Any) -> jax.Array:
-        fakes: jax.Array = self.adversaries.sampler.generator.apply(
-            generator, z, labels
-        )
-        return fakes
-
-
-class GsWganPhase:
-    """One turn a window."""
-
-    name = 'gan'
-
-    def __init__(self, run: Run, method: GsWgan):
-        self._run, self._method = run, method
-        self.total_steps = method.settings.generator_steps
-        settings = method.settings
-        records = settings.batch_size * settings.critics_per_turn
-        self.images_per_step = float(records * settings.discriminator_steps)
-        self._turn_fn = parallel.pmapped(self._turn, run.devices, (0,))
-        self._feed = Feed(run)
-
-    def init(self) -> GsWganState:
-        key = public_key(self._run.keys.public('init gan', 0))
-        return jax.device_get(jax.jit(self._method.init)(key))
-
-    def charged(self, step: int) -> Mapping[str, int]:
-        if self._published:
-            return {GRADIENT: step * self._method.settings.generator_batch_size}
-        method = self._method
-        return {GRADIENT: turns_of_one(method.settings, method.critics, step)}
-
-    def picture(self, state: GsWganState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
-
-    def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
-        run, turn = self._run, self._whose(step)
-        keys = run.keys.noise(GRADIENT, step), run.keys.public('step', step)
-        rest = [run.on_every_device(x) for x in (*keys, np.array(turn, np.int32))]
-        dealt = self._feed.deal([self._records(k) for k in turn])
-        state, metrics = self._turn_fn(state, self._feed.data, dealt, *rest)
-        return state, step + 1, metrics
-
-    @property
-    def _published(self) -> bool:
-        return self._run.config.privacy.guarantee == 'as_published'
-
-    def _whose(self, step: int) -> list[int]:
-        """The critics whose turn it is: a round-robin; as published, any one of them."""
-        number, together = self._method.critics, self._method.settings.critics_per_turn
-        if self._published:
-            return [int(self._run.keys.rng('turn', step).integers(number))]
-        return [(step * together + i) % number for i in range(together)]
-
-    @functools.cached_property
-    def _owner(self) -> np.ndarray:
-        """[n] the critic of each record, by an independent coin of its index; private."""
-        rng, data = self._run.keys.lasting('partition'), self._run.data
-        size = data.manifest.num_examples
-        return rng.integers(self._method.critics, size=size)[data.index]
-
-    def _records(self, k: int) -> Draw:
-        total = self._method.plan.num_examples
-        slots = capacity_for(total, 1 / self._method.critics, CUT)
-        own = np.flatnonzero(self._owner == k)[:slots]
-        indices = np.zeros((slots, 1), np.int32)
-        indices[: len(own), 0] = own
-        return Draw(indices, np.arange(slots)[:, None] >= len(own))
-
-    def _turn(
-        self, state: Any, data: Any, draw: Any, *rest: Any
-    ) -> tuple[Any, Metrics]:
-        state, noisy = self._method.turn(state, gather(data, draw), *rest)
-        return state, {'noisy_gradient_norm': optax.tree.norm(noisy)}

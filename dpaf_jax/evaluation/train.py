@@ -1,0 +1,178 @@
+"""Trains one classifier by its recipe, on images that lie on the device."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from dpaf_jax.evaluation.classifiers import Recipe
+
+ProgressFn = Callable[[int, dict[str, float]], None]
+EpochFn = Callable[[Any], None]
+
+
+class TrainState(NamedTuple):
+    """What one training run carries from step to step.
+
+    Attributes:
+        variables: of the model: 'params', and 'batch_stats' if it normalises by batches.
+        opt_state: of the optimizer.
+        average: moving average of the parameters; () where the recipe has none.
+        step: steps so far.
+    """
+
+    variables: Any
+    opt_state: optax.OptState
+    average: Any
+    step: jax.Array
+
+    @property
+    def judged(self) -> Any:
+        """The variables that are tested."""
+        if isinstance(self.average, tuple):
+            return self.variables
+        return {**self.variables, 'params': self.average}
+
+
+def init_state(
+    recipe: Recipe, steps: int, image_shape: tuple[int, ...], key: jax.Array
+) -> TrainState:
+    """Initial weights and optimizer state for images [H, W, C] and so many steps."""
+    variables = recipe.model.init(key, jnp.zeros((1, *image_shape)), False)
+    opt_state = recipe.optimizer(steps).init(variables['params'])
+    # A copy, since the state is donated.
+    average = jax.tree.map(jnp.copy, variables['params']) if recipe.ema else ()
+    return TrainState(variables, opt_state, average, jnp.zeros((), jnp.int32))
+
+
+def train_window(
+    recipe: Recipe, steps: int
+) -> Callable[..., tuple[TrainState, jax.Array]]:
+    """Compiles a window of steps on minibatches of a data set on the device.
+
+    Args:
+        recipe: model and optimizer.
+        steps: of the whole training.
+
+    Returns:
+        (state, images [N, H, W, C] uint8, labels [N] int32, indices [S, B] int32,
+        key) -> (state, losses [S] float32). The state is donated.
+    """
+    model, optimizer = recipe.model, recipe.optimizer(steps)
+
+    def loss_fn(params: Any, rest: Any, x: jax.Array, y: jax.Array, key: Any) -> Any:
+        logits, changed = model.apply(
+            {'params': params, **rest},
+            x,
+            True,
+            rngs={'dropout': key},
+            mutable=['batch_stats'],
+        )
+        each = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+        return each.mean(), changed
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def window(
+        state: TrainState,
+        images: jax.Array,
+        labels: jax.Array,
+        indices: jax.Array,
+        key: jax.Array,
+    ) -> tuple[TrainState, jax.Array]:
+        def step(state: TrainState, batch: Any) -> tuple[TrainState, jax.Array]:
+            chosen, step_key = batch
+            x = images[chosen].astype(jnp.float32) / 255
+            rest = dict(state.variables)
+            params = rest.pop('params')
+            (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(
+                params, rest, x, labels[chosen], step_key
+            )
+            updates, opt_state = optimizer.update(grads, state.opt_state)
+            params = optax.apply_updates(params, updates)
+            average = _averaged(state.average, params, recipe.ema, state.step)
+            new = TrainState(
+                {'params': params, **changed}, opt_state, average, state.step + 1
+            )
+            return new, loss
+
+        keys = jax.random.split(key, len(indices))
+        if not on_cpu():
+            return jax.lax.scan(step, state, (indices, keys))
+        # XLA runs a convolution inside a loop 5 to 12 times slower on CPU, and a
+        # scan of one step is still a loop.
+        losses = []
+        for i in range(len(indices)):
+            state, loss = step(state, (indices[i], keys[i]))
+            losses.append(loss)
+        return state, jnp.stack(losses)
+
+    return window
+
+
+def _averaged(average: Any, params: Any, ema: float, step: jax.Array) -> Any:
+    """The moving average after a step; it follows faster at first, as torch-ema does."""
+    if not ema:
+        return ()
+    decay = jnp.minimum(ema, (2 + step) / (11 + step))
+    return jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)
+
+
+def train(
+    recipe: Recipe,
+    window: Callable[..., tuple[TrainState, jax.Array]],
+    images: jax.Array,
+    labels: jax.Array,
+    seed: list[int],
+    on_progress: ProgressFn | None = None,
+    on_epoch: EpochFn | None = None,
+) -> Any:
+    """Trains a classifier by its recipe.
+
+    Args:
+        recipe: from classifiers.py.
+        window: `train_window` of it, shared by the seeds so that it compiles once.
+        images: [N, H, W, C] uint8 on the device.
+        labels: [N] int32 on the device.
+        seed: non-negative integers that seed everything random here.
+        on_progress: called as (steps, {'loss': ...}) after each window of so many.
+        on_epoch: called with the variables to be judged after each epoch.
+
+    Returns:
+        The variables to be judged after the last step.
+    """
+    rng = np.random.default_rng(seed)
+    # Threefry would take as long to compile as all the rest.
+    key, init_key = jax.random.split(jax.random.key(rng.integers(2**31), impl='rbg'))
+    num_examples = len(images)
+    steps_per_epoch = recipe.steps_per_epoch(num_examples)
+    batch_size = min(recipe.batch_size, num_examples)
+    init = functools.partial(
+        init_state, recipe, recipe.steps(num_examples), images.shape[1:]
+    )
+    state = jax.jit(init)(init_key)  # one program instead of one for each layer
+    # A whole epoch at a time where dispatch costs more than the step.
+    window_steps = 1 if on_cpu() else steps_per_epoch
+    done = 0
+    for _ in range(recipe.epochs):
+        order = rng.permutation(num_examples).astype(np.int32)
+        # The last minibatch is filled up from the epoch's start: one shape to compile.
+        batches = np.resize(order, (steps_per_epoch, batch_size))
+        for start in range(0, steps_per_epoch, window_steps):
+            indices = batches[start : start + window_steps]
+            window_key = jax.random.fold_in(key, done)
+            state, losses = window(state, images, labels, indices, window_key)
+            done += len(indices)
+            if on_progress is not None:
+                on_progress(len(indices), {'loss': float(losses[-1])})
+        if on_epoch is not None:
+            on_epoch(state.judged)
+    return state.judged
+
+
+def on_cpu() -> bool:
+    """Whether classifiers train on the machine's own cores."""
+    return jax.default_backend() == 'cpu'

@@ -1,0 +1,84 @@
+"""GS-WGAN's plan: what the turns of one critic cost a record.
+
+Critics persist, so a record that one critic has seen once shapes all of that critic's
+later gradients, whether or not it is drawn again: no subsampling amplifies. What bounds
+its influence is that it is behind one critic alone, whose turns come by a public
+round-robin: of T turns with M of n_D critics each, at most ceil(T M / n_D) are its own. In
+each the record may turn every one of the critic's B clipped gradients into any other: 2C
+for each image, 2C sqrt(B) for all, however many critics take the turn with it.
+
+As published, critics take turns alone and are picked at random, and the accountant charges
+T*B Gaussians amplified by 1/n_D, of sensitivity C.
+"""
+
+import math
+
+from dpaf_jax.config import Config
+from dpaf_jax.config.methods import GsWganConfig
+from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.runtime.errors import UserError
+
+GRADIENT = 'gradient'
+PUBLISHED_REASON = (
+    'critics persist between their turns, so picking them at random does not amplify, and '
+    'one record moves all gradients of a batch'
+)
+
+
+def plan(config: Config, num_examples: int) -> PrivacyPlan:
+    """The privacy plan of a run; looks at no image.
+
+    Args:
+        config: typed and checked.
+        num_examples: N, public.
+
+    Returns:
+        One mechanism, of the turns of one critic.
+
+    Raises:
+        UserError: the settings do not fit N, or the budget.
+    """
+    wgan = config.gs_wgan
+    if wgan.batch_size > num_examples:
+        raise UserError(
+            'config.gs_wgan.batch_size',
+            f'asks for {wgan.batch_size} images behind each critic of only {num_examples}',
+            'Lower it',
+        )
+    critics = num_critics(wgan, num_examples)
+    published = config.privacy.guarantee == 'as_published'
+    _check_turns(wgan.critics_per_turn, 1 if published else critics)
+    images, clip = wgan.generator_batch_size, wgan.l2_clip_norm
+    sensitivity = clip if published else 2 * clip * math.sqrt(images)
+    mechanism = Mechanism(
+        name=GRADIENT,
+        kind='clipped gradients by generated images, of one critic in its turns',
+        sampling_prob=1 / critics if published else 1.0,
+        l2_sensitivity=math.inf if math.isinf(config.privacy.epsilon) else sensitivity,
+        steps=wgan.generator_steps * images
+        if published
+        else turns_of_one(wgan, critics, wgan.generator_steps),
+        expected_batch_size=float(images),
+        capacity=num_examples,
+    )
+    only, privacy = (GRADIENT,), config.privacy
+    return make_plan([mechanism], only, only, privacy, num_examples, PUBLISHED_REASON)
+
+
+def _check_turns(critics_per_turn: int, most: int) -> None:
+    if critics_per_turn > most:
+        field = 'config.gs_wgan.critics_per_turn'
+        why = 'as published' if most == 1 else 'config.gs_wgan.batch_size'
+        problem = f'is {critics_per_turn}; {most} can take a turn together ({why})'
+        raise UserError(field, problem, 'Lower it')
+
+
+def num_critics(wgan: GsWganConfig, num_examples: int) -> int:
+    """n_D: so many that each has `batch_size` records in expectation."""
+    return max(1, num_examples // wgan.batch_size)
+
+
+def turns_of_one(wgan: GsWganConfig, critics: int, turns: int) -> int:
+    """At most so many of the first `turns` has any critic: they go round."""
+    return -(-turns * wgan.critics_per_turn // critics)

@@ -1,0 +1,116 @@
+"""What the samples teach about real test images; epsilon covers none of it.
+
+Accuracies of synthetic images go to the run's report, and into the card where the test set
+is public. What real training images give goes under `nonprivate/`, where asked for.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dpaf_jax.config import Config, public_dict
+from dpaf_jax.data import load
+from dpaf_jax.evaluation import suite, utility
+from dpaf_jax.pipeline.stages.job import Job
+from dpaf_jax.release.bundle import CARD, CONFIG, canonical_json, load_release
+from dpaf_jax.release.card import model_card
+from dpaf_jax.release.export import read_npz
+from dpaf_jax.runtime.files import read_json, write_json, write_text
+from dpaf_jax.training.progress import Progress
+
+SHAPES_RESULTS = ('samples', 'evaluation', 'release')  # sections read after the release
+Arrays = tuple[np.ndarray, np.ndarray]  # images or rows, and labels
+
+
+def asked(config: Config) -> dict[str, Any]:
+    """The fields that decide what is measured."""
+    fields = public_dict(config)
+    return {name: fields[name] for name in SHAPES_RESULTS}
+
+
+def run(job: Job) -> dict[str, Any]:
+    """Trains on synthetic, tests on real: not covered by epsilon."""
+    workdir, config = job.workdir, job.config
+    job.require(workdir.samples, 'samples')
+    before = read_json(workdir.evaluation)
+    if before and before['config'] == asked(config):
+        return before['accuracy']
+    data = load(config.data, job.data_directory)
+    test = np.asarray(data.test_images), np.asarray(data.test_labels)
+    if not len(test[1]):
+        logging.warning('Not evaluated: data.test_fraction = 0 holds nothing out')
+        write_json(workdir.evaluation, {'config': asked(config), 'accuracy': {}})
+        return {}
+    found = _measured(job, read_npz(workdir.samples), test)
+    accuracy = {'synthetic': found['utility']}
+    if config.evaluation.train_on_real:
+        train = np.asarray(data.images), np.asarray(data.labels)
+        real = _measured(job, train, test)
+        ceiling = {
+            'real': real['utility'],
+            'fidelity': real['fidelity'],
+            'calibrated': suite.calibrated(found['utility'], real['utility']),
+        }
+        write_json(workdir.nonprivate / 'evaluation.json', ceiling)
+    _state_in_release(job, found['utility'])
+    evaluated = {
+        'config': asked(config),
+        'accuracy': accuracy,
+        'floor': _protocol(config).floor(test[1]),
+        'fidelity': found['fidelity'],
+    }
+    write_json(workdir.evaluation, evaluated)
+    return accuracy
+
+
+def _protocol(config: Config) -> Any:
+    if not config.data.columns:
+        return utility
+    from dpaf_jax.evaluation import tables  # late: scikit-learn is slow
+
+    return tables
+
+
+def _measured(job: Job, source: Arrays, test: Arrays) -> dict[str, Any]:
+    """Utility of images or rows, and fidelity of images; with progress on the way."""
+    data, settings = job.config.data, job.config.evaluation
+    protocol = _protocol(job.config)
+    steps = protocol.total_steps(len(source[1]), settings)
+    progress = Progress('evaluate', steps, settings.batch_size)
+
+    def on_progress(step: int, metrics: Mapping[str, Any]) -> None:
+        job.stop.check('evaluate')
+        progress.update(step, metrics)
+
+    if data.columns:
+        made = protocol.evaluate(
+            *source, *test, data.num_classes, settings, on_progress=on_progress
+        )
+        found: dict[str, Any] = {'utility': made, 'fidelity': {}}
+    else:
+        for line in suite.notices(settings):
+            logging.warning(line)
+        found = suite.evaluate(
+            suite.Labelled(*source),
+            suite.Labelled(*test),
+            data.num_classes,
+            settings,
+            lambda line: logging.info('evaluate: %s', line),
+            on_progress,
+        )
+    progress.close()
+    return found
+
+
+def _state_in_release(job: Job, made: dict[str, Any]) -> None:
+    """Card and config.json of the release say how it was evaluated, and agree."""
+    config, release = job.config, job.workdir.release
+    privacy = load_release(release).privacy
+    card = model_card(
+        config, privacy, made if config.release.test_set_is_public else None
+    )
+    write_text(release / CARD, card)
+    before = read_json(release / CONFIG)
+    write_text(release / CONFIG, canonical_json(before | asked(config)))

@@ -1,0 +1,48 @@
+"""What every stage of a run is given."""
+
+import dataclasses
+import pathlib
+
+from dpaf_jax.config import Config
+from dpaf_jax.data import Dataset
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.signals import StopRequest
+from dpaf_jax.training.workdir import Workdir
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One run, as its stages see it.
+
+    Attributes:
+        config: typed and checked, no field left open.
+        workdir: where a stage finds what others have left, and leaves its own result.
+        entropy: for tests: fixed, so that nothing is certified.
+        stop: asked between windows and stages.
+        checked: by folder, data that have been read once and compared.
+    """
+
+    config: Config
+    workdir: Workdir
+    entropy: bytes | None
+    stop: StopRequest
+    checked: dict[pathlib.Path, Dataset] = dataclasses.field(default_factory=dict)
+
+    @property
+    def data_directory(self) -> pathlib.Path:
+        """Of the decoded private images."""
+        cache = self.config.data.cache
+        return pathlib.Path(cache) if cache else self.workdir.private / 'data'
+
+    def require(self, path: pathlib.Path, stage: str) -> None:
+        """Refuses to go on without a file that an earlier stage leaves.
+
+        Raises:
+            UserError: it is not there.
+        """
+        if not path.exists():
+            raise UserError(
+                '--stage',
+                f'needs {path}, which is not there',
+                f'Run --stage={stage} first',
+            )

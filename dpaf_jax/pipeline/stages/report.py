@@ -1,0 +1,47 @@
+"""The run's own report, from what all stages have left; it never enters the release."""
+
+from typing import Any
+
+from dpaf_jax.config import public_dict
+from dpaf_jax.pipeline import checks, report
+from dpaf_jax.pipeline.stages.job import Job
+from dpaf_jax.release import pictures
+from dpaf_jax.release.bundle import load_release
+from dpaf_jax.release.export import read_npz
+from dpaf_jax.runtime.files import read_json
+from dpaf_jax.training.history import History
+
+
+def run(job: Job) -> dict[str, Any]:
+    """Writes the report of what is there; returns the content of report.json."""
+    workdir = job.workdir
+    job.require(workdir.release, 'release')
+    privacy, grid = load_release(workdir.release).privacy, None
+    if workdir.samples.exists():
+        images, labels = read_npz(workdir.samples)
+        grid = pictures.sample_grid(images, labels, job.config.data.num_classes)
+    evaluated = read_json(workdir.evaluation) or {}
+    return report.write_report(
+        workdir.root,
+        config=public_dict(job.config),
+        privacy=privacy,
+        accuracy=evaluated.get('accuracy', {}),
+        fidelity=evaluated.get('fidelity', {}),
+        floor=evaluated.get('floor'),
+        ceiling=_ceiling(job, evaluated),
+        checked=checks.outcomes(workdir, privacy),
+        history=History(workdir.root).rows(),
+        wall_seconds=workdir.wall_seconds(),
+        sample_grid=grid,
+        environment=report.environment(),
+    )
+
+
+def _ceiling(job: Job, evaluated: dict[str, Any]) -> dict[str, Any]:
+    """What real images teach, where the evaluation that is reported asked for it."""
+    asked = evaluated.get('config', {}).get('evaluation', {})
+    if not asked.get('train_on_real'):
+        return {}
+    found = read_json(job.workdir.nonprivate / 'evaluation.json') or {}
+    ceiling: dict[str, Any] = found.get('real', {})
+    return ceiling

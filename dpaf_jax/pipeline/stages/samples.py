@@ -1,0 +1,33 @@
+"""The synthetic data set, drawn from the release alone."""
+
+import math
+import pathlib
+
+from dpaf_jax.config import DataConfig
+from dpaf_jax.pipeline.stages import plan
+from dpaf_jax.pipeline.stages.job import Job
+from dpaf_jax.release.bundle import load_release
+from dpaf_jax.release.export import read_npz, write_csv, write_npz
+from dpaf_jax.runtime.files import require_space
+
+
+def run(job: Job) -> pathlib.Path:
+    """Draws the synthetic data set, unless as many samples are there."""
+    workdir, data = job.workdir, job.config.data
+    job.require(workdir.release, 'release')
+    number = job.config.samples.number(plan.run(job).num_examples)
+    if _number(workdir.samples) != number:
+        require_space(workdir.root, number * _record_bytes(data))
+        images, labels = load_release(workdir.release).sample(number)
+        if data.columns:
+            write_csv(workdir.samples_csv, data, images, labels)
+        write_npz(workdir.samples, images, labels)
+    return workdir.samples
+
+
+def _number(samples: pathlib.Path) -> int:
+    return len(read_npz(samples)[1]) if samples.exists() else 0
+
+
+def _record_bytes(data: DataConfig) -> int:
+    return math.prod(data.shape) * (4 if data.columns else 1)
