@@ -16,7 +16,7 @@ from configs import variants
 def get_config(data: str = 'mnist') -> ConfigDict:
     """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
     config = variants.on(data, 'dp_sinkhorn')
-    config.dp_sinkhorn.cell = 2
     if data != 'digits':
-        config.dp_sinkhorn.generator_steps = 6000
+        config.dp_sinkhorn.cell = 2
+        config.dp_sinkhorn.generator_steps = 20000
     return config

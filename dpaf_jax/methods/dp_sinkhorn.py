@@ -92,6 +92,7 @@ def _check(config: Config, num_examples: int) -> None:
     if settings.cell > side:
         problem = f'is {settings.cell}, of a side of {side} pixels'
         raise UserError('config.dp_sinkhorn.cell', problem, 'Lower it')
+    dp_sinkhorn_sampler(config)  # layers, size and cell fit each other
 
 
 class SinkhornState(NamedTuple):

@@ -21,6 +21,7 @@ from dpaf_jax.methods.gs_wgan.phase import GsWganPhase
 from dpaf_jax.methods.gs_wgan.turn import GsWgan
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
+from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.verify.accountant import gaussian_epsilon
@@ -70,9 +71,36 @@ def test_as_published_certifies_nothing():
     assert made.epsilon is None and made.claimed_epsilon == pytest.approx(10, rel=0.01)
 
 
-def test_more_records_behind_a_critic_than_there_are_is_refused():
-    with pytest.raises(UserError, match='config.gs_wgan.batch_size: asks for 41'):
-        gs_wgan.plan(settings(gs_wgan__batch_size=41), 40)
+def test_turns_together_are_charged_to_every_critic_that_takes_part():
+    # 40 records, 5 critics, 12 turns of 2: 24 of single critics, five for the first four.
+    fields = {'gs_wgan__generator_steps': 12, 'gs_wgan__critics_per_turn': 2}
+    config = settings(**fields)
+    (m,) = gs_wgan.plan(config, 40).mechanisms
+    assert (m.steps, m.l2_sensitivity) == (5, pytest.approx(BOUND))
+    run = tiny.run('unused', config)
+    phase = GsWganPhase(run, GsWgan(config, run.plan, 1))
+    took = np.zeros(5, int)
+    for step in range(12):
+        turn = phase._whose(step)
+        assert len(set(turn)) == 2  # nobody twice: 2C sqrt(B) is for a turn
+        took[turn] += 1
+        assert took.max() == phase.charged(step + 1)['gradient']
+
+
+@pytest.mark.parametrize(
+    ('fields', 'match'),
+    [
+        ({'gs_wgan__batch_size': 41}, 'config.gs_wgan.batch_size: asks for 41'),
+        ({'gs_wgan__critics_per_turn': 6}, 'critics_per_turn: is 6; 5 can take a turn'),
+        (
+            {'gs_wgan__critics_per_turn': 2, 'privacy__guarantee': 'as_published'},
+            'critics_per_turn: is 2; 1 can take a turn',
+        ),
+    ],
+)
+def test_critics_that_there_are_not_are_refused(fields, match):
+    with pytest.raises(UserError, match=match):
+        gs_wgan.plan(settings(**fields), 40)
 
 
 # --- sensitivity and noise ------------------------------------------------------------
@@ -88,7 +116,14 @@ def queries(method, number=6):
     fakes = np.random.default_rng(0).uniform(-1, 1, (6, 8, 8, 1)).astype(np.float32)
     query = jax.jit(method.query)
     labels = np.arange(6) % 3
-    return [tiny.vector(query(c, fakes, labels)) for c in critics_of(method, number)]
+    return [
+        tiny.vector(query(stacked([c]), fakes, labels))
+        for c in critics_of(method, number)
+    ]
+
+
+def stacked(critics):
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *critics)
 
 
 def furthest(made):
@@ -104,6 +139,18 @@ def test_no_two_critics_are_further_apart_than_the_sensitivity():
     assert 0.9 * BOUND < furthest(made) <= BOUND
 
 
+def test_of_critics_that_answer_together_each_moves_the_sum_by_its_own():
+    method = method_of()
+    fakes = np.random.default_rng(0).uniform(-1, 1, (6, 8, 8, 1)).astype(np.float32)
+    labels, (one, other, third) = np.arange(6) % 3, critics_of(method, 3)
+    alone = [
+        method.query(stacked([c]), fakes, labels).units() for c in (one, other, third)
+    ]
+    for i, pair in enumerate(([one, other], [one, third])):
+        both = method.query(stacked(pair), fakes, labels).units()
+        np.testing.assert_array_equal(both, alone[0] + alone[1 + i])
+
+
 def test_an_unclipped_gradient_is_found_out():
     with mock.patch.object(turn, 'clip_vector', lambda vector, _: vector):
         # Another config, since what is compiled is kept by function and config.
@@ -115,12 +162,17 @@ def test_all_that_is_clipped_was_settled():
         assert furthest(queries(method_of(gs_wgan__penalty_weight=8.0))) == 0
 
 
-def turned(method, batch, number, k=1):
+def turned(method, batch, number, whose=(1,)):
     devices = jax.local_devices()[:number]
     state = jax.device_get(jax.jit(method.init)(jax.random.key(0, impl='rbg')))
     keys = tiny.keys().noise('gradient', 0), tiny.keys().public('step', 0)
-    placed, *rng = parallel.replicate((state, *keys, np.int32(k)), devices)
-    made = parallel.pmapped(method.turn, devices)(placed, deal(batch, number), *rng)
+    placed, *rng = parallel.replicate((state, *keys, np.int32(whose)), devices)
+
+    def take_turn(state, batch, *rest):
+        each = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(whose)), batch)
+        return method.turn(state, each, *rest)
+
+    made = parallel.pmapped(take_turn, devices)(placed, deal(batch, number), *rng)
     return state, *parallel.unreplicate(made)
 
 
@@ -152,6 +204,44 @@ def test_a_turn_adds_the_plans_noise_once_and_trains_one_critic(turns, number):
         assert not changed[[0, 2, 3, 4]].any()
     moved = tiny.vector(after.generator) - tiny.vector(before.generator)
     assert np.any(moved) and after.generator_steps == 1
+
+
+def test_critics_that_take_a_turn_together_learn_and_no_other():
+    method = method_of(gs_wgan__critics_per_turn=2)
+    before, after, _ = turned(method, some_units(method), 1, whose=(0, 3))
+    old, new = (
+        np.concatenate(
+            [np.reshape(leaf, (5, -1)) for leaf in jax.tree.leaves(s.critics.params)], 1
+        )
+        for s in (before, after)
+    )
+    np.testing.assert_array_equal(
+        np.any(old != new, axis=1), [True, False, False, True, False]
+    )
+
+
+# --- cells ----------------------------------------------------------------------------
+
+
+def test_critics_see_means_over_cells_and_images_are_as_smooth():
+    method = method_of(gs_wgan__cell=2, data__image_size=16)
+    batch = some_units(method)
+    assert batch.images.shape[2:4] == (16, 16)
+    _, after, noisy = turned(method, batch, 1)
+    assert noisy.shape == (6, 8, 8, 1)
+    # Shuffled within their cells, records say the same.
+    cells = batch.images.reshape(-1, 1, 8, 2, 8, 2, 1)
+    swapped = batch._replace(images=cells[:, :, :, ::-1].reshape(batch.images.shape))
+    np.testing.assert_allclose(noisy, turned(method, swapped, 1)[2], atol=1e-4)
+    images = make_sampler(method.config).sample(
+        after.generator, jax.random.key(0), np.arange(3)
+    )
+    assert images.shape == (3, 16, 16, 1)
+    small = method.adversaries.sampler.sample(
+        after.generator, jax.random.key(0), np.arange(3)
+    )
+    enlarged = jax.image.resize(small, images.shape, 'bilinear')
+    np.testing.assert_allclose(images, enlarged, atol=1e-6)
 
 
 # --- whose records --------------------------------------------------------------------

@@ -17,6 +17,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.config.methods import GsWganConfig
 from dpaf_jax.privacy.budgets import make_plan
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.release.samplers.smooth import gs_wgan_sampler
 from dpaf_jax.runtime.errors import UserError
 
 GRADIENT = 'gradient'
@@ -46,6 +47,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
             f'asks for {wgan.batch_size} images behind each critic of only {num_examples}',
             'Lower it',
         )
+    gs_wgan_sampler(config)  # layers, size and cell fit each other
     critics = num_critics(wgan, num_examples)
     published = config.privacy.guarantee == 'as_published'
     _check_turns(wgan.critics_per_turn, 1 if published else critics)
