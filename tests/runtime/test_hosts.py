@@ -219,7 +219,8 @@ def test_on_other_processes_a_stopped_run_goes_on_with_other_keys(cluster, whole
     assert run.run(2, does='SIGTERM', at=['gan', 4], machine=True)[0].code == 143
     run.done(1, 1, machine=True)
     noted = json.loads((run.workdir / 'private' / 'inherited.json').read_text())
-    assert len(noted['fingerprints']) == 1 and noted['steps'] == {'gan': 6}
+    # A window of one step is computed ahead of what is told.
+    assert len(noted['fingerprints']) == 1 and noted['steps'] == {'gan': 5}
 
 
 @pytest.mark.slow

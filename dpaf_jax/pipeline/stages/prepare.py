@@ -82,9 +82,10 @@ def _opened(job: Job, config: DataConfig, directory: pathlib.Path) -> Dataset:
     """The data that keys are taken for, each array read once and compared."""
     if directory not in job.checked:
         data = load(config, directory)
-        if data.images.nbytes > SLOW_TO_READ and processes.is_first():
-            size = data.images.nbytes / 1e9
-            print(f'checking {size:.1f} GB of prepared data', flush=True)
+        # Of N images, which is public; how many there are is not.
+        size = data.manifest.num_examples * data.images[:1].nbytes
+        if size > SLOW_TO_READ and processes.is_first():
+            print(f'checking up to {size / 1e9:.1f} GB of prepared data', flush=True)
         check_arrays(data, directory)
         job.checked[directory] = data
     return job.checked[directory]
