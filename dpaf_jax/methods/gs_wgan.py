@@ -46,6 +46,7 @@ from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.privacy.summation import settled
+from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
@@ -163,7 +164,10 @@ class GsWgan:
     def adversaries(self) -> Adversaries:
         """One critic's network, and the generator."""
         critic = make_critic(self.config, self.settings)
-        return Adversaries(self.config, self.settings, critic, self.num_devices)
+        sampler = latent_sampler(self.config)
+        return Adversaries(
+            self.config, self.settings, sampler, critic, self.num_devices
+        )
 
     @property
     def critics(self) -> int:

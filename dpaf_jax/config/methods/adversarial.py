@@ -1,8 +1,9 @@
 """Methods whose discriminator or critic is private."""
 
 import dataclasses
+from typing import ClassVar
 
-from dpaf_jax.config.fields import above, at_least, between, plain
+from dpaf_jax.config.fields import above, at_least, between, one_of, plain
 from dpaf_jax.config.methods.common import CLIP, ema
 
 
@@ -28,12 +29,19 @@ class AdversarialConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DpGanConfig(AdversarialConfig):
-    """DP-GAN."""
+    """DP-GAN: also DP-BigGAN and DP-PGGAN, by their networks and losses."""
+
+    network: str = one_of(
+        'dcgan', ('dcgan', 'biggan', 'pggan'),
+        'Both networks, and their loss. biggan has no fc_width.',
+    )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DpCganConfig(AdversarialConfig):
     """DP-CGAN."""
+
+    network: ClassVar[str] = 'dcgan'  # no choice: its loss takes reals and fakes apart
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

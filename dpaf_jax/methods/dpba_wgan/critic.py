@@ -54,6 +54,7 @@ from dpaf_jax.privacy.keys import RunKeys, own_coins, public_key, record_keys
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
+from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
@@ -103,7 +104,8 @@ class DpbaWgan:
         """Critic and generator."""
         critic = make_critic(self.config, self.settings)
         kind = AdversariesPerLabel if self.settings.per_label else Adversaries
-        return kind(self.config, self.settings, critic, self.num_devices)
+        sampler = latent_sampler(self.config)
+        return kind(self.config, self.settings, sampler, critic, self.num_devices)
 
     @property
     def published(self) -> bool:
