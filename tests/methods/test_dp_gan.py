@@ -24,8 +24,8 @@ from scipy import stats
 from dpaf_jax.audit.methods import adversarial as auditing
 from dpaf_jax.audit.methods import dp_gan as dp_gan_audit
 from dpaf_jax.methods.adversarial import networks
-from dpaf_jax.methods.dp_gan import gan as dp_gan
 from dpaf_jax.methods.adversarial.wgan import Trio
+from dpaf_jax.methods.dp_gan import gan as dp_gan
 from dpaf_jax.methods.dp_gan.gan import DpGan
 from dpaf_jax.methods.dp_gan.networks import cross_entropy
 from dpaf_jax.privacy import accounting

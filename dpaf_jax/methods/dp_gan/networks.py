@@ -1,7 +1,7 @@
 """What DP-GAN may be made of: discriminator and losses of DCGAN, BigGAN and PGGAN.
 
 A loss is of one trio: a record, a fake of its label, and a mix of the two, by public coins of
-the record's own. Its gradient is what is clipped, so each of these keeps the guarantee: what a
+the record's own. Its gradient is what is clipped, so each keeps the guarantee: what a
 discriminator says of an image is decided by image, label, parameters and the step, and nothing
 here acts across records. That leaves out what these papers compute over a batch of reals: batch
 normalisation and the minibatch standard deviation (`networks/gans/`).
