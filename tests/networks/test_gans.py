@@ -28,23 +28,23 @@ def noise(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def params_of(network, *inputs):
-    """Normal values: no start is compiled."""
+def params_of(network, scale, *inputs):
+    """Normal values, `scale` times as wide: no start is compiled."""
     shapes = jax.eval_shape(network.init, jax.random.key(0), *inputs)
     leaves, tree = jax.tree.flatten(shapes)
-    made = [2 * noise(*leaf.shape, seed=i) for i, leaf in enumerate(leaves)]
+    made = [scale * noise(*leaf.shape, seed=i) for i, leaf in enumerate(leaves)]
     return jax.tree.unflatten(tree, made)
 
 
 def images_of(name, z, labels, *progress):
     generator, _ = MAKE[name]
-    params = params_of(generator, z, labels)
+    params = params_of(generator, 0.5, z, labels)
     return np.asarray(jax.jit(generator.apply)(params, z, labels, *progress))
 
 
 def answers_of(name, images, labels, *progress):
     _, discriminator = MAKE[name]
-    params = params_of(discriminator, images, labels)
+    params = params_of(discriminator, 2.0, images, labels)
     return np.asarray(jax.jit(discriminator.apply)(params, images, labels, *progress))
 
 
@@ -159,7 +159,7 @@ def test_at_the_start_images_are_coarse_and_details_are_not_seen():
 def test_what_has_not_begun_has_no_gradient_and_gets_no_noise(progress, asleep):
     _, discriminator = MAKE['pggan']
     images, labels = noise(1, 7, 7, 1), np.zeros(1, int)
-    params = params_of(discriminator, images, labels)
+    params = params_of(discriminator, 2.0, images, labels)
 
     def answer(params, progress):
         return discriminator.apply(params, images, labels, progress)[0]

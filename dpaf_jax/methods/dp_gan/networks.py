@@ -3,7 +3,7 @@
 A loss is of one trio: a record, a fake of its label, and a mix of the two, by public coins of
 the record's own. Its gradient is what is clipped, so each keeps the guarantee: what a
 discriminator says of an image is decided by image, label, parameters and the step, and nothing
-here acts across records. That leaves out what these papers compute over a batch of reals: batch
+here acts across records. What these papers compute over a batch of reals is left out: batch
 normalisation and the minibatch standard deviation (`networks/gans/`).
 """
 
