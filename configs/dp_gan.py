@@ -15,9 +15,8 @@ shared core with the evaluation (docs/results.md, 2026-11-22): MNIST 0.751 at 1 
 steps, on twice the images.
 
 DP-BigGAN and DP-PGGAN (docs/explanation/dp_gan.md): --config.dp_gan.network=biggan, or pggan,
-which learns at some ten times the rates:
-    --config.dp_gan.network=pggan --config.dp_gan.discriminator_learning_rate=0.01 \\
-    --config.dp_gan.generator_learning_rate=0.01
+which learns at some ten times the rates: --config.dp_gan.discriminator_learning_rate=0.01 and
+--config.dp_gan.generator_learning_rate=0.01.
 """
 
 from ml_collections import ConfigDict
