@@ -1,7 +1,6 @@
 """Methods whose discriminator or critic is private."""
 
 import dataclasses
-from typing import ClassVar
 
 from dpaf_jax.config.fields import above, at_least, between, one_of, plain
 from dpaf_jax.config.methods.common import CLIP, ema
@@ -41,7 +40,7 @@ class DpGanConfig(AdversarialConfig):
 class DpCganConfig(AdversarialConfig):
     """DP-CGAN."""
 
-    network: ClassVar[str] = 'dcgan'  # no choice: its loss takes reals and fakes apart
+    network = 'dcgan'  # no field: its loss takes reals and fakes apart
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
