@@ -13,6 +13,10 @@ With 750 discriminator steps on 512 images and a thinner discriminator, 7 to 12 
 shared core with the evaluation (docs/results.md, 2026-11-22): MNIST 0.751 at 1 and 0.772 at
 10, Fashion-MNIST 0.662 and 0.630. The settings here are for an accelerator: eight times the
 steps, on twice the images.
+
+DP-BigGAN and DP-PGGAN (docs/explanation/dp_gan.md): --config.dp_gan.network=biggan, or pggan,
+which learns at some ten times the rates: --config.dp_gan.discriminator_learning_rate=0.01 and
+--config.dp_gan.generator_learning_rate=0.01.
 """
 
 from ml_collections import ConfigDict

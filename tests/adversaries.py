@@ -11,7 +11,7 @@ import pytest
 import tiny
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import wild_state
+from dpaf_jax.audit.methods.adversarial import wild_states
 from dpaf_jax.audit.target import Scene
 from dpaf_jax.methods.adversarial import phase as adversarial_phase
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase
@@ -20,10 +20,8 @@ from dpaf_jax.training.run import Run
 
 
 def states_of(method, number=4):
-    """Parameters up to 30 times as large as at the start."""
-    shapes = jax.eval_shape(method.adversaries.init, jax.random.key(0))
-    wild = ['discriminator', 'generator']
-    return [wild_state(shapes, wild, i) for i in range(number)]
+    """Parameters up to 30 times as large as at the start, at steps of the whole run."""
+    return wild_states(method, number)
 
 
 def some_units(method, number=8):

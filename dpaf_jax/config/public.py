@@ -36,6 +36,7 @@ EARLIER_DATA = {
 EARLIER_CLASSIFIER = {'features': 'wavelet'}
 EARLIER_CONV2 = {'with_conv1': False}
 EARLIER_DPAF = {'signs': False, 'activation': 'leaky_relu'}
+EARLIER_DP_GAN = {'network': 'dcgan'}
 COLD_START = {'warm_start': '', 'warm_start_parts': 'both', 'warm_start_classes': 1}
 EARLIER_GS_WGAN = {'critics_per_turn': 1, 'cell': 1}
 # How they were evaluated.
@@ -53,6 +54,7 @@ def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
     made = dict(fields)
     _complete(made, 'evaluation', EARLIER_EVALUATION)
     _complete(made, 'data', EARLIER_DATA)
+    _complete(made, 'dp_gan', EARLIER_DP_GAN)
     if isinstance(made.get('dpaf'), dict):
         made['dpaf'] = dict(made['dpaf'])
         _complete(made['dpaf'], 'head', EARLIER_HEAD)

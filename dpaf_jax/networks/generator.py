@@ -146,10 +146,15 @@ def make_generator(config: Config) -> Generator | TableGenerator:
     if config.data.columns:
         width, k = config.networks.fc_width, config.data.num_classes
         return TableGenerator(width, len(config.data.table), k)
-    layout, net = make_architecture(config), config.networks
-    widths = tuple(
-        min(net.generator_width * 2**i, net.max_width) for i in range(sum(layout.parts))
+    layout, data = make_architecture(config), config.data
+    return GENERATORS[config.networks.generator](
+        layout.sides, generator_widths(config), data.channels, data.num_classes
     )
-    return GENERATORS[net.generator](
-        layout.sides, widths, config.data.channels, config.data.num_classes
+
+
+def generator_widths(config: Config) -> tuple[int, ...]:
+    """Maps at each inner side of a generator, from the image inwards."""
+    net, doublings = config.networks, sum(make_architecture(config).parts)
+    return tuple(
+        min(net.generator_width * 2**i, net.max_width) for i in range(doublings)
     )

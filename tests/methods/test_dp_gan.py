@@ -24,8 +24,10 @@ from scipy import stats
 from dpaf_jax.audit.methods import adversarial as auditing
 from dpaf_jax.audit.methods import dp_gan as dp_gan_audit
 from dpaf_jax.methods.adversarial import networks
+from dpaf_jax.methods.adversarial.wgan import Trio
 from dpaf_jax.methods.dp_gan import gan as dp_gan
 from dpaf_jax.methods.dp_gan.gan import DpGan
+from dpaf_jax.methods.dp_gan.networks import cross_entropy
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.runtime import parallel
@@ -118,10 +120,9 @@ def test_a_pair_has_a_real_for_one_and_a_fake_for_zero():
     state = states_of(gan)[1]
     images = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 1)).astype(np.float32)
     label = np.int32(2)
-    loss = gan.pair_loss(state.discriminator, dp_gan.Pair(*images, label))
-    real, fake = gan.adversaries.discriminator.apply(
-        state.discriminator, images, np.full(2, 2)
-    )
+    discriminator, params = gan.adversaries.discriminator, state.discriminator
+    loss = cross_entropy(discriminator, params, Trio(*images, label, mix=0.5))
+    real, fake = discriminator.apply(params, images, np.full(2, 2))
     assert loss == pytest.approx(np.logaddexp(0, -real) + np.logaddexp(0, fake))
 
 

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from dpaf_jax.networks.extractor import Extractor
-from dpaf_jax.networks.siamese import Change, changed, draw_change
+from dpaf_jax.networks.ndpdc.extractor import Extractor
+from dpaf_jax.networks.ndpdc.siamese import Change, changed, draw_change
 
 SIDE = 8
 

@@ -18,6 +18,7 @@ from dpaf_jax.audit import canaries
 from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser, wild_state
 from dpaf_jax.audit.target import AuditTarget, Scene, Trace
 from dpaf_jax.config import Config
+from dpaf_jax.methods.adversarial.networks import AdversarialState
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase, Method
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
@@ -41,9 +42,7 @@ def audit_targets(
         plan: of the config.
         devices: numbers of devices.
     """
-    shapes = jax.eval_shape(make(config, plan, 1).adversaries.init, jax.random.key(0))
-    wild = ['discriminator', 'generator']
-    states = [wild_state(shapes, wild, i) for i in range(STATES)]
+    states = wild_states(make(config, plan, 1), STATES)
     extremes = canaries.extremes(config.data, UNITS)
     batch = canaries.batch(extremes, config.data, (UNITS, 1))
     many = canaries.noise_images(config.data, CROWD, seed=2)
@@ -63,6 +62,20 @@ def audit_targets(
         )
         for i, mechanism in enumerate(plan.mechanisms)
     ]
+
+
+def wild_states(method: Method, number: int) -> list[AdversarialState]:
+    """States of any parameters, spread over the run's steps: networks may grow."""
+    adversaries = method.adversaries
+    shapes = jax.eval_shape(adversaries.init, jax.random.key(0))
+    wild = ['discriminator', 'generator']
+    states: list[AdversarialState] = []
+    for i in range(number):
+        state = wild_state(shapes, wild, i)
+        step = adversaries.settings.generator_steps * (number - i) // number - 1
+        steps = np.full_like(state.generator_steps, max(step, 0))
+        states.append(state._replace(generator_steps=steps))
+    return states
 
 
 def _step(method: Method, plan: PrivacyPlan, index: int) -> Step:

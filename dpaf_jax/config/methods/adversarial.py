@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from dpaf_jax.config.fields import above, at_least, between, plain
+from dpaf_jax.config.fields import above, at_least, between, one_of, plain
 from dpaf_jax.config.methods.common import CLIP, ema
 
 
@@ -28,12 +28,19 @@ class AdversarialConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DpGanConfig(AdversarialConfig):
-    """DP-GAN."""
+    """DP-GAN: also DP-BigGAN and DP-PGGAN, by their networks and losses."""
+
+    network: str = one_of(
+        'dcgan', ('dcgan', 'biggan', 'pggan'),
+        'Both networks, and their loss. biggan has no fc_width.',
+    )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DpCganConfig(AdversarialConfig):
     """DP-CGAN."""
+
+    network = 'dcgan'  # no field: its loss takes reals and fakes apart
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import optax
-from flax import linen as nn
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import AdversarialConfig
 from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.privacy.keys import own_coins, public_key
-from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
+from dpaf_jax.release.samplers.latent import LatentSampler
+from dpaf_jax.release.samplers.protocol import Sampler
+from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.fakes import prior_labels, share_of_fakes
 from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
@@ -56,19 +57,16 @@ class Adversaries:
     Attributes:
         config: of the run.
         settings: the method's own fields.
+        sampler: the generator.
         discriminator: of images [B, H, W, C] and labels [B] to answers [B].
         num_devices: D.
     """
 
     config: Config
     settings: AdversarialConfig
-    discriminator: nn.Module
+    sampler: LatentSampler
+    discriminator: Any  # a module, or what has init and apply like one
     num_devices: int
-
-    @property
-    def sampler(self) -> LatentSampler:
-        """The generator."""
-        return latent_sampler(self.config)
 
     def optimizer(self, part: str) -> optax.GradientTransformation:
         """Adam with beta1 = 0.5, of the 'discriminator' or of the 'generator'."""
@@ -94,6 +92,14 @@ class Adversaries:
     def own(self, state: AdversarialState) -> AdversarialState:
         """The networks whose turn it is: here there are no others."""
         return state
+
+    def at(self, state: AdversarialState) -> 'Adversaries':
+        """The networks as they are at a step: here they do not change."""
+        return self
+
+    def shown(self, state: AdversarialState) -> Sampler:
+        """What samples at a step are drawn with, by the averaged parameters."""
+        return make_sampler(self.config)
 
     def in_turn(
         self, state: AdversarialState, step: Turn
@@ -138,7 +144,7 @@ class Adversaries:
             label: of all fakes; None draws each one's from the public prior.
         """
         key_z, key_label = jax.random.split(public_key(key_data))
-        number = self.settings.generator_batch_size
+        number, at = self.settings.generator_batch_size, self.at(state)
         if label is None:
             labels = prior_labels(self.config.data.prior, key_label, number)
         else:
@@ -146,9 +152,9 @@ class Adversaries:
 
         def loss(generator: Any) -> tuple[jax.Array, Metrics]:
             fakes, mine, is_padding = share_of_fakes(
-                self.sampler, generator, key_z, labels, self.num_devices
+                at.sampler, generator, key_z, labels, self.num_devices
             )
-            answers = self.discriminator.apply(state.discriminator, fakes, mine)
+            answers = at.discriminator.apply(state.discriminator, fakes, mine)
             sums = {
                 name: jnp.sum(jnp.where(is_padding, 0.0, each))
                 for name, each in told(answers).items()

@@ -86,7 +86,8 @@ class AdversarialPhase:
 
     def picture(self, state: AdversarialState) -> Image.Image:
         key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        sampler = self._method.adversaries.shown(state)
+        return preview(self._run.config, state.ema_params, key, sampler=sampler)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, end = self._run, step + self._window_steps

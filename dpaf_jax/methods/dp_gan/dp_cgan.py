@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import optax
 
 from dpaf_jax.config import Config
 from dpaf_jax.methods.adversarial.networks import AdversarialState, Metrics
@@ -111,10 +111,12 @@ class DpCgan(DpGan):
         return self.adversaries.update_discriminator(state, gradient)
 
     def _of_one(self, target: float) -> Loss:
-        """The loss of one image, [H, W, C] float32, with its label: real, 1, or fake, 0."""
+        """BCE of one image, [H, W, C] float32, with its label: real, 1, or fake, 0."""
 
         def loss(params: Any, one: tuple[jax.Array, jax.Array]) -> jax.Array:
             image, label = one
-            return self.loss(params, image[None], label[None], jnp.array([target]))
+            discriminator = self.adversaries.discriminator
+            (logit,) = discriminator.apply(params, image[None], label[None])
+            return optax.sigmoid_binary_cross_entropy(logit, target)
 
         return loss

@@ -11,35 +11,40 @@ a fake of its own label, and the sum of the two losses is one clipped unit. What
 fakes have in common cancels in front of the clip, and the bound is spent on what tells them
 apart. The sensitivity is that of the real alone: emptying the record empties its unit. Each
 alone is what DP-CGAN clips (dp_cgan.py).
+
+`dp_gan.network` chooses both networks and their loss (networks.py). DPGEN (figure 4) trained
+BigGAN and PGGAN so, and calls what they draw disastrous. The mechanism is the same for all.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 
 from dpaf_jax.config import Config
-from dpaf_jax.config.methods import AdversarialConfig
+from dpaf_jax.config.methods import DpCganConfig, DpGanConfig
 from dpaf_jax.methods.adversarial.networks import (
     AdversarialState,
     Adversaries,
     Metrics,
-    widths,
 )
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase
-from dpaf_jax.networks.discriminator import Discriminator
+from dpaf_jax.methods.adversarial.wgan import Trio
+from dpaf_jax.methods.dp_gan.growing import check_grows
+from dpaf_jax.methods.dp_gan.networks import CHOICES, Choice
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.budgets import check_batch_size, make_plan
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
-from dpaf_jax.privacy.keys import RunKeys, record_keys
+from dpaf_jax.privacy.keys import RunKeys, own_coins, record_keys
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
+from dpaf_jax.release.samplers.dp_gan import dp_gan_sampler
+from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
@@ -48,7 +53,19 @@ DISCRIMINATOR = 'discriminator'
 
 def plan(config: Config, num_examples: int) -> PrivacyPlan:
     """The privacy plan of a run: see `discriminator_plan`."""
+    if config.dp_gan.network != 'dcgan':
+        _check_generator(config)
+    if config.dp_gan.network == 'pggan':
+        check_grows(config)
     return discriminator_plan(config, num_examples, 'one per record with its fake')
+
+
+def _check_generator(config: Config) -> None:
+    if config.networks.generator != 'reverse':
+        problem = f'is {config.networks.generator!r}, but {config.dp_gan.network} has'
+        remedy = "Set it to 'reverse'"
+        where = 'config.networks.generator'
+        raise UserError(where, f'{problem} a generator of its own', remedy)
 
 
 def discriminator_plan(config: Config, num_examples: int, units: str) -> PrivacyPlan:
@@ -79,9 +96,9 @@ def discriminator_plan(config: Config, num_examples: int, units: str) -> Privacy
     return make_plan([discriminator], only, only, config.privacy, num_examples, None)
 
 
-def settings(config: Config) -> AdversarialConfig:
+def settings(config: Config) -> DpGanConfig | DpCganConfig:
     """The fields of the method that runs."""
-    made: AdversarialConfig = getattr(config, config.method)
+    made: DpGanConfig | DpCganConfig = getattr(config, config.method)
     return made
 
 
@@ -89,20 +106,6 @@ def train(run: Run) -> Any:
     """Trains both networks in turn; returns the average of the generator's parameters."""
     gan = DpGan(run.config, run.plan, len(run.devices))
     return run.train(AdversarialPhase(run, gan)).ema_params
-
-
-class Pair(NamedTuple):
-    """A record and a fake of its label: what is clipped as one.
-
-    Attributes:
-        real: [H, W, C] float32.
-        fake: of the same shape.
-        label: int32 scalar.
-    """
-
-    real: jax.Array
-    fake: jax.Array
-    label: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,16 +122,21 @@ class DpGan:
         return self.plan[DISCRIMINATOR]
 
     @property
+    def choice(self) -> Choice:
+        """What it is made of."""
+        return CHOICES[settings(self.config).network]
+
+    @property
     def adversaries(self) -> Adversaries:
-        """Networks; D is narrow: the noise grows with the root of its parameters' number."""
-        gan, net = settings(self.config), self.config.networks
-        discriminator = Discriminator(
-            widths(self.config, gan.width),
-            net.kernel_size,
-            gan.fc_width,
-            self.config.data.num_classes,
+        """Networks and optimisers."""
+        gan, choice = settings(self.config), self.choice
+        return choice.adversaries(
+            self.config,
+            gan,
+            dp_gan_sampler(self.config),
+            choice.discriminator(self.config, gan),
+            self.num_devices,
         )
-        return Adversaries(self.config, gan, discriminator, self.num_devices)
 
     def mechanism_at(self, step: int) -> Mechanism:
         """Always the same."""
@@ -146,45 +154,31 @@ class DpGan:
         """A Poisson sample."""
         return poisson_draw(self.mechanism, eligible, keys, step)
 
-    def pair_loss(self, params: Any, pair: Pair) -> jax.Array:
-        """BCE of the real against 1 and of the fake against 0."""
-        images = jnp.stack([pair.real, pair.fake])
-        labels = jnp.stack([pair.label, pair.label])
-        return self.loss(params, images, labels, jnp.array([1.0, 0.0]))
-
-    def loss(
-        self, params: Any, images: jax.Array, labels: jax.Array, targets: jax.Array
-    ) -> jax.Array:
-        """BCE of the discriminator's answers, summed.
-
-        Args:
-            params: of the discriminator.
-            images: [B, H, W, C] float32 in [-1, 1].
-            labels: [B] int32.
-            targets: [B] float32, 1 for reals and 0 for fakes.
-        """
-        logits = self.adversaries.discriminator.apply(params, images, labels)
-        return jnp.sum(optax.sigmoid_binary_cross_entropy(logits, targets))
-
     def query(self, state: AdversarialState, batch: ClipBatch, key: jax.Array) -> Any:
         """This device's pre-noise sum of clipped gradients.
 
-        Sensitivity of the sum over devices: `l2_clip_norm`. A pair's gradient depends on
-        its record, on a latent draw (a public coin) that the record's index and the step
-        decide, and on parameters that noisy outputs have made.
+        Sensitivity of the sum over devices: `l2_clip_norm`. A trio's gradient depends on
+        its record, on public coins (a latent draw and a mix) that the record's index and
+        the step decide, on the step, and on parameters that noisy outputs have made.
 
         Args:
             state: gives both networks.
             batch: singletons.
             key: [4] uint32 of the step's public coins, equal on all devices.
         """
-        batch = batch.without_padding()
-        labels, own = batch.labels[:, 0], record_keys(key, batch.index[:, 0])
-        fakes = self.adversaries.paired_fakes(state.generator, labels, own)
+        adversaries, batch = self.adversaries.at(state), batch.without_padding()
+        labels, keys = batch.labels[:, 0], record_keys(key, batch.index[:, 0])
+        for_z, for_mix = jax.vmap(jax.random.split, out_axes=1)(keys)
+        trios = Trio(
+            real=to_float(batch.images[:, 0]),
+            fake=adversaries.paired_fakes(state.generator, labels, for_z),
+            label=labels,
+            mix=own_coins(jax.random.uniform, for_mix),
+        )
         return clipped_gradient_sum(
-            self.pair_loss,
+            functools.partial(self.choice.loss, adversaries.discriminator),
             state.discriminator,
-            Pair(to_float(batch.images[:, 0]), fakes, labels),
+            trios,
             batch.is_padding_example[:, 0],
             l2_clip_norm=self.mechanism.l2_sensitivity,
             grid=self.mechanism.grid,
@@ -216,10 +210,5 @@ class DpGan:
     def generator_step(
         self, state: AdversarialState, key_data: jax.Array
     ) -> tuple[AdversarialState, Metrics]:
-        """One update by -log D on fakes (non-saturating): post-processing."""
-        return self.adversaries.update_generator(state, key_data, _told)
-
-
-def _told(logits: jax.Array) -> Mapping[str, jax.Array]:
-    loss = optax.sigmoid_binary_cross_entropy(logits, jnp.ones_like(logits))
-    return {'loss_generator': loss, 'fakes_rejected': logits < 0}
+        """One update by fakes' answers: post-processing."""
+        return self.adversaries.update_generator(state, key_data, self.choice.told)

@@ -46,6 +46,7 @@ from dpaf_jax.privacy.keys import RunKeys, own_coins, record_keys
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
+from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.training.batch import ClipBatch
 
 # Standard deviations above its mean that a draw of one label rarely exceeds.
@@ -83,7 +84,8 @@ class DpbaWgan:
         """Critic and generator."""
         critic = make_critic(self.config, self.settings)
         kind = AdversariesPerLabel if self.settings.per_label else Adversaries
-        return kind(self.config, self.settings, critic, self.num_devices)
+        sampler = latent_sampler(self.config)
+        return kind(self.config, self.settings, sampler, critic, self.num_devices)
 
     @functools.cached_property
     def schedule(self) -> Schedule:

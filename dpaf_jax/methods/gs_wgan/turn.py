@@ -34,6 +34,7 @@ from dpaf_jax.privacy.keys import own_coins, public_key, record_keys
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.summation import settled
+from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.release.samplers.smooth import at_cells
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
@@ -104,7 +105,8 @@ class GsWgan:
         """One critic's network, and the generator; both of images of a pixel a cell."""
         small = at_cells(self.config, self.settings.cell)
         critic = make_critic(small, self.settings).clone(begins_at_zero=True)
-        return FallingRate(small, self.settings, critic, self.num_devices)
+        sampler = latent_sampler(small)
+        return FallingRate(small, self.settings, sampler, critic, self.num_devices)
 
     @property
     def critics(self) -> int:

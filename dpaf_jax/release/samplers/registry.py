@@ -13,6 +13,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.networks.images import to_uint8
 from dpaf_jax.release.pictures import sample_grid
 from dpaf_jax.release.samplers.condensed import condensed_sampler
+from dpaf_jax.release.samplers.dp_gan import dp_gan_sampler
 from dpaf_jax.release.samplers.dpaf import dpaf_sampler
 from dpaf_jax.release.samplers.dpba_wgan import dpba_wgan_sampler
 from dpaf_jax.release.samplers.dpdm import dpdm_sampler
@@ -40,7 +41,7 @@ SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'ndpdc': condensed_sampler,
     'dp_sinkhorn': dp_sinkhorn_sampler,
     'p3gm': phased_sampler,
-    'dp_gan': latent_sampler,
+    'dp_gan': dp_gan_sampler,
     'dp_cgan': latent_sampler,
     'datalens': g_pate_sampler,
     'pate_gan': g_pate_sampler,

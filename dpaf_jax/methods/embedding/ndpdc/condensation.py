@@ -12,9 +12,9 @@ import optax
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import NdpdcConfig
 from dpaf_jax.methods.embedding.plan import ROW_BOUND
-from dpaf_jax.networks.extractor import Extractor
 from dpaf_jax.networks.images import to_float
-from dpaf_jax.networks.siamese import Change, changed, draw_change
+from dpaf_jax.networks.ndpdc.extractor import Extractor
+from dpaf_jax.networks.ndpdc.siamese import Change, changed, draw_change
 from dpaf_jax.privacy.aggregation import aggregate, dpagg
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key

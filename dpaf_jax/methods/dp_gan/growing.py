@@ -1,0 +1,92 @@
+"""Networks that grow by a public schedule of generator steps: PGGAN's.
+
+What a step sees of the schedule is `generator_steps` of the state, a count: public. The
+discriminator's noisy gradient has noise at parameters of doublings that have not begun, too;
+it is dropped there, which is post-processing. Their own gradient is 0 before the noise.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dpaf_jax.config import Config
+from dpaf_jax.methods.adversarial.networks import (
+    AdversarialState,
+    Adversaries,
+    Metrics,
+    State,
+)
+from dpaf_jax.networks.architecture import make_architecture
+from dpaf_jax.networks.gans.growth import Grown, grown_alone, num_phases, weights_at
+from dpaf_jax.release.samplers.protocol import Sampler
+from dpaf_jax.runtime.errors import UserError
+
+
+class GrowingAdversaries(Adversaries):
+    """Both networks at the stage of the state's step; see `Adversaries`."""
+
+    def at(self, state: AdversarialState) -> Adversaries:
+        """The networks as far as they have grown."""
+        progress = self._progress(state.generator_steps)
+        generator = Grown(self.sampler.generator, progress)
+        return Adversaries(
+            self.config,
+            self.settings,
+            dataclasses.replace(self.sampler, generator=generator),
+            Grown(self.discriminator, progress),
+            self.num_devices,
+        )
+
+    def shown(self, state: AdversarialState) -> Sampler:
+        """What the generator has learnt to make so far."""
+        return self.at(state).sampler
+
+    def update_discriminator(
+        self, state: AdversarialState, gradient: Any
+    ) -> tuple[AdversarialState, Metrics]:
+        """Adam's step of what has begun to grow, by a gradient that is noisy already."""
+        weights = self._weights(state.generator_steps)
+        return super().update_discriminator(state, grown_alone(gradient, weights))
+
+    def apply_generator_gradient(self, state: State, gradient: Any) -> State:
+        """As ever; where the next doubling begins, both optimisers begin anew.
+
+        As in the code of Karras et al.: Adam's long memory would make the first steps of
+        new parameters thirty times as long.
+        """
+        before = self._weights(state.generator_steps)
+        made: State = super().apply_generator_gradient(state, gradient)
+        begins = jnp.any((self._weights(made.generator_steps) > 0) & (before == 0))
+
+        def anew(optimizer: Any) -> Any:
+            return jax.tree.map(lambda leaf: jnp.where(begins, 0, leaf), optimizer)
+
+        renewed: State = made._replace(
+            discriminator_optimizer=anew(made.discriminator_optimizer),
+            generator_optimizer=anew(made.generator_optimizer),
+        )
+        return renewed
+
+    def _progress(self, generator_steps: jax.Array) -> jax.Array:
+        return generator_steps / self.settings.generator_steps
+
+    def _weights(self, generator_steps: jax.Array) -> jax.Array:
+        return weights_at(self._progress(generator_steps), _doublings(self.config))
+
+
+def check_grows(config: Config) -> None:
+    """UserError where a run has too few steps to grow to the whole image."""
+    phases, steps = num_phases(_doublings(config)), config.dp_gan.generator_steps
+    if steps < phases:
+        raise UserError(
+            'config.dp_gan.generator_steps',
+            f'is {steps}, but pggan doubles the side {_doublings(config)} times, '
+            f'in {phases} phases',
+            f'Use at least {phases}, or fewer networks.layers',
+        )
+
+
+def _doublings(config: Config) -> int:
+    return sum(make_architecture(config).parts)

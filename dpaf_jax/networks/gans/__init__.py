@@ -1,0 +1,1 @@
+"""Families of generator and discriminator that DP-GAN may choose in place of its DCGAN."""
