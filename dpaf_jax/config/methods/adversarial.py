@@ -73,7 +73,7 @@ class GsWganConfig(AdversarialConfig):
         32, 1, 'B, fakes whose gradients are noised in a turn.'
     )
     critics_per_turn: int = at_least(
-        1, 1, 'M, whose gradients are added up in a turn; as published 1.'
+        1, 1, 'M, whose gradients are added up. As published each is alone.'
     )
     cell: int = at_least(
         1, 1, 'Critics see means over so many pixels squared; images are as smooth.'

@@ -42,7 +42,7 @@ class GsWganPhase:
         self._run, self._method = run, method
         self.total_steps = method.settings.generator_steps
         settings = method.settings
-        records = settings.batch_size * settings.critics_per_turn
+        records = settings.batch_size * len(self._whose(0))
         self.images_per_step = float(records * settings.discriminator_steps)
         self._turn_fn = parallel.pmapped(self._turn, run.devices, (0,))
         self._feed = Feed(run)

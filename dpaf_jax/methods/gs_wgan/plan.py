@@ -50,7 +50,12 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     gs_wgan_sampler(config)  # layers, size and cell fit each other
     critics = num_critics(wgan, num_examples)
     published = config.privacy.guarantee == 'as_published'
-    _check_turns(wgan.critics_per_turn, 1 if published else critics)
+    if not published and wgan.critics_per_turn > critics:
+        raise UserError(
+            'config.gs_wgan.critics_per_turn',
+            f'is {wgan.critics_per_turn}, of {critics} critics',
+            'Lower it, or config.gs_wgan.batch_size',
+        )
     images, clip = wgan.generator_batch_size, wgan.l2_clip_norm
     sensitivity = clip if published else 2 * clip * math.sqrt(images)
     mechanism = Mechanism(
@@ -66,14 +71,6 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     )
     only, privacy = (GRADIENT,), config.privacy
     return make_plan([mechanism], only, only, privacy, num_examples, PUBLISHED_REASON)
-
-
-def _check_turns(critics_per_turn: int, most: int) -> None:
-    if critics_per_turn > most:
-        field = 'config.gs_wgan.critics_per_turn'
-        why = 'as published' if most == 1 else 'config.gs_wgan.batch_size'
-        problem = f'is {critics_per_turn}; {most} can take a turn together ({why})'
-        raise UserError(field, problem, 'Lower it')
 
 
 def num_critics(wgan: GsWganConfig, num_examples: int) -> int:
