@@ -184,7 +184,7 @@ METHODS = {
     'g_pate': ('G-PATE', 'g_pate.py:{}', FEWER_IMAGES),
     'datalens': ('DataLens', 'datalens.py:{}', FEWER_IMAGES),
     'pate_gan': ('PATE-GAN', 'pate_gan.py:{}', FEWER_IMAGES),
-    'gs_wgan': ('GS-WGAN', 'gs_wgan.py:{}', FEWER_IMAGES),
+    'gs_wgan': ('GS-WGAN', 'gs_wgan.py:{}', 'samples.num=5000'),
 }
 
 

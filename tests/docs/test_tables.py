@@ -54,6 +54,7 @@ def test_a_mean_over_generators_is_not_counted_with_single_ones(tables, monkeypa
 
 def test_rows_are_well_formed(tables):
     for row in tables.RESULTS:
+        assert None not in row and None not in row.values(), row  # as many as columns
         measures = [row[name] for name in ('accuracy', 'auroc', 'fid') if row[name]]
         assert measures and all(float(value) >= 0 for value in measures), row
         assert row['accuracy'] == '' or float(row['accuracy']) <= 1, row
