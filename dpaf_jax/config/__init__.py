@@ -3,6 +3,7 @@
 from dpaf_jax.config.data import Column, DataConfig
 from dpaf_jax.config.public import (
     PUBLIC_SOURCE,
+    check_public,
     completed,
     from_public_dict,
     public_dict,
@@ -29,6 +30,7 @@ __all__ = [
     'EvaluationConfig',
     'NetworksConfig',
     'PrivacyConfig',
+    'check_public',
     'completed',
     'defaults',
     'from_config_dict',

@@ -10,6 +10,7 @@ from dpaf_jax.config.schema import (
     METHOD_SECTIONS,
     WARM_METHODS,
     Config,
+    check,
     read_config,
     sections_of,
 )
@@ -90,6 +91,31 @@ def from_public_dict(fields: Mapping[str, Any]) -> Config:
             f'is {version}, here it is {VERSION}: {error}',
             'Use that one',
         ) from error
+
+
+def check_public(config: Config) -> None:
+    """The checks of a config at its door, for a released one, whose paths are gone.
+
+    Other paths stand in for them. So private images under another name are not found out
+    where only a path would tell; where a source has none, they are.
+
+    Raises:
+        UserError: a run would have refused it.
+    """
+    data = dataclasses.replace(
+        config.data, source=_with_path(config.data.source, 'data')
+    )
+    with_paths = dataclasses.replace(config, data=data)
+    if start := config.warm_start:
+        section = getattr(config, config.method)
+        section = dataclasses.replace(section, warm_start=_with_path(start, 'public'))
+        with_paths = dataclasses.replace(with_paths, **{config.method: section})
+    check(with_paths)
+
+
+def _with_path(source: str, path: str) -> str:
+    has_one = source in ('folder', 'npz', 'celeba', 'ffhq', 'table')
+    return f'{source}:{path}' if has_one else source
 
 
 def to_dict(config: Config) -> dict[str, Any]:

@@ -6,6 +6,7 @@ otherwise. What stays the same over a reboot is told here, and nothing else.
 """
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -51,6 +52,8 @@ HARMLESS_SETTINGS = re.compile(
 CUDA_LIBRARIES = ('cuda_runtime', 'cudnn', 'cublas', 'cufft', 'cusolver', 'cusparse')
 CUDA_DRIVER = pathlib.Path('/proc/driver/nvidia/version')
 CPUINFO = pathlib.Path('/proc/cpuinfo')
+MAPPED = pathlib.Path('/proc/self/maps')  # what this process has loaded
+LIBM = re.compile(r'/(libm[-.][^/]*so|ld-musl-)')  # musl has all in one
 ACCELERATOR_PACKAGES = re.compile(r'jax-(cuda|rocm)|nvidia-|libtpu')
 
 
@@ -81,7 +84,7 @@ def cores() -> int:
 
 def driver(device: jax.Device) -> str:
     """Versions below JAX: of the runtime, the driver, and libraries of accelerators."""
-    told = [device.client.platform_version]
+    told = [device.client.platform_version, math_library()]
     if CUDA_DRIVER.exists():
         told += CUDA_DRIVER.read_text().splitlines()[:1]
     for name in CUDA_LIBRARIES:
@@ -94,6 +97,23 @@ def driver(device: jax.Device) -> str:
         if ACCELERATOR_PACKAGES.match(package.name or '')
     ]
     return ', '.join([*told, *sorted(packages)])
+
+
+@functools.cache
+def math_library() -> str:
+    """The system's sines and cosines, which XLA on a CPU calls: SHA-256 of their file.
+
+    Two of them differ in the last bit. Where the system does not tell which file is used,
+    its own version stands for it.
+    """
+    if not MAPPED.exists():
+        return f'{platform.system()} {platform.release()}'
+    files = {line.split()[-1] for line in MAPPED.read_text().splitlines()}
+    found = sorted(file for file in files if LIBM.search(file))
+    digests = [
+        hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest() for file in found
+    ]
+    return f'libm {" ".join(digests)}'
 
 
 def settings() -> dict[str, Any]:

@@ -8,6 +8,7 @@ keys from there on.
 
 import os
 import pathlib
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -56,7 +57,18 @@ def take_keys(
     noted, inherited = read_json(workdir.inherited), NOTHING
     if noted:
         inherited = Inherited(tuple(noted['fingerprints']), noted['steps'])
-    return RunKeys(entropy, fingerprint.digest(parts)), inherited
+    return RunKeys(entropy, _identity(workdir, parts)), inherited
+
+
+def _identity(workdir: Workdir, parts: dict[str, Any]) -> str:
+    """The fingerprint of the run's keys: of what shapes it, and of its latest move.
+
+    Two copies of a workdir that move may meet on machines of one kind, or come back to the
+    one they left. Each move has coins of its own, so no key is under two states.
+    """
+    noted = read_json(workdir.inherited) or {}
+    move = {'move': noted['coins']} if 'coins' in noted else {}
+    return fingerprint.digest({**parts, **move})
 
 
 def _make_entropy(workdir: Workdir, fixed: bytes | None) -> None:
@@ -95,7 +107,7 @@ def _begin_or_resume(workdir: Workdir, parts: dict[str, Any]) -> None:
             'the run and the last checkpoint is there',
         )
     if changed:
-        _inherit(workdir, fingerprint.digest(before))
+        _inherit(workdir, _identity(workdir, before))
     if changed or not before:
         write_json(workdir.fingerprint, parts)
         os.chmod(workdir.fingerprint, 0o600)
@@ -120,6 +132,7 @@ def _inherit(workdir: Workdir, owner: str) -> None:
     content = {
         'fingerprints': [*earlier, owner],
         'steps': read_json(workdir.stopped),
+        'coins': secrets.token_hex(32),
     }
     write_json(workdir.inherited, content)
     os.chmod(workdir.inherited, 0o600)

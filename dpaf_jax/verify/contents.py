@@ -20,6 +20,7 @@ from dpaf_jax.config import (
     PUBLIC_SOURCE,
     Config,
     DataConfig,
+    check_public,
     completed,
     from_public_dict,
     public_dict,
@@ -97,6 +98,7 @@ def check_config(path: pathlib.Path) -> tuple[Config | None, Check]:
         if not isinstance(fields, dict):
             raise ValueError(f'{path.name} is not a JSON object')
         config = from_public_dict(fields)
+        check_public(config)
     except (OSError, ValueError, UserError) as error:
         return None, Check(CONFIG, False, str(error))
     version = str(fields.get('version'))

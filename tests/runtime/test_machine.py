@@ -120,6 +120,21 @@ def test_drivers_are_told_with_the_accelerators_packages(tmp_path, monkeypatch):
     assert 'nvidia-cudnn-cu12 9.8.0' in told
 
 
+def test_the_file_of_sines_and_cosines_is_told(tmp_path, monkeypatch):
+    [device, *_] = jax.local_devices()
+    assert machine.math_library.__wrapped__().startswith('libm ')
+    assert machine.math_library() in machine.driver(device)
+    library, maps, told = tmp_path / 'libm.so.6', tmp_path / 'maps', []
+    maps.write_text(
+        f'7f00-7f01 r-xp 00000000 08:01 7 {library}\n7f01-7f02 rw-p 0 0:0 0\n'
+    )
+    monkeypatch.setattr(machine, 'MAPPED', maps)
+    for content in (b'one', b'another'):
+        library.write_bytes(content)
+        told.append(machine.math_library.__wrapped__())
+    assert told[0] != told[1] and all(len(text) == 5 + 64 for text in told)
+
+
 SHAPING = (
     'XLA_FLAGS',
     'XLA_PYTHON_CLIENT_MEM_FRACTION',  # autotuning leaves out what finds no room

@@ -13,9 +13,10 @@ from dpaf_jax.config import METHOD_SECTIONS
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import read_json
-from dpaf_jax.training import fingerprint
+from dpaf_jax.runtime.files import read_json, write_json
+from dpaf_jax.training import fingerprint, resume
 from dpaf_jax.training.checkpoint import Checkpoints, Inherited
+from dpaf_jax.training.workdir import Workdir
 
 RESUMABLE = ('run', 'samples', 'evaluation', 'release')  # sections that may change
 BY_STAGE = ('prepare', 'plan', 'train', 'release')
@@ -281,6 +282,7 @@ def test_a_stopped_run_goes_on_on_another_machine_with_other_keys(
     now = read_json(pipeline.workdir.fingerprint)
     assert {name for name in now if now[name] != before[name]} == {change}
     noted = read_json(pipeline.workdir.inherited)
+    assert len(noted.pop('coins')) == 64
     assert noted == {'fingerprints': [fingerprint.digest(before)], 'steps': reached}
     # The one release is not made again, and no tick is.
     assert ('noise/dpagg', 0) not in taken
@@ -288,6 +290,33 @@ def test_a_stopped_run_goes_on_on_another_machine_with_other_keys(
     assert ('public/tick', reached['gan']) in taken
     assert read_json(pipeline.workdir.stopped) == {'gan': 4}
     assert (folder / 'gan' / '4').is_dir()
+
+
+def test_copies_that_move_share_no_key_where_they_meet_again(tmp_path):
+    def go(workdir, processor):
+        parts = {'data checksum': 'd', 'entropy hash': 'e', 'processor': processor}
+        return resume.take_keys(workdir, None, lambda entropy: parts)[0]
+
+    def stop(workdir, step):
+        for old in (workdir.root / 'checkpoints').glob('gan/*'):
+            old.rmdir()
+        (workdir.root / 'checkpoints' / 'gan' / str(step)).mkdir(parents=True)
+        write_json(workdir.stopped, {'gan': step})
+
+    (tmp_path / 'one').mkdir()
+    one, two = Workdir(tmp_path / 'one'), Workdir(tmp_path / 'two')
+    first = go(one, 'A')
+    stop(one, 100)
+    shutil.copytree(one.root, two.root)
+    made = [first, go(one, 'B')]
+    assert go(two, 'A') == first  # the same steps: the same bits
+    assert go(one, 'B') == made[1]
+    stop(two, 150)
+    made.append(go(two, 'B'))
+    stop(one, 130)
+    made.append(go(one, 'A'))
+    noise = [tuple(keys.noise('dpagg', 160)) for keys in made]
+    assert len(set(noise)) == len(made)
 
 
 def test_once_it_went_on_elsewhere_no_earlier_checkpoint_will_do(tmp_path):

@@ -1,5 +1,6 @@
 """The verifier rejects every change to the other files of a release."""
 
+import dataclasses
 import json
 import os
 import struct
@@ -13,9 +14,11 @@ import tiny
 from PIL import Image, PngImagePlugin
 from tiny_releases import SETTINGS, call, failed, privacy_of, rewrite
 
+from dpaf_jax.config import public_dict
 from dpaf_jax.release import pictures
 from dpaf_jax.release.bundle import canonical_json
 from dpaf_jax.release.card import model_card
+from dpaf_jax.verify import contents
 from dpaf_jax.verify.verification import verify
 
 
@@ -264,6 +267,33 @@ def test_anything_else_in_the_table_of_figures_is_rejected(copied, edit):
     assert failed(copied) == {'README.md'}
 
 
+@pytest.mark.parametrize(
+    ('fields', 'what'),
+    [
+        ({'dpgen__warm_start': 'private:1'}, 'sees private images under noise alone'),
+        ({'dpgen__warm_start': 'digits', 'data__source': 'digits'}, 'the private'),
+        ({'data__source': 'npz:/x.npz', 'data__group': '([0-9]+)'}, 'by their place'),
+    ],
+)
+def test_a_config_that_no_run_would_have_begun_with_is_rejected(tmp_path, fields, what):
+    config = tiny.config(method='dpgen')
+    for name, value in fields.items():
+        section, field = name.split('__')
+        changed = dataclasses.replace(getattr(config, section), **{field: value})
+        config = dataclasses.replace(config, **{section: changed})
+    path = tmp_path / 'config.json'
+    path.write_text(canonical_json(public_dict(config)))
+    _, check = contents.check_config(path)
+    assert not check.passed and what in check.detail
+
+
+def test_starts_from_another_folder_than_the_private_one_are_accepted(tmp_path):
+    fields = {'data__source': 'folder:/a', 'dpgen__warm_start': 'folder:/b'}
+    path = tmp_path / 'config.json'
+    path.write_text(canonical_json(public_dict(tiny.config(method='dpgen', **fields))))
+    assert contents.check_config(path)[1].passed
+
+
 @pytest.mark.parametrize('name', ['config.json', 'privacy.json'])
 @pytest.mark.parametrize(
     'edit',
@@ -299,6 +329,9 @@ def test_json_of_other_bytes_than_the_packages_is_rejected(copied, name, edit):
         (lambda c: c['privacy'].update(epsilon=1), 'config.json'),
         (lambda c: c['data'].update(cache='/mnt/ward7'), 'config.json'),
         (lambda c: c.update(comment='mine'), 'config.json'),
+        # What the door refuses: groups by position, private images as public ones.
+        (lambda c: c['data'].update(group='([0-9]+)'), 'config.json'),
+        (lambda c: c['dpaf'].update(warm_start=c['data']['source']), 'config.json'),
         (lambda c: c.update(version='0.1.0 by Ann'), 'config.json'),
         (lambda c: c.pop('run'), 'config.json'),
         (lambda c: c['privacy'].update(epsilon='much'), 'config.json'),
