@@ -16,8 +16,10 @@ import numpy as np
 from dpaf_jax.data import Dataset
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.runtime import parallel, processes
+from dpaf_jax.runtime.files import read_json, write_json
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
+from dpaf_jax.training.workdir import Workdir
 
 FILL = {'indices': 0, 'is_padding_example': True}
 SHARE = 0.4  # of a device's memory that the images may take
@@ -46,12 +48,9 @@ class Feed:
         self.data: dict[str, jax.Array] = {}
         self._records = records(run.data)
         images, number = run.data.images, run.data.manifest.num_examples
-        room = SHARE * device_memory(run.devices[parallel.mine(run.devices)])
-        if features and processes.from_first(
-            lambda: features_size(run, features) <= room
-        ):
+        if features and _fits(run, features_size(run, features)):
             images = self._records['images'] = every_feature(run, features)
-        if processes.from_first(lambda: number * images[:1].nbytes <= room):
+        if _fits(run, number * images[:1].nbytes):
             host = {name: _up_to(rows, number) for name, rows in self._records.items()}
             self.data = parallel.replicate(host, run.devices)
 
@@ -82,6 +81,30 @@ class Feed:
     def deal_one(self, draw: Draw) -> dict[str, np.ndarray]:
         """As `deal`, for a single step: [D, U / D, M]."""
         return {name: value[:, 0] for name, value in self.deal([draw]).items()}
+
+
+def _fits(run: Run, size: int) -> bool:
+    """Whether so many bytes have room on the devices, as this run found it first.
+
+    It chooses between two programs, which may round otherwise. So what was found stays,
+    also where a killed run goes on with more memory: as long as its keys are the same.
+
+    Args:
+        run: its devices, keys and folder.
+        size: follows from N and the config.
+    """
+
+    def decide() -> bool:
+        path, keys = Workdir(run.workdir).placement, run.keys.fingerprint
+        found = read_json(path) or {}
+        own = found.setdefault(keys, {})
+        room = SHARE * device_memory(run.devices[parallel.mine(run.devices)])
+        fits: bool = own.setdefault(str(size), bool(size <= room))
+        if path.parent.is_dir():
+            write_json(path, found)
+        return fits
+
+    return processes.from_first(decide)
 
 
 def records(data: Dataset) -> dict[str, np.ndarray]:

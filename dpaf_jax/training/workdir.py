@@ -43,6 +43,7 @@ class Workdir:
         self.entropy = self.private / 'entropy'
         self.fingerprint = self.private / 'fingerprint.json'
         self.inherited = self.private / 'inherited.json'
+        self.placement = self.private / 'placement.json'
         self.stopped = self.root / 'checkpoints' / 'stopped.json'
         self.stages = self.root / 'stages.json'
 

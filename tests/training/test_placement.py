@@ -1,0 +1,30 @@
+"""Where images lie decides which program runs: a run keeps to what it found first."""
+
+import dataclasses
+
+import pytest
+import tiny
+
+from dpaf_jax.training import input_pipeline
+from dpaf_jax.training.input_pipeline import Feed
+
+
+def small(images):
+    return images[:, ::2, ::2].astype('float32')
+
+
+@pytest.mark.parametrize('features', [None, small])
+def test_a_run_that_goes_on_with_other_memory_keeps_its_program(
+    tmp_path, monkeypatch, features
+):
+    run = tiny.run(tmp_path, tiny.config(method='dp_merf'))
+    (tmp_path / 'private').mkdir(exist_ok=True)
+    other = dataclasses.replace(run, keys=tiny.keys(fingerprint='e' * 64))
+    for first, then in ((2**40, 0), (0, 2**40)):
+        run, other = other, run  # keys that have found nothing yet
+        monkeypatch.setattr(input_pipeline, 'device_memory', lambda _, m=first: m)
+        begun = Feed(run, features)
+        monkeypatch.setattr(input_pipeline, 'device_memory', lambda _, m=then: m)
+        resumed = Feed(run, features)
+        assert bool(begun.data) == bool(resumed.data) == (first > 0)
+        assert begun._records['images'].shape == resumed._records['images'].shape
