@@ -80,7 +80,7 @@ Checks a release by its files alone: epsilon by three accountants, the plan, eve
 
   dpaf-jax verify runs/mine
 
-Exit status: 0 if everything fits, 1 if not.
+Exit status: 0 if everything fits, 1 if not, 2 if there is no release.
 """
 AUDIT = """\
 Attacks the mechanisms of a run's config with canaries, to refute its epsilon.

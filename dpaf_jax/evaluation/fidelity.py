@@ -25,6 +25,7 @@ COVERAGE_NEIGHBOURS = 5  # Naeem et al. 2020, section 4.1
 SPLITS = 10  # of the Inception score
 BLOCK = 1000  # rows of a matrix of distances that are made at once
 LEAST = 2 * SPLITS  # images of a side
+ENOUGH = 1280  # as many as there are features
 
 FeatureFn = Callable[[np.ndarray], Features]
 
@@ -103,6 +104,26 @@ def compare(
         'num_real': len(real.pooled),
         'num_synthetic': len(synthetic.pooled),
     }
+
+
+def few_images(found: dict[str, float]) -> str:
+    """Warns of figures that rest on few images; '' where there are enough.
+
+    With fewer images than features a covariance is singular: the Fréchet distance of two
+    samples of the same images is then far from 0.
+
+    Args:
+        found: as `compare` gives it.
+    """
+    names = {'num_real': 'real', 'num_synthetic': 'synthetic'}
+    counts = {side: found[name] for name, side in names.items() if name in found}
+    few = min(counts, key=counts.__getitem__, default='')
+    if not few or counts[few] >= ENOUGH:
+        return ''
+    return (
+        f'Fidelity rests on {counts[few]} {few} images, fewer than the {ENOUGH} features: '
+        'the distance is much too large, the other figures are rough.'
+    )
 
 
 def frechet_distance(real: np.ndarray, synthetic: np.ndarray) -> float:

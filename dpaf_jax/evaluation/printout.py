@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from dpaf_jax.evaluation.fidelity import few_images
 from dpaf_jax.evaluation.suite import Labelled
 from dpaf_jax.release.pictures import sample_grid
 
@@ -55,6 +56,8 @@ def table(report: dict[str, Any]) -> str:
             floor = real['fidelity'].get(key)
             shown = '–' if floor is None else f'{floor:.3f}'
             lines.append(_row(f'  {name}', f'{fidelity[key]:.3f}', shown))
+        if warning := few_images(fidelity):
+            lines.append(warning)
     return '\n'.join([*lines, '', *report['notices']]).rstrip()
 
 

@@ -1,6 +1,12 @@
 """How figures of an evaluation are written, in the report and on the terminal."""
 
+import math
 from typing import Any
+
+import numpy as np
+
+from dpaf_jax.evaluation.printout import FIGURES
+from dpaf_jax.pipeline.outlook import MOST_EPSILON
 
 MODEL_NAMES = {
     'wide_resnet': 'Wide ResNet',
@@ -14,6 +20,12 @@ FLOOR = {
     'accuracy': 'Always the largest class (floor)',
     'auroc': 'Guessing (floor)',
 }
+FIDELITY_NAMES = FIGURES | {
+    'is_std': 'Inception score, deviation over ten parts',
+    'num_real': 'Real test images compared',
+    'num_synthetic': 'Synthetic images compared',
+}
+CERTAIN = 2.0  # standard errors
 
 
 def figure(found: dict[str, Any]) -> str:
@@ -23,3 +35,64 @@ def figure(found: dict[str, Any]) -> str:
         return mean
     std = float(found['std'])
     return f'{mean} ± {std:.3f}' if std >= 0.0005 else f'{mean} ± < 0.0005'
+
+
+def failure(report: dict[str, Any]) -> str:
+    """Says that the CNN has learnt nothing to speak of; '' where it has, or none learnt.
+
+    It must be right on more test images than whoever always names the largest class.
+    Only images that one of the two gets right and the other wrong can tell. Where neither
+    is better, each of these is a toss of a coin, and the difference deviates by the root
+    of their number (McNemar's test): twice that is asked for.
+
+    Args:
+        report: the content of report.json.
+    """
+    found = report['accuracy'].get('synthetic', {}).get('cnn', {})
+    if report['floor'] is None or 'confusion' not in found:
+        return ''
+    confusion = np.array(found['confusion'], float) / len(found['values'])
+    if _beats_largest_class(confusion):
+        return ''
+    than = f'no better than naming the largest class ({report["floor"]:.3f})'
+    epsilon = float(report['privacy']['epsilon'] or math.inf)
+    remedy = (
+        f'More pictures{" or a larger ε" if epsilon < MOST_EPSILON else ""} may help'
+    )
+    if _tells_apart(confusion):
+        return (
+            f'The classifier is {than}, though it tells classes apart somewhat. {remedy}; '
+            'where classes are unequal, so may data.class_prior.'
+        )
+    return (
+        f'The images taught the classifier nothing that {confusion.sum():.0f} test images '
+        f'can show: it is {than}. {remedy}.'
+    )
+
+
+def _beats_largest_class(confusion: np.ndarray) -> bool:
+    """Whether it is right more often, by more than chance; rows are true classes."""
+    totals, right = confusion.sum(axis=1), np.diag(confusion)
+    largest = totals.argmax()
+    gained = right.sum() - right[largest]
+    lost = totals[largest] - right[largest]
+    return bool(gained - lost > CERTAIN * math.sqrt(gained + lost))
+
+
+def _tells_apart(confusion: np.ndarray) -> bool:
+    """Whether the mean over classes of the share that is right is above chance.
+
+    Of answers that do not depend on the image it is 1 / K, whatever the classes' sizes.
+    """
+    totals, right = confusion.sum(axis=1), np.diag(confusion)
+    there = totals > 0
+    answers = confusion.sum(axis=0)[there] / confusion.sum()
+    variance = answers * (1 - answers) / totals[there]
+    balanced = (right[there] / totals[there]).mean()
+    error = math.sqrt(variance.sum()) / there.sum()
+    return bool(balanced > 1 / there.sum() + CERTAIN * error)
+
+
+def fidelity_rows(fidelity: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Names for people, and figures."""
+    return [(FIDELITY_NAMES.get(name, name), found) for name, found in fidelity.items()]

@@ -20,6 +20,8 @@ from dpaf_jax.training.history import duration, number
 
 TOO_FEW = 100  # records per class times epsilon: nothing was measured below 147
 FEW, FAIR = 400, 5000
+MOST_EPSILON = 10  # that is suggested: a larger one promises hardly anything
+OTHER_DPAF = 'dpaf without one-shot class aggregates and a labeller'
 LARGEST = 32  # side of the images of all runs below
 # Of a generated image of 32 x 32 pixels, two CPU cores to itself; 2026-11-25.
 IMAGE_SECONDS = 0.002
@@ -71,6 +73,7 @@ MEASURED = (
     Measured('fashion_mnist', 'Fashion-MNIST', 10, 60000, 10, 0.866),
     Measured('mnist', 'MNIST', 10, 60000, 10, 0.981),
 )
+PHOTOGRAPHS = max((r for r in MEASURED if r.data == 'cifar10'), key=lambda r: r.epsilon)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -81,7 +84,7 @@ class Outlook:
         privacy: the plan: mechanisms, noise, epsilon.
         strength: records per class, times epsilon; infinite without noise.
         verdict: in plain words.
-        nearest: measured runs, nearest first.
+        nearest: measured runs, nearest first; none of settings that were not measured so.
         seconds: of training, from a measured rate; None for other methods than DPAF's one
             release.
     """
@@ -119,9 +122,9 @@ def plan(config: ConfigDict) -> Outlook:
         UserError: the config is wrong, its epsilon cannot be met, or N is not stated.
 
     Example:
-        >>> from dpaf_jax.config import defaults
-        >>> config = defaults()
-        >>> config.method, config.data.num_examples = 'dp_merf', 1469
+        >>> from configs import recommended
+        >>> config = recommended.get_config('digits')
+        >>> config.data.num_examples = 1469
         >>> print(plan(config).verdict)
         1469 pictures of 10 classes at ε = 10: enough for fair images.
     """
@@ -145,13 +148,12 @@ def outlook(config: Config, privacy: PrivacyPlan) -> Outlook:
     certified = privacy.guarantee == CERTIFIED and math.isfinite(config.privacy.epsilon)
     epsilon = config.privacy.epsilon if certified else math.inf
     strength = privacy.num_examples * epsilon / config.data.num_classes
-    known = config.method == 'dpaf' and not config.data.columns
     return Outlook(
         privacy,
         strength,
-        _verdict(config, privacy.num_examples, epsilon, strength),
-        _nearest(strength) if known and certified else (),
-        _seconds(config) if known else None,
+        _verdict(config, privacy.num_examples, epsilon),
+        _nearest(strength) if certified and _is_measured(config) else (),
+        _seconds(config) if config.method == 'dpaf' else None,
     )
 
 
@@ -163,23 +165,61 @@ def _nearest(strength: float) -> tuple[Measured, ...]:
     return tuple(by_distance[:3])
 
 
-def _verdict(config: Config, count: int, epsilon: float, strength: float) -> str:
-    classes = config.data.num_classes
+def _is_measured(config: Config) -> bool:
+    """Whether the runs above are of such settings: one-shot class aggregates, labelled."""
+    if config.method != 'dpaf':
+        return False
+    settings: Any = config.dpaf
+    one_shot = settings.batches == 'class_pure' and not settings.batch_size
+    return bool(one_shot and settings.classifier.private == 'labeller')
+
+
+def _verdict(config: Config, count: int, epsilon: float) -> str:
+    data = config.data
+    records = _counted(count, 'row' if data.columns else 'picture', 's')
+    head = f'{records} of {_counted(data.num_classes, "class", "es")}'
     if math.isinf(epsilon):
-        return f'{count} pictures of {classes} classes: nothing is certified.'
-    head = f'{count} pictures of {classes} classes at ε = {number(epsilon)}:'
-    wanted = _rounded_up(FEW * classes / epsilon)
-    if strength < TOO_FEW:
+        return f'{head}: nothing is certified.'
+    head = f'{head} at ε = {number(epsilon)}'
+    if not _is_measured(config):
+        method = config.method if config.method != 'dpaf' else OTHER_DPAF
         return (
-            f'{head} TOO FEW. Expect noise. {wanted} pictures would give rough images '
-            f'at this ε, and so would ε = {number(epsilon * FEW / strength)} with these.'
+            f'{head}. No forecast for {method}: docs/results.md has what was measured.'
         )
+    expected = _expected(data.num_classes, count, epsilon)
+    return f'{head}: {expected}{_colour(data.channels)}{_beyond(data.image_size)}'
+
+
+def _counted(count: int, word: str, plural: str) -> str:
+    return f'{count} {word}{plural if count != 1 else ""}'
+
+
+def _expected(classes: int, count: int, epsilon: float) -> str:
+    """The words of docs/howto/owners_before.md for so many records and this epsilon."""
+    strength = count * epsilon / classes
+    if strength < TOO_FEW:
+        wanted = _rounded_up(TOO_FEW * classes / epsilon)
+        rough = f'TOO FEW. Expect noise. From {wanted} on images are rough at this ε'
+        enough = math.ceil(10 * TOO_FEW * classes / count) / 10
+        if enough > MOST_EPSILON:
+            return f'{rough}. More are needed: a larger ε alone will not do.'
+        return f'{rough}, or from ε = {number(enough)} on with these.'
     if strength < FEW:
-        return f'{head} few. Expect rough images; from {wanted} on they get better.'
+        wanted = _rounded_up(FEW * classes / epsilon)
+        return f'few. Expect rough images; from {wanted} on they are fair.'
     if strength < FAIR:
-        return f'{head} enough for fair images.{_beyond(config.data.image_size)}'
-    good = f'{head} enough for good images; more help less and less.'
-    return good + _beyond(config.data.image_size)
+        return 'enough for fair images.'
+    return 'enough for good images; more help less and less.'
+
+
+def _colour(channels: int) -> str:
+    if channels == 1:
+        return ''
+    return (
+        ' The words are of grey shapes: photographs come out worse '
+        f'({PHOTOGRAPHS.shown} {PHOTOGRAPHS.accuracy:.2f}, where real images teach '
+        f'{PHOTOGRAPHS.ceiling:.2f}).'
+    )
 
 
 def _beyond(side: int) -> str:

@@ -11,8 +11,15 @@ from typing import Any
 from PIL import Image
 
 from dpaf_jax.config.methods.dpaf import public_network
+from dpaf_jax.evaluation.fidelity import few_images
 from dpaf_jax.pipeline.charts import Point, line_chart
-from dpaf_jax.pipeline.figures import FLOOR, MODEL_NAMES, figure
+from dpaf_jax.pipeline.figures import (
+    FLOOR,
+    MODEL_NAMES,
+    failure,
+    fidelity_rows,
+    figure,
+)
 from dpaf_jax.release.pictures import png_data_uri
 from dpaf_jax.training.history import duration, number
 
@@ -85,6 +92,9 @@ def html_page(report: dict[str, Any], grid: Image.Image | None) -> str:
         next_steps=_next_steps(certified, checked, report),
         figure_name='AUROC' if data.get('columns') else 'Accuracy',
         figures=_figures(report),
+        failure=failure(report),
+        fidelity_rows=fidelity_rows(report['fidelity']),
+        few_images=few_images(report['fidelity']),
         per_class=_per_class(report['accuracy'], _class_names(data)),
         curves=_curves(report['history'], privacy, certified),
         mechanisms=[

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dpaf_jax.pipeline.figures import FLOOR, MODEL_NAMES, figure
+from dpaf_jax.pipeline.figures import FLOOR, MODEL_NAMES, failure, figure
 from dpaf_jax.release.card import headline
 from dpaf_jax.runtime.files import read_json
 from dpaf_jax.training.workdir import Workdir
@@ -37,7 +37,9 @@ def _accuracies(report: dict[str, Any]) -> list[str]:
     if report['floor'] is not None:
         name = 'auroc' if report['config']['data']['columns'] else 'accuracy'
         rows[FLOOR[name]] = f'{report["floor"]:.3f}'
-    return ['On real test images, not covered by ε:', *_aligned(rows)]
+    failed = failure(report)
+    told = ['On real test images, not covered by ε:', *_aligned(rows)]
+    return [*told, failed] if failed else told
 
 
 def _aligned(rows: dict[str, Any]) -> list[str]:

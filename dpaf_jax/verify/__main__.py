@@ -19,6 +19,10 @@ from absl import flags
 from dpaf_jax.runtime.command import fail, fail_with_help, parse, start
 
 EXIT_REJECTED = 1
+REMEDY = (
+    'Name the folder that has privacy.json and generator.safetensors: a run has it as '
+    'RUN/release when it has trained'
+)
 
 _RELEASE = flags.DEFINE_string(
     'release', None, 'Folder of the release.', allow_override=True
@@ -32,12 +36,14 @@ def main(argv: Sequence[str]) -> None:
     if _RELEASE.value is None:
         fail_with_help(argv, '--release is needed')
     directory = pathlib.Path(_RELEASE.value)
-    if not directory.is_dir():
+    if not directory.is_dir() and not (directory.parent / 'stages.json').is_file():
         fail(f'{directory}: no such folder')
     # Arithmetic and shapes only; must not wait for an accelerator.
     os.environ['JAX_PLATFORMS'] = 'cpu'
-    from dpaf_jax.verify.verification import CAVEAT, record, verify
+    from dpaf_jax.verify.verification import CAVEAT, holds_release, record, verify
 
+    if not holds_release(directory):
+        fail(f'{directory}: holds no release (yet). {REMEDY}')
     found = verify(directory)
     print(*found.checks, f'verdict: {found.verdict()}', CAVEAT, sep='\n')
     try:

@@ -71,6 +71,15 @@ def read_json(path: pathlib.Path) -> Any:
     return content
 
 
+def told(error: Exception) -> str:
+    """What is wrong with a file that cannot be read; the check has its name."""
+    if isinstance(error, FileNotFoundError):
+        return 'is missing'
+    if isinstance(error, OSError) and error.strerror:
+        return f'cannot be read: {error.strerror}'
+    return str(error)
+
+
 def same(a: Any, b: Any) -> bool:
     """Whether two JSON values are written alike: 1 is neither 1.0 nor true."""
     return json.dumps(a) == json.dumps(b)
@@ -100,7 +109,7 @@ def check_config(path: pathlib.Path) -> tuple[Config | None, Check]:
         config = from_public_dict(fields)
         check_public(config)
     except (OSError, ValueError, UserError) as error:
-        return None, Check(CONFIG, False, str(error))
+        return None, Check(CONFIG, False, told(error))
     version = str(fields.get('version'))
     public = {**public_dict(config), 'version': version}
     start = config.warm_start
@@ -119,7 +128,9 @@ def check_generator(path: pathlib.Path, config: Config) -> Check:
     try:
         content = path.read_bytes()
         tensors = safetensors.numpy.load(content)
-    except (OSError, safetensors.SafetensorError) as error:
+    except OSError as error:
+        return Check(GENERATOR, False, told(error))
+    except safetensors.SafetensorError as error:
         return Check(GENERATOR, False, f'cannot be read: {error}')
     except KeyError as error:  # a type that NumPy has not
         return Check(GENERATOR, False, f'does not fit {CONFIG}: has {error}')
@@ -157,7 +168,7 @@ def check_picture(path: pathlib.Path, config: Config) -> list[Check]:
         content = path.read_bytes()
         written = png_bytes(_grid(content, config.data))
     except (OSError, SyntaxError, ValueError, struct.error, zlib.error) as error:
-        return [Check(PICTURE, False, str(error))]
+        return [Check(PICTURE, False, told(error))]
     if len(content) > MAX_GROWTH * len(written):
         detail = f'takes {len(content)} bytes where {len(written)} hold its pixels'
         return [Check(PICTURE, False, detail)]

@@ -5,6 +5,7 @@ trace in a release. The code and its tests answer for that, and whoever ran it.
 """
 
 import dataclasses
+import os
 import pathlib
 from typing import Any
 
@@ -66,6 +67,11 @@ class Verification:
         return f'{text}.'
 
 
+def holds_release(directory: pathlib.Path) -> bool:
+    """Whether there is anything to check: a generator, or what is stated of one."""
+    return any(os.path.lexists(directory / name) for name in (GENERATOR, PRIVACY))
+
+
 def record(directory: pathlib.Path, found: Verification) -> pathlib.Path | None:
     """Leaves the outcome in a run's folder, for its report; does nothing elsewhere.
 
@@ -104,7 +110,11 @@ def verify(directory: pathlib.Path) -> Verification:
     checks += contents.check_picture(directory / PICTURE, config)
     try:
         stated = contents.read_json(directory / PRIVACY)
+    except (OSError, ValueError) as error:
+        failed = Check(PRIVACY, False, contents.told(error))
+        return Verification([*checks, failed], None)
+    try:
         card = (directory / CARD).read_bytes().decode()
     except (OSError, ValueError) as error:
-        return Verification([*checks, Check(PRIVACY, False, str(error))], None)
+        return Verification([*checks, Check(CARD, False, contents.told(error))], stated)
     return Verification([*checks, *check_statement(stated, card, config)], stated)

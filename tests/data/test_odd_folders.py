@@ -128,7 +128,7 @@ ODD = {
     'no folder': (gone, 'does not exist', 0),
     'an empty folder': (emptied, 'holds no pictures', 0),
     'texts alone': (lambda r: (emptied(r), write(r, 'a.txt', 'x')), 'holds no pictures', 0),
-    'pictures in no class': (loose, 'holds no pictures', 0),
+    'pictures in no class': (loose, '20 pictures, but no classes', 0),
     'splits without classes': (
         lambda r: renamed(r, cat='train', dog='valid'), 'splits, and no classes in', 0
     ),

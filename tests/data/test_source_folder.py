@@ -130,6 +130,14 @@ class TestFolder:
         (tmp_path / 'file').touch()
         refused(self.config(tmp_path / 'file'), tmp_path, 'config.data.source.*a file')
 
+    def test_pictures_without_classes_are_counted_with_the_remedy(self, tmp_path):
+        for i in range(60):
+            write_picture(tmp_path / 'flat' / f'{i}.png', i)
+        match = (
+            'flat: holds 60 pictures, but no classes.*sub-folder a class.*labels.csv'
+        )
+        refused(self.config(tmp_path / 'flat'), tmp_path, match)
+
     def table(self, root: pathlib.Path, text: str) -> DataConfig:
         for i in range(6):
             write_picture(root / f'{i}.png', i)
@@ -172,7 +180,7 @@ class TestFolder:
         [
             ('name,class\n', 'labels.csv: lacks the columns file and label'),
             ('', 'labels.csv: lacks the columns file and label'),
-            ('file,label\n', 'x: holds no pictures'),
+            ('file,label\n', 'x: lists no pictures in labels.csv'),
             ('file,label\n0.png,0\n9.png,1\n', 'line 3: names 9.png, which does not'),
             ('file,label\n0.png,0\n./0.png,1\n', 'line 3: lists 0.png a second time'),
             ('file,label\n0.png\n', 'line 2: has no file or no label'),

@@ -8,17 +8,25 @@ import tiny_runs
 
 import dpaf_jax
 from docs import tables
-from dpaf_jax.config import defaults
-from dpaf_jax.pipeline.outlook import MEASURED, TOO_FEW
+from dpaf_jax.config import from_config_dict
+from dpaf_jax.pipeline.outlook import (
+    FAIR,
+    FEW,
+    MEASURED,
+    OTHER_DPAF,
+    TOO_FEW,
+    outlook,
+)
 from dpaf_jax.runtime.errors import UserError
 
 
-def planned(count, epsilon=1.0, classes=2):
-    config = defaults()
-    config.method = 'dp_merf'  # one mechanism: quickly planned
+def planned(count, epsilon=1.0, classes=2, channels=1):
+    config = tiny_runs.load_config('recommended', 'digits')
     config.data.num_classes, config.data.num_examples = classes, count
+    config.data.channels = channels
     config.privacy.epsilon, config.privacy.delta = epsilon, 1e-5
-    return dpaf_jax.plan(config)
+    with tiny_runs.without_accountant():
+        return dpaf_jax.plan(config)
 
 
 @pytest.mark.parametrize('run', MEASURED, ids=lambda r: f'{r.data},{r.epsilon:g}')
@@ -54,9 +62,78 @@ def test_every_figure_is_one_of_the_table_of_results(run):
 def test_too_few_are_told_with_what_would_do():
     found = planned(100)
     assert found.strength < TOO_FEW
-    assert 'TOO FEW. Expect noise. 800 pictures' in found.verdict
-    assert 'TOO FEW' not in planned(800).verdict
+    assert found.verdict == (
+        '100 pictures of 2 classes at ε = 1: TOO FEW. Expect noise. From 200 on images '
+        'are rough at this ε, or from ε = 2 on with these.'
+    )
     assert 'TOO FEW' in repr(found) and 'guarantee: certified' in repr(found)
+
+
+def test_what_is_advised_is_the_next_band():
+    assert 'few. Expect rough images; from 800 on they are fair.' in (
+        planned(200).verdict
+    )
+    assert 'few. Expect rough' in planned(100, epsilon=2.0).verdict
+    assert 'fair images' in planned(800).verdict
+    assert 'From 20 on' in planned(19, epsilon=5.0, classes=1).verdict
+    # 3.34 would do: rounded down it would not.
+    assert 'from ε = 3.4 on' in planned(60).verdict
+    assert 'few. Expect rough' in planned(60, epsilon=3.4).verdict
+
+
+def test_no_epsilon_is_advised_that_promises_hardly_anything():
+    assert 'from ε = 10 on' in planned(20).verdict
+    found = planned(18).verdict
+    assert found.endswith('More are needed: a larger ε alone will not do.')
+
+
+def test_the_page_has_the_same_bands():
+    page = (tiny_runs.ROOT / 'docs/howto/owners_before.md').read_text()
+    for row in (
+        f'below {TOO_FEW} | noise',
+        f'{TOO_FEW} to {FEW} | rough',
+        f'{FEW} to {FAIR} | fair',
+        f'above {FAIR} | good',
+    ):
+        assert f'| {row}' in page
+
+
+def test_one_is_no_plural():
+    assert planned(5000, classes=1).verdict.startswith('5000 pictures of 1 class at')
+    assert planned(1, classes=1).verdict.startswith('1 picture of 1 class at')
+
+
+@pytest.mark.parametrize(
+    ('file', 'argument', 'method'),
+    [
+        ('gs_wgan', 'mnist', 'gs_wgan'),
+        ('g_pate', 'digits', 'g_pate'),
+        ('dp_merf', 'mnist', 'dp_merf'),
+        ('mnist', 'printed', OTHER_DPAF),
+        ('mnist', 'canonical', OTHER_DPAF),
+        ('mnist', 'one_shot', OTHER_DPAF),
+    ],
+)
+def test_the_curves_speak_for_no_other_settings(file, argument, method):
+    typed = from_config_dict(tiny_runs.load_config(file, argument))
+    found = outlook(typed, planned(60000, classes=10).privacy)
+    assert not found.nearest and 'good' not in found.text
+    assert found.verdict.endswith(
+        f'. No forecast for {method}: docs/results.md has what was measured.'
+    )
+
+
+def test_a_table_has_rows():
+    typed = from_config_dict(tiny_runs.load_config('credit', 'g_pate'))
+    found = outlook(typed, planned(60000).privacy)
+    assert found.verdict.startswith('60000 rows of 2 classes at ε = 1. No forecast')
+
+
+def test_photographs_are_promised_less_than_grey_shapes():
+    assert 'photographs' not in planned(60000).verdict
+    assert planned(60000, channels=3).verdict.endswith(
+        'photographs come out worse (CIFAR-10 0.51, where real images teach 0.66).'
+    )
 
 
 def test_more_pictures_or_epsilon_or_fewer_classes_never_promise_less():
@@ -72,9 +149,6 @@ def test_more_pictures_or_epsilon_or_fewer_classes_never_promise_less():
 
 
 def test_a_run_of_ours_is_among_its_own_nearest():
-    from dpaf_jax.config import from_config_dict
-    from dpaf_jax.pipeline.outlook import outlook
-
     config = tiny_runs.load_config('recommended', 'mnist,1')
     typed = from_config_dict(config)
     privacy = planned(60000, classes=10).privacy
@@ -89,7 +163,7 @@ def test_a_run_of_ours_is_among_its_own_nearest():
 def test_larger_images_than_were_measured_are_promised_less():
     def verdict(side):
         config = tiny_runs.load_config('recommended', 'folder:/a')
-        config.data.update(image_size=side, num_classes=2, channels=3, class_names='')
+        config.data.update(image_size=side, num_classes=2, channels=1, class_names='')
         config.data.num_examples, config.privacy.delta = 9000, 1e-5
         with tiny_runs.without_accountant():
             return dpaf_jax.plan(config).verdict

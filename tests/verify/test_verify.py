@@ -107,8 +107,23 @@ def test_a_question_that_makes_no_sense_has_status_2(arguments):
     assert outcome.err.startswith('error: ')
 
 
-def test_an_empty_folder_is_rejected(tmp_path):
-    assert call(tmp_path).code == 1
+@pytest.mark.parametrize('made', ['nothing', 'a run', 'its release'])
+def test_a_folder_without_a_release_is_no_rejected_one(tmp_path, made):
+    if made != 'nothing':
+        (tmp_path / 'stages.json').touch()
+    folder = tmp_path / 'release' if made == 'its release' else tmp_path
+    outcome = call(folder)
+    assert (outcome.code, outcome.out) == (2, '')
+    assert outcome.err.startswith(f'error: {folder}: holds no release (yet). Name the')
+    assert not (tmp_path / 'verification.json').exists()
+
+
+@pytest.mark.parametrize('name', ['privacy.json', 'generator.safetensors'])
+def test_half_a_release_is_rejected(copied, name):
+    for path in copied.iterdir():
+        if path.name != name:
+            path.unlink()
+    assert call(copied).code == 1
 
 
 def test_the_help_says_what_is_not_checked():

@@ -16,7 +16,7 @@ from tiny_releases import SETTINGS, call, failed, privacy_of, rewrite
 
 from dpaf_jax.config import public_dict
 from dpaf_jax.release import pictures
-from dpaf_jax.release.bundle import canonical_json
+from dpaf_jax.release.bundle import FILES, canonical_json
 from dpaf_jax.release.card import model_card
 from dpaf_jax.verify import contents
 from dpaf_jax.verify.verification import verify
@@ -37,6 +37,16 @@ def test_a_folder_a_missing_file_and_a_link_are_rejected(copied, tmp_path):
     assert failed(copied) == {'files', 'samples.png'}
     (copied / 'samples.png').symlink_to(outside)
     assert failed(copied) == {'files'}
+
+
+@pytest.mark.parametrize('name', FILES)
+def test_a_missing_file_is_named(copied, name):
+    (copied / name).unlink()
+    outcome = call(copied)
+    assert (outcome.code, failed(copied)) == (1, {'files', name})
+    assert 'Errno' not in outcome.out and 'No such file' not in outcome.out
+    (line,) = (row for row in outcome.out.splitlines() if f'FAIL  {name}' in row)
+    assert line.endswith('is missing')
 
 
 def tensors_of(folder):

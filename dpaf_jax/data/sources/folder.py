@@ -54,7 +54,7 @@ def open_source(path: str, config: DataConfig) -> Source:
     listed = _from_table(table, config) if table.exists() else _from_folders(root)
     names, labels, class_names, is_test, groups = listed
     if not names:
-        raise UserError(str(root), 'holds no pictures', _LAYOUT)
+        raise UserError(str(root), _nothing(root, table.exists()), _LAYOUT)
     return Source(
         where=str(root),
         class_names=class_names,
@@ -74,6 +74,16 @@ _Listed = tuple[
     list[bool] | None,  # of the test split
     tuple[str, ...] | None,  # groups
 ]
+
+
+def _nothing(root: pathlib.Path, has_table: bool) -> str:
+    """What is wrong with a folder that lists no picture."""
+    if has_table:
+        return f'lists no pictures in {_TABLE}'
+    loose = len(list(list_pictures(root)))
+    if not loose:
+        return 'holds no pictures'
+    return f'holds {loose} picture{"s" if loose > 1 else ""}, but no classes'
 
 
 def _from_folders(root: pathlib.Path) -> _Listed:
