@@ -36,6 +36,7 @@ def get_config(argument: str = 'digits') -> ConfigDict:
     if source in variants.DATA:
         config = variants.of(source, 'recommended')
     else:
+        _check(source)
         config = variants.choose(default.get_config(), 'recommended')
         config.data.source = source
         config.data.num_classes = config.data.image_size = config.data.channels = 0
@@ -44,6 +45,19 @@ def get_config(argument: str = 'digits') -> ConfigDict:
         config.privacy.delta = 0.0  # these by the data, unless the command line says
     config.privacy.epsilon = epsilon
     return config
+
+
+def _check(source: str) -> None:
+    """Refuses what is neither in `variants.DATA` nor a kind of source with its path."""
+    name, comma, last = source.partition(',')
+    if comma and name in variants.DATA:
+        raise ValueError(f'epsilon, the number behind {name} and a comma, is {last!r}.')
+    kinds = {name.partition(':')[0] for name in variants.DATA}
+    if ':' not in source or source.partition(':')[0] in kinds:
+        raise ValueError(
+            f'source is {source!r}. {variants.meant(source)} '
+            'Give data of your own as folder:/path or npz:/path.'
+        )
 
 
 def _parse(argument: str) -> tuple[str, float]:

@@ -1,5 +1,6 @@
 """Named settings that several configs share, as deltas of the canonical default."""
 
+import difflib
 import importlib
 
 from ml_collections import ConfigDict
@@ -146,6 +147,16 @@ DATA = (
 )
 
 
+def meant(data: str) -> str:
+    """Asks for the names of DATA that are near to `data`; tells all where none is."""
+    names, asked = [name.partition(':')[0] for name in DATA], data.partition(':')[0]
+    near = [asked] if asked in names else difflib.get_close_matches(asked, names)
+    found = [each for each, name in zip(DATA, names, strict=True) if name in near]
+    if found:
+        return f'Did you mean {" or ".join(found)}?'
+    return f'Choose one of {", ".join(DATA)}.'
+
+
 def on(data: str, method: str) -> ConfigDict:
     """A data set's config with another method: what `dp_gan.py:mnist` stands for."""
     config = of(data, 'one_shot')
@@ -156,7 +167,7 @@ def on(data: str, method: str) -> ConfigDict:
 def of(data: str, variant: str) -> ConfigDict:
     """A data set's config: celeba64:hair, canonical is `celeba64.py:hair,canonical`."""
     if data not in DATA:
-        raise ValueError(f'data is {data!r}. Choose one of {", ".join(DATA)}.')
+        raise ValueError(f'data is {data!r}. {meant(data)}')
     name, _, argument = data.partition(':')
     module = importlib.import_module(f'configs.{name}')
     config: ConfigDict = module.get_config(','.join(filter(None, [argument, variant])))

@@ -9,11 +9,11 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 from absl import flags
 
-from dpaf_jax.runtime.command import CONSOLE, fail, fail_with_help
+from dpaf_jax.runtime.command import CONSOLE, fail, fail_with_help, flush
 from dpaf_jax.runtime.version import VERSION
 
 RECOMMENDED, PUBLIC = 'configs/recommended.py', 'configs/public.py'
@@ -99,6 +99,15 @@ Attacks a run's release, with its real pictures as the yardstick.
 What it writes shows real pictures: never publish it. Exit status: 1 if it found something,
 which may be within what epsilon permits.
 """
+TABLES = """\
+Fills a paper's table, or one of ours: as printed and as run here, side by side.
+
+  dpaf-jax tables --list
+  dpaf-jax tables --table dpaf/1 --scale cpu --data FOLDER --out runs/tables
+
+The same command again goes on where it was stopped. At --scale smoke it is a rehearsal, and
+prints no figure. Exit status: 1 if a run failed.
+"""
 
 
 class Command(NamedTuple):
@@ -107,13 +116,13 @@ class Command(NamedTuple):
     Attributes:
         module: with `run(argv)`.
         text: what its help begins with; the first line stands in the list of commands.
-        about: name and meaning of what it is about.
+        about: name and meaning of what it is about; None: flags say all.
         translate: from what stood on the command line to flags of the module.
     """
 
     module: str
     text: str
-    about: tuple[str, str]
+    about: tuple[str, str] | None
     translate: Callable[[Arguments], list[str]]
 
 
@@ -144,6 +153,17 @@ def _source(about: str) -> str:
             f'See {CONSOLE} synthesize --help'
         )
     return about
+
+
+def _refuse_config(rest: Sequence[str]) -> None:
+    """--config, which would take the place of SOURCE without a word."""
+    for flag, _, value in (argument.partition('=') for argument in rest):
+        if flag in ('--config', '-config'):
+            config = value or 'configs/mnist.py'
+            fail(
+                f'SOURCE and --config exclude each other. For another config: '
+                f'python -m dpaf_jax.main --config={config} --workdir=RUN'
+            )
 
 
 def _release(about: str) -> str:
@@ -198,6 +218,7 @@ COMMANDS = {
         ('RUN', "a run's folder"),
         lambda given: [f'--workdir={given.about}'],
     ),
+    'tables': Command('dpaf_jax.tables.__main__', TABLES, None, lambda given: []),
 }
 
 
@@ -215,6 +236,10 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         fail_with_help([self.prog], message)
+
+    def print_help(self, file: IO[str] | None = None) -> None:  # type: ignore[override]
+        super().print_help(file)
+        flush()
 
     def format_help(self) -> str:
         text = super().format_help()
@@ -236,8 +261,9 @@ def _parser() -> _Parser:
             help=command.text.partition('\n')[0],
         )
         made.module = command.module
-        name, meaning = command.about
-        made.add_argument('about', metavar=name, help=meaning)
+        if command.about:
+            name, meaning = command.about
+            made.add_argument('about', metavar=name, help=meaning)
         if word in ('synthesize', 'plan'):
             made.add_argument('--epsilon', type=float, help='default: 10')
             made.add_argument(
@@ -256,6 +282,8 @@ def _parser() -> _Parser:
 def main(argv: Sequence[str] | None = None) -> None:
     """The command, `argv` without its name."""
     given, rest = _parser().parse_known_args(argv)
+    if given.command in ('synthesize', 'plan'):
+        _refuse_config(rest)
     command = COMMANDS[given.command]
     module = importlib.import_module(command.module)
     # Not handed over: the flag --config reads its overrides from here.

@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import flags
 
-from dpaf_jax.runtime.command import fail, parse, prepare_jax, start
+from dpaf_jax.runtime.command import fail, parse, prepare_jax, require, start
 from dpaf_jax.runtime.errors import UserError
 
 SOURCE = 'a folder of class folders, an .npz file (images, labels; or train_x, ...)'
@@ -58,13 +58,11 @@ def main(argv: Sequence[str]) -> None:
     """The command."""
     if len(argv) > 1:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
-    if _REAL.value is None or _SYNTHETIC.value is None:
-        fail(
-            '--real and --synthetic are needed; see python -m dpaf_jax.evaluate --help'
-        )
+    given = {'real': _REAL.value, 'synthetic': _SYNTHETIC.value}
+    real, synthetic = require(argv, given)
     prepare_jax()
     try:
-        _evaluate(_REAL.value, _SYNTHETIC.value)
+        _evaluate(real, synthetic)
     except UserError as error:
         fail(str(error))
     except OSError as error:

@@ -21,8 +21,8 @@ from dpaf_jax.runtime import files
 from dpaf_jax.runtime.command import (
     EXIT_BAD_INPUT,
     fail,
-    fail_with_help,
     prepare_jax,
+    require,
     start,
 )
 from dpaf_jax.runtime.config_flag import CONFIG, parse
@@ -51,9 +51,8 @@ def main(argv: Sequence[str]) -> None:
     """Runs the stages that the flags ask for."""
     if len(argv) > 1:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
-    workdir = _WORKDIR.value
-    if CONFIG.value is None or workdir is None:
-        fail_with_help(argv, '--config and --workdir are needed')
+    given = {'config': CONFIG.value, 'workdir': _WORKDIR.value}
+    _, workdir = require(argv, given)
     if _STAGE.value == 'plan':
         # Planning is arithmetic; it must not wait for an accelerator.
         os.environ['JAX_PLATFORMS'] = 'cpu'
@@ -116,6 +115,7 @@ def _run_stages(workdir: str, stop: Any) -> None:
 
 def run() -> None:
     """Entry point."""
+    flags.declare_key_flag('config')  # so that --help lists it
     start(main, parse)
 
 

@@ -11,7 +11,7 @@ from dpaf_jax.release.bundle import Release, balanced_labels, load_release
 from dpaf_jax.release.export import write_csv, write_folder, write_npz
 from dpaf_jax.release.parquet import write_parquet
 from dpaf_jax.release.samplers.dpaf import truncated
-from dpaf_jax.runtime.command import fail, fail_with_help, parse, prepare_jax, start
+from dpaf_jax.runtime.command import fail, parse, prepare_jax, require, start
 from dpaf_jax.runtime.errors import UserError
 
 _RELEASE = flags.DEFINE_string(
@@ -40,20 +40,21 @@ _PRIOR = flags.DEFINE_list(
     'prior', None, "Class probabilities such as 0.5,0.5; default: the release's own."
 )
 
+PICTURES = ('.bmp', '.gif', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
+
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
     if len(argv) > 1:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
-    if _RELEASE.value is None or _OUT.value is None:
-        fail_with_help(argv, '--release and --out are needed')
+    folder, place = require(argv, {'release': _RELEASE.value, 'out': _OUT.value})
     prepare_jax()
     try:
-        release = load_release(pathlib.Path(_RELEASE.value))
+        out = _place(pathlib.Path(place))
+        release = load_release(pathlib.Path(folder))
         config = truncated(release.config, _TRUNCATION.value)
         release = dataclasses.replace(release, config=config)
         labels = balanced_labels(_NUM.value, _prior(release))
-        out = pathlib.Path(_OUT.value)
         if out.suffix == '.npz':
             images = np.concatenate(list(release.generate(labels, _SEED.value)))
             write_npz(out, images, labels)
@@ -67,6 +68,19 @@ def main(argv: Sequence[str]) -> None:
     except (UserError, OSError) as error:
         fail(str(error))
     print(f'{_NUM.value} synthetic images in {_OUT.value}')
+
+
+def _place(out: pathlib.Path) -> pathlib.Path:
+    """`--out`, if it is neither there nor called like one picture."""
+    if out.exists():
+        raise UserError(f'--out: {out}', 'exists', 'Give another --out')
+    if out.suffix.lower() in PICTURES:
+        raise UserError(
+            f'--out: {out}',
+            'is the name of one picture',
+            'Name a folder, or a file that ends in .npz or .parquet',
+        )
+    return out
 
 
 def _prior(release: Release) -> tuple[float, ...]:

@@ -37,7 +37,8 @@ MAY_IMPORT = {
     'tables': {'release.export', 'training.workdir'} | RUNTIME,
     'sample': {'release'} | RUNTIME,
     'evaluate': {'evaluation'} | RUNTIME,
-    'cli': {'main', 'sample', 'evaluate', 'verify', 'audit', 'attack'} | RUNTIME,
+    'cli': {'main', 'sample', 'evaluate', 'verify', 'audit', 'attack', 'tables'}
+    | RUNTIME,
     'main': {'pipeline', 'training.signals', 'privacy.plan'} | RUNTIME,
     '__init__': {'pipeline', 'release'} | RUNTIME,
 }

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from dpaf_jax.runtime.command import fail, fail_with_help, parse, prepare_jax, start
+from dpaf_jax.runtime.command import fail, parse, prepare_jax, require, start
 from dpaf_jax.runtime.errors import UserError
 
 _ATTACK = flags.DEFINE_string(
@@ -47,21 +47,21 @@ def main(argv: Sequence[str]) -> None:
     """The command."""
     if len(argv) > 1:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
-    if _ATTACK.value is None or _WORKDIR.value is None:
-        fail_with_help(argv, '--attack and --workdir are needed')
+    given = {'attack': _ATTACK.value, 'workdir': _WORKDIR.value}
+    name, workdir = require(argv, given)
     prepare_jax()
     # Imported late, so that --help and a mistyped flag answer at once.
     from dpaf_jax.attack.registry import ATTACKS
     from dpaf_jax.attack.target import WARNING, open_target
 
-    if _ATTACK.value not in ATTACKS:
-        fail(f'--attack: is {_ATTACK.value!r}. Choose {" or ".join(ATTACKS)}')
-    attack = ATTACKS[_ATTACK.value]
+    if name not in ATTACKS:
+        fail(f'--attack: is {name!r}. Choose {" or ".join(ATTACKS)}')
+    attack = ATTACKS[name]
     counts = {}
-    if _ATTACK.value == 'gradient_inversion':
+    if name == 'gradient_inversion':
         counts = {'iterations': _ITERATIONS.value, 'attempts': _ATTEMPTS.value}
     try:
-        target = open_target(_WORKDIR.value, _DATA.value)
+        target = open_target(workdir, _DATA.value)
         made = attack.run(target, **counts)
     except (UserError, OSError) as error:
         fail(str(error))

@@ -82,6 +82,7 @@ def main(argv: Sequence[str]) -> None:
 
 def run() -> None:
     """Entry point."""
+    flags.declare_key_flag('config')  # so that --help lists it
     start(main, parse)
 
 

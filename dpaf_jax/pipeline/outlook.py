@@ -16,7 +16,7 @@ from dpaf_jax.config import Config, from_config_dict
 from dpaf_jax.pipeline import decide
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, describe
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.history import duration, number
+from dpaf_jax.training.history import between, number
 
 TOO_FEW = 100  # records per class times epsilon: nothing was measured below 147
 FEW, FAIR = 400, 5000
@@ -106,8 +106,8 @@ class Outlook:
             lines.append('Nearest measured runs (accuracy of a small CNN):')
         lines += [f'  {_told(run)}' for run in self.nearest]
         if self.seconds is not None:
-            low, high = duration(self.seconds), duration(4 * self.seconds)
-            lines.append(f'Training takes {low} to {high} on two CPU cores.')
+            time = between(self.seconds, 4 * self.seconds)
+            lines.append(f'Training takes {time} on two CPU cores.')
         return '\n'.join(lines)
 
 

@@ -12,6 +12,7 @@ import math
 import os
 import pathlib
 import platform
+import shlex
 import subprocess
 from collections.abc import Mapping
 from typing import Any
@@ -88,7 +89,7 @@ def write_report(
         }
     )
     text = json.dumps(report, indent=2, allow_nan=False) + '\n'
-    page = html_page(report, sample_grid)
+    page = html_page(report, sample_grid, shlex.quote(str(workdir)))
     write_bytes(pathlib.Path(workdir) / 'report.html', page.encode())
     write_bytes(pathlib.Path(workdir) / 'report.json', text.encode())
     return report

@@ -36,19 +36,20 @@ MECHANISM = {
     'Batch': 'expected_batch_size',
     'Capacity': 'capacity',
 }
-COMMANDS = {  # RUN is the run's folder
-    'verify': 'python -m dpaf_jax.verify --release=RUN/release',
-    'audit': 'python -m dpaf_jax.audit --config=... --out=RUN/audit',
-    'attacks': 'python -m dpaf_jax.attack --attack=membership --workdir=RUN',
+COMMANDS = {  # by what the report has of it
+    'verify': 'dpaf-jax verify {run}',
+    'audit': 'dpaf-jax audit {run}',
+    'attacks': 'dpaf-jax attack {run} --attack=membership',
 }
 
 
-def html_page(report: dict[str, Any], grid: Image.Image | None) -> str:
+def html_page(report: dict[str, Any], grid: Image.Image | None, run: str) -> str:
     """The whole page.
 
     Args:
         report: the content of report.json; every text in it is escaped.
         grid: picture of synthetic images, a row per class; or None.
+        run: the run's folder; the page is as private as it is.
 
     Returns:
         HTML of one piece: it fetches nothing and runs no script.
@@ -66,6 +67,7 @@ def html_page(report: dict[str, Any], grid: Image.Image | None) -> str:
         trim_blocks=True,
     )
     environment.filters |= {'digits': _digits, 'duration': duration, 'number': _epsilon}
+    commands = {name: text.format(run=run) for name, text in COMMANDS.items()}
     config, privacy, checked = report['config'], report['privacy'], report['checked']
     data = config.get('data', {})
     certified = privacy['guarantee'] == 'certified'
@@ -83,13 +85,13 @@ def html_page(report: dict[str, Any], grid: Image.Image | None) -> str:
             found and not found['passed']
             for found in (checked['verify'], checked['audit'])
         ),
-        commands=[command for name, command in COMMANDS.items() if not checked[name]],
+        commands=[each for name, each in commands.items() if not checked[name]],
         grid=grid and png_data_uri(grid),
         version=report['environment'].get('dpaf_jax', '–'),
         commit=report['environment'].get('commit', '–'),
         class_names=_class_names(data),
         declared=_declared(data, privacy, config.get('release', {})),
-        next_steps=_next_steps(certified, checked, report),
+        next_steps=_next_steps(certified, checked, report, commands),
         figure_name='AUROC' if data.get('columns') else 'Accuracy',
         figures=_figures(report),
         failure=failure(report),
@@ -229,20 +231,21 @@ def _declared(
 
 
 def _next_steps(
-    certified: bool, checked: dict[str, Any], report: dict[str, Any]
+    certified: bool,
+    checked: dict[str, Any],
+    report: dict[str, Any],
+    commands: dict[str, str],
 ) -> list[str]:
     """What is still to be done before somebody shares the release."""
     if not certified:
         return ['Do not share this release: nothing is certified. Run it certified.']
     steps = []
     if not checked['verify']:
-        steps.append('Have the release checked by itself: dpaf-jax verify RUN.')
+        steps.append(f'Have the release checked by itself: {commands["verify"]}')
     elif not checked['verify']['passed']:
         return ['Do not share this release: its check has failed.']
     if not checked['attacks']:
-        steps.append(
-            'See what an attacker finds: dpaf-jax attack RUN --attack=membership.'
-        )
+        steps.append(f'See what an attacker finds: {commands["attacks"]}')
     if float(report['privacy']['epsilon']) > 3:
         steps.append(
             'This ε is a weak promise by itself. Where it has to stand alone, plan for 3 '

@@ -1,9 +1,11 @@
 """What a finished run says on the terminal: how good it is, and where everything is."""
 
+import shlex
 from typing import Any
 
 from dpaf_jax.pipeline.figures import FLOOR, MODEL_NAMES, failure, figure
 from dpaf_jax.release.card import headline
+from dpaf_jax.runtime.command import CONSOLE, is_console
 from dpaf_jax.runtime.files import read_json
 from dpaf_jax.training.workdir import Workdir
 
@@ -20,9 +22,17 @@ def summary(workdir: Workdir) -> str:
         'release, may be shared': f'{workdir.release}  ({headline(report["privacy"])})',
         'samples, may be shared': samples,
         'report, for those who may see the data': workdir.report.with_suffix('.html'),
-        'check it': f'python -m dpaf_jax.verify --release={workdir.release}',
+        'check it': _check(workdir),
     }
     return '\n'.join([*_accuracies(report), *_aligned(places)])
+
+
+def _check(workdir: Workdir) -> str:
+    """The command, as whoever reads it has spelled this one."""
+    if is_console():
+        return f'{CONSOLE} verify {shlex.quote(str(workdir.root))}'
+    release = shlex.quote(str(workdir.release))
+    return f'python -m dpaf_jax.verify --release={release}'
 
 
 def _accuracies(report: dict[str, Any]) -> list[str]:

@@ -26,7 +26,8 @@ FINE_EPSILON = 32  # by Renyi DP; above it the grid is coarser in proportion
 # Below 0.3 the noise's finite reach shows: its delta exceeds the Gaussian mechanism's
 # (noise.py; tests/privacy/test_noise_law.py).
 MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 0.3, 1e4
-PATIENCE = 5.0  # seconds without a line
+PATIENCE = 5.0  # seconds before a search says that it goes on
+QUIET = 600.0  # seconds before it says so again
 # Fractional orders below 2 do not converge at high sampling rates and decide nothing.
 ORDERS = [*range(2, 65), *range(72, 257, 8), 320, 384, 512, 768, 1024, 2048]
 
@@ -222,9 +223,7 @@ def calibrate_together(
     def excess(bound: Callable[[float], float], log_factor: float) -> float:
         """Above 0 where too little noise: log of epsilon over its target."""
         found = bound(log_factor)
-        progress.tell(
-            f'a multiplier of {least * math.exp(log_factor):.4g} has {found:.4g}'
-        )
+        progress.tell()
         return math.log(max(found, 1e-9) / epsilon)
 
     # Renyi DP is an upper bound and cheap: it brackets, PLD finishes.
@@ -285,15 +284,18 @@ class _Spending:
 
 
 class _Progress:
-    """Lines for people who wait, of which a quick search prints none."""
+    """One line for people who wait, whatever the number of searches; quick ones print none."""
+
+    quiet_until = -math.inf  # all of them together
 
     def __init__(self, what: str):
-        self._what, self._told = what, time.monotonic()
+        self._what, self._patient_until = what, time.monotonic() + PATIENCE
 
-    def tell(self, news: str) -> None:
-        if time.monotonic() > self._told + PATIENCE:
-            print(f'Planning the {self._what}: {news}', file=sys.stderr, flush=True)
-            self._told = time.monotonic()
+    def tell(self) -> None:
+        now = time.monotonic()
+        if now > max(self._patient_until, _Progress.quiet_until):
+            print(f'Still searching the {self._what}.', file=sys.stderr, flush=True)
+            _Progress.quiet_until = now + QUIET
 
 
 def _scaled(mechanisms: Sequence[Mechanism], factor: float) -> list[Mechanism]:

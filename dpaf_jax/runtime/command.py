@@ -7,7 +7,7 @@ them all.
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags
@@ -17,6 +17,7 @@ from dpaf_jax.runtime.memory import keep_freed_memory
 EXIT_BAD_INPUT = 2
 EXIT_CTRL_C = 130  # as a shell reports SIGINT
 CONSOLE = 'dpaf-jax'  # the command that has the others' names behind it
+HELP = ('--help', '-help', '-?')
 
 
 def start(
@@ -50,11 +51,51 @@ def fail(message: str) -> NoReturn:
 
 def parse(argv: Sequence[str]) -> list[str]:
     """Absl's parser, but a mistake is one message that names the flag."""
+    help_if_asked(argv)
     try:
         rest: list[str] = flags.FLAGS(list(argv))
         return rest
     except flags.Error as error:
         fail_with_help(argv, str(error))
+
+
+def help_if_asked(argv: Sequence[str]) -> None:
+    """Ends the command with its help where that is asked for: status 0, unlike absl's."""
+    if not any(argument in HELP for argument in argv[1:]):
+        return
+    app.usage(shorthelp=True, writeto_stdout=True)
+    flush()
+    sys.exit(0)
+
+
+def flush() -> None:
+    """Writes out what was printed; whoever has read enough of it (`| head`) is no error."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def require(argv: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
+    """As `fail_with_help`, for the flags that are needed and not given.
+
+    Args:
+        argv: of the command.
+        values: by the flag's name; None: not given.
+
+    Returns:
+        The values, none of which is None.
+    """
+    missing = [f'--{name}' for name, value in values.items() if value is None]
+    if missing:
+        needed = 'is needed' if len(missing) == 1 else 'are needed'
+        fail_with_help(argv, f'{" and ".join(missing)} {needed}')
+    return list(values.values())
+
+
+def is_console() -> bool:
+    """Whether `dpaf-jax` started this command, not `python -m`."""
+    return sys.argv[0].partition(' ')[0] == CONSOLE
 
 
 def fail_with_help(argv: Sequence[str], message: str) -> NoReturn:

@@ -19,13 +19,15 @@ HOME = str(pathlib.Path(__file__).resolve().parents[2])
 CONFIG = config_flags.DEFINE_config_file(
     'config',
     None,
-    'A file such as configs/mnist.py (or configs/celeba64.py:hair); one of the '
-    "package's own is found from anywhere.",
+    'A file, and behind a colon what it takes: configs/recommended.py:digits,1 or '
+    "configs/mnist.py. One of the package's own is found from anywhere. "
+    '--config.FIELD=VALUE replaces a field: --config.privacy.epsilon=1.',
 )
 
 
 def parse(argv: Sequence[str]) -> list[str]:
     """As `command.parse`, and also reads the config file."""
+    command.help_if_asked(argv)
     argv = [_located(argument) for argument in argv]
     _make_importable(argv)
     try:

@@ -18,6 +18,7 @@ from absl import flags
 from dpaf_jax.runtime.command import fail, fail_with_help, parse, start
 from dpaf_jax.runtime.errors import UserError
 
+PLACE = 'runs/tables'
 EXIT_FAILED = 1  # some runs
 EXIT_TERMINATED = 143  # as a shell reports SIGTERM
 _LIST = flags.DEFINE_bool('list', False, 'Names all tables, and stops.')
@@ -28,7 +29,10 @@ _SCALE = flags.DEFINE_enum(
     'scale', 'smoke', ['smoke', 'cpu', 'gpu', 'paper'], 'How much computing.'
 )
 _OUT = flags.DEFINE_string(
-    'out', 'runs/tables', 'Folder of runs and tables; private.', allow_override=True
+    'out',
+    None,
+    f'Folder of runs and tables; private. Default: {PLACE}.',
+    allow_override=True,
 )
 _DATA = flags.DEFINE_string(
     'data',
@@ -55,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     except UserError as error:
         fail(str(error))
     except OSError as error:
-        fail(f'{error.filename or _OUT.value}: {error.strerror or error}')
+        fail(f'{error.filename or _OUT.value or PLACE}: {error.strerror or error}')
 
 
 def _listed() -> int:
@@ -76,7 +80,7 @@ def _filled() -> int:
 
     tables = {table.name: table for name in _TABLE.value for table in find(name)}
     data = _folder(_DATA.value)
-    out = pathlib.Path(_OUT.value).expanduser()
+    out = pathlib.Path(_OUT.value or PLACE).expanduser()
     setup = Setup(_SCALE.value, SCALES[_SCALE.value], out, data)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     failed = fill(list(tables.values()), setup, _JOBS.value, _part(_PART.value))

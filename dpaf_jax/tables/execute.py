@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import IO, NamedTuple
 
+from dpaf_jax.runtime.files import write_text
 from dpaf_jax.tables.runs import HOME, Run
 
 WAIT = 0.2  # seconds between two looks at a process
@@ -43,7 +44,10 @@ def wanted(runs: Iterable[Run], part: tuple[int, int]) -> list[Run]:
 
 
 def execute(
-    runs: Sequence[Run], jobs: int, on_end: Callable[[Outcome], None]
+    runs: Sequence[Run],
+    jobs: int,
+    on_end: Callable[[Outcome], None],
+    on_start: Callable[[Run], None] = lambda run: None,
 ) -> list[Outcome]:
     """Runs all of them; one that fails does not stop the others.
 
@@ -51,6 +55,7 @@ def execute(
         runs: to be run.
         jobs: at a time.
         on_end: is told of each, in this thread.
+        on_start: is told of each, in a thread of the run's.
 
     Returns:
         Those that failed.
@@ -62,7 +67,7 @@ def execute(
     for made in {run.reads for run in runs if run.reads}:
         made.write()
     failed = []
-    pool = _Pool()
+    pool = _Pool(on_start)
     with ThreadPoolExecutor(jobs) as threads:
         futures = [threads.submit(pool.run, run) for run in runs]
         try:
@@ -81,8 +86,8 @@ def execute(
 class _Pool:
     """The processes of several threads, which stop together."""
 
-    def __init__(self) -> None:
-        self.stopped = False
+    def __init__(self, on_start: Callable[[Run], None]) -> None:
+        self.on_start, self.stopped = on_start, False
         self.processes: set[subprocess.Popen[bytes]] = set()
 
     def stop(self) -> None:
@@ -93,11 +98,15 @@ class _Pool:
     def run(self, run: Run) -> Outcome:
         start, status = time.monotonic(), 0
         run.log.parent.mkdir(parents=True, exist_ok=True)
+        run.failure_file.unlink(missing_ok=True)
+        self.on_start(run)
         with run.log.open('a', encoding='utf-8') as log:
             for command in run.commands:
                 status = status or self._one(command, log)
         minutes = (time.monotonic() - start) / 60
         reason = _last_line(run) if status else ''
+        if status and not self.stopped:
+            write_text(run.failure_file, reason or f'exit status {status}')
         return Outcome(run, status, minutes, reason)
 
     def _one(self, command: list[str], log: IO[str]) -> int:

@@ -7,7 +7,7 @@ from dpaf_jax.runtime.files import write_bytes, write_json, write_text
 from dpaf_jax.tables import data_sets, formats, pictures
 from dpaf_jax.tables.execute import Outcome, execute, wanted
 from dpaf_jax.tables.page import Page, number, page
-from dpaf_jax.tables.runs import Cell, Setup, cells
+from dpaf_jax.tables.runs import Cell, Run, Setup, cells
 from dpaf_jax.tables.spec import Table
 
 
@@ -35,20 +35,25 @@ def fill(
         print(f'not there, and left out: {data_sets.wanted(name)}')
     todo = wanted(every, part) if jobs else []
     where, writes = _first_cells(of), part == (1, 1)
-    print(f'{len({run.key for run in every})} runs, {len(todo)} to be made')
-    counted = 0
+    count = f'{len({run.key for run in every})} runs, {len(todo)} to be made'
+    print(f'{count}, {jobs} at a time' if todo else count, flush=True)
+    names = {
+        run.key: f'[{i}/{len(todo)}] {_name(*where[run.key], setup)}'
+        for i, run in enumerate(todo, 1)
+    }
+
+    def on_start(run: Run) -> None:
+        print(f'{names[run.key]}: begins; its log is {run.log}', flush=True)
 
     def on_end(outcome: Outcome) -> None:
-        nonlocal counted
-        counted += 1
-        print(_told(outcome, where[outcome.run.key], counted, len(todo)), flush=True)
+        print(f'{names[outcome.run.key]}: {_told(outcome)}', flush=True)
         for table in tables:
             if any(
                 outcome.run.key == run.key for c in of[table.name] for run in c.runs
             ):
                 write(page(table, setup), with_pictures=False)
 
-    failed = execute(todo, jobs, on_end) if todo else []
+    failed = execute(todo, jobs, on_end, on_start) if todo else []
     if not writes:
         print('--jobs=0 without --part writes the tables')
     for table in tables if writes else ():
@@ -69,15 +74,18 @@ def _first_cells(of: dict[str, list[Cell]]) -> dict[str, tuple[str, Cell]]:
     return found
 
 
-def _told(outcome: Outcome, place: tuple[str, Cell], i: int, last: int) -> str:
-    name, cell = place
-    text = (
-        f'[{i}/{last}] {name} {cell.row.label}, {cell.guarantee}, {cell.column.data}, '
-        f'ε = {number(cell.epsilon)}: '
-    )
+def _name(table: str, cell: Cell, setup: Setup) -> str:
+    """What a run is; at `smoke` neither the data nor epsilon are those of the column."""
+    text = f'{table} {cell.row.label}, {cell.guarantee.replace("_", " ")}'
+    if setup.scale.is_smoke:
+        return f'{text}, stand-in for {cell.column.data}'
+    return f'{text}, {cell.column.data}, ε = {number(cell.epsilon)}'
+
+
+def _told(outcome: Outcome) -> str:
     if outcome.status:
-        return f'{text}failed, {outcome.reason} See {outcome.run.log}'
-    return f'{text}{outcome.minutes:.1f} min'
+        return f'failed, {outcome.reason} See {outcome.run.log}'
+    return f'ended after {outcome.minutes:.1f} min'
 
 
 def write(made: Page, *, with_pictures: bool) -> pathlib.Path:

@@ -3,15 +3,17 @@
 import csv
 import io
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from dpaf_jax.tables.data_sets import DATA_SETS
 from dpaf_jax.tables.measured import FIGURES
-from dpaf_jax.tables.page import ABSENT, WARNING, Page, number
+from dpaf_jax.tables.page import ABSENT, WARNING, Line, Page, number
 from dpaf_jax.tables.spec import Column, Figure, Row, Table
 
 ALSO = ('accuracy', 'fd_efficientnet_lite0', 'precision', 'recall')
+LONGEST = 120  # of a failure, in letters
 NOT_COVERED = (
     'Figures measured here compare with real test images: no epsilon covers them.'
 )
@@ -40,10 +42,20 @@ def heading(column: Column, table: Table) -> str:
 
 def _head(made: Page) -> list[str]:
     names = [heading(column, made.table) for column in made.table.columns]
+    if made.setup.scale.is_smoke:
+        return [rehearsal(made.table), 'mode', *(f'for {name}' for name in names)]
     return ['method', 'figures', 'its ε', *names]
 
 
+def rehearsal(table: Table) -> str:
+    """What a table is at `smoke`."""
+    rows = set(table.data) == {'credit'}
+    return f'rehearsal on stand-in {"rows" if rows else "digits"}'
+
+
 def _body(made: Page) -> list[list[str]]:
+    if made.setup.scale.is_smoke:
+        return [_rehearsed(each, made) for each in made.lines if each.kind != 'printed']
     return [
         [
             _label(line.row, made.table),
@@ -53,6 +65,19 @@ def _body(made: Page) -> list[list[str]]:
         ]
         for line in made.lines
     ]
+
+
+def _rehearsed(line: Line, made: Page) -> list[str]:
+    """A line without a figure: whether its runs ran, or why not."""
+    there = zip(line.cells, line.failures, strict=True)
+    cells = ['ran' if figure else _failed(why) for figure, why in there]
+    label = _label(line.row, made.table).replace(', ε =', ', for ε =')
+    return [label, line.kind.removesuffix(', here'), *cells]
+
+
+def _failed(why: str) -> str:
+    text = textwrap.shorten(why.replace('|', '/'), LONGEST, placeholder=' ...')
+    return f'failed: {text}' if why else ABSENT
 
 
 def _label(row: Row, table: Table) -> str:
@@ -68,12 +93,11 @@ def _notes(made: Page) -> list[str]:
     if lacking:
         titles = ', '.join(DATA_SETS[name].title for name in lacking)
         notes.append(f'Data that are not there: {titles}.')
-    if made.setup.scale.is_smoke:
-        notes.insert(0, f'**{WARNING}**')
     if made.table.note:
         notes.append(made.table.note)
-    notes.append(NOT_COVERED)
-    return notes
+    if made.setup.scale.is_smoke:
+        return [f'**{WARNING}**', *notes]
+    return [*notes, NOT_COVERED]
 
 
 def _runs_head_and_body(made: Page) -> tuple[list[str], list[list[str]]]:
@@ -100,12 +124,14 @@ def _runs_head_and_body(made: Page) -> tuple[list[str], list[list[str]]]:
 
 def markdown(made: Page) -> str:
     """The page for people."""
-    lines = [f'# {made.table.title} ({made.table.source})', '']
+    is_smoke = made.setup.scale.is_smoke
+    about = f'{rehearsal(made.table).capitalize()}: ' if is_smoke else ''
+    lines = [f'# {about}{made.table.title} ({made.table.source})', '']
     for note in _notes(made):
         lines += [note, '']
     lines += _markdown_table(_head(made), _body(made))
     head, body = _runs_head_and_body(made)
-    if body:
+    if body and not is_smoke:
         lines += ['', '## Accuracy and fidelity of the runs', '']
         lines += _markdown_table(head, body)
     return '\n'.join(lines) + '\n'
@@ -118,13 +144,13 @@ def _markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[
 
 def latex(made: Page) -> str:
     """A booktabs table, to be included."""
-    head, body = _head(made), _body(made)
+    head, body, columns = _head(made), _body(made), len(made.table.columns)
     rows = [' & '.join(map(_escaped, row)) + r' \\' for row in (head, *body)]
     notes = ' '.join(note.strip('*') for note in _notes(made))
     return '\n'.join(
         [
             '% needs booktabs, and an engine that reads UTF-8',
-            rf'\begin{{tabular}}{{lll{"r" * len(made.table.columns)}}}',
+            rf'\begin{{tabular}}{{{"l" * (len(head) - columns)}{"r" * columns}}}',
             r'\toprule',
             rows[0],
             r'\midrule',
@@ -143,6 +169,11 @@ LATEX = {
     '%': r'\%',
     '_': r'\_',
     '#': r'\#',
+    '$': r'\$',
+    '{': r'\{',
+    '}': r'\}',
+    '^': r'\^{}',
+    '~': r'\~{}',
     'ε': r'$\varepsilon$',
     'μ': r'$\mu$',
     'σ': r'$\sigma$',
@@ -158,9 +189,12 @@ def _escaped(text: str) -> str:
 
 
 def comma_separated(made: Page) -> str:
-    """A line for every figure, printed or measured."""
+    """A line for every figure, printed or measured; at `smoke` the table as it is."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator='\n')
+    if made.setup.scale.is_smoke:
+        writer.writerows([_head(made), *_body(made)])
+        return text.getvalue()
     writer.writerow(
         [
             *('table', 'row', 'figures', 'epsilon_is', 'data', 'epsilon', 'records'),
@@ -217,6 +251,7 @@ def as_json(made: Page) -> dict[str, Any]:
         'table': made.table.name,
         'title': made.table.title,
         'source': made.table.source,
+        'rehearsal': rehearsal(made.table) if made.setup.scale.is_smoke else None,
         'about_scale': made.setup.scale.about,
         'notes': [note.strip('*') for note in _notes(made)],
         'done': done,

@@ -47,12 +47,14 @@ class Found(NamedTuple):
         done: finished runs.
         asked: all runs.
         guarantee: of the releases, in their own words; '' if none is there.
+        failure: why one of them failed, if one did.
     """
 
     figures: dict[str, Figure]
     done: int
     asked: int
     guarantee: str
+    failure: str = ''
 
 
 def found(cell: Cell, scale: Scale, judges: tuple[str, ...]) -> Found:
@@ -71,7 +73,8 @@ def found(cell: Cell, scale: Scale, judges: tuple[str, ...]) -> Found:
         for name in each
     }
     guarantee = _guarantee(done[0]) if done else ''
-    return Found(together, len(done), len(cell.runs), guarantee)
+    failure = next(filter(None, (run.failure for run in cell.runs)), '')
+    return Found(together, len(done), len(cell.runs), guarantee, failure)
 
 
 def _mean(values: list[float]) -> Figure:

@@ -11,8 +11,8 @@ from dpaf_jax.tables.spec import Column, Figure, Row, Table, printed_in
 ABSENT = '–'
 MISSING = 'not implemented here'
 WARNING = (
-    'smoke: embedded digits and a few steps stand in for everything. The figures mean '
-    'nothing; they show that every row runs.'
+    'smoke: a rehearsal. Embedded data, a few steps and one epsilon stand in for '
+    'everything. It shows which rows run, and no figure.'
 )
 
 
@@ -24,12 +24,14 @@ class Line(NamedTuple):
         kind: 'printed', 'as published, here', 'certified, here', or 'here'.
         epsilon: whether it holds.
         cells: a figure for each column, or None.
+        failures: why its runs failed, for each column; '' where none did.
     """
 
     row: Row
     kind: str
     epsilon: str
     cells: tuple[Figure | None, ...]
+    failures: tuple[str, ...]
 
 
 class Page(NamedTuple):
@@ -76,10 +78,10 @@ def page(table: Table, setup: Setup) -> Page:
 
 
 def _lines(table: Table, row: Row, there: list[tuple[Cell, Found]]) -> list[Line]:
-    lines = []
+    lines, none = [], ('',) * len(table.columns)
     printed = tuple(printed_in(table, row, column) for column in table.columns)
     if any(printed):
-        lines.append(Line(row, 'printed', row.printed_epsilon, printed))
+        lines.append(Line(row, 'printed', row.printed_epsilon, printed, none))
     for guarantee in forms(row):
         mine = {
             cell.column: each
@@ -89,9 +91,11 @@ def _lines(table: Table, row: Row, there: list[tuple[Cell, Found]]) -> list[Line
         kind = 'as published, here' if guarantee == AS_PUBLISHED else 'certified, here'
         kind = 'here' if row.method == 'real' else kind
         figures = tuple(_figure(mine.get(column), column) for column in table.columns)
-        lines.append(Line(row, kind, _epsilon(row, mine), figures))
+        told = [mine.get(column) for column in table.columns]
+        failures = tuple(each.failure if each else '' for each in told)
+        lines.append(Line(row, kind, _epsilon(row, mine), figures, failures))
     if not forms(row):
-        lines.append(Line(row, MISSING, '', (None,) * len(table.columns)))
+        lines.append(Line(row, MISSING, '', (None,) * len(table.columns), none))
     return lines
 
 

@@ -30,6 +30,8 @@ def all_pictures(made: Page) -> Iterator[tuple[str, bytes]]:
         strips = _strips(made, data)
         if strips:
             yield f'samples-{data.replace(":", "-")}', _sheet(made, data, strips)
+    if made.setup.scale.is_smoke:
+        return  # no figure there means anything
     for axis, several in (
         ('epsilon', len({*made.table.epsilons} - {math.inf}) > 1),
         ('records', len(made.table.records) > 1),
@@ -69,11 +71,12 @@ def _strips(made: Page, data: str) -> list[Strip]:
         if cell.row.strategy or images.dtype != np.uint8:
             continue
         seen.add(line)
-        epsilon = number(cell.epsilon)
         mode = cell.guarantee.replace('_', ' ')
+        if not made.setup.scale.is_smoke:  # which runs another
+            mode += f', ε = {number(cell.epsilon)}'
         strips.append(
             Strip(
-                f'{cell.row.label}\n{mode}, ε = {epsilon}',
+                f'{cell.row.label}\n{mode}',
                 first_of_each(images, labels, run.config.data.num_classes),
             )
         )
@@ -259,7 +262,8 @@ def _draw(axes: Axes, curve: Curve) -> None:
 
 def _title(made: Page, text: str) -> str:
     title = f'{text} ({made.table.source})'
-    return f'{title}\n{WARNING}' if made.setup.scale.is_smoke else title
+    is_smoke = made.setup.scale.is_smoke
+    return f'For {title}\n{WARNING}' if is_smoke else title
 
 
 def _png(drawing: Drawing) -> bytes:

@@ -79,6 +79,17 @@ class Run:
         return self.out / 'runs' / f'{self.key}.log'
 
     @property
+    def failure(self) -> str:
+        """The last line of the log if it has failed, and was not begun again; ''."""
+        path = self.failure_file
+        return path.read_text(encoding='utf-8') if path.exists() else ''
+
+    @property
+    def failure_file(self) -> pathlib.Path:
+        """What it failed of."""
+        return self.out / 'runs' / f'{self.key}.failed'
+
+    @property
     def is_done(self) -> bool:
         """Whether nothing is left to do."""
         attacked = self.attack_file.exists() if self.attack else True

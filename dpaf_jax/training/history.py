@@ -97,6 +97,14 @@ def duration(seconds: float) -> str:
     return f'{whole // 3600} h {whole % 3600 // 60:02d} min'
 
 
+def between(low: float, high: float) -> str:
+    """Two rough times in one unit, not narrower than they are: '13 to 54 min'."""
+    unit, seconds = 'h', 3600
+    if high < 3 * 3600:
+        unit, seconds = ('min', 60) if high >= 120 else ('s', 1)
+    return f'{max(1, int(low / seconds))} to {math.ceil(high / seconds)} {unit}'
+
+
 def number(value: float) -> str:
     """An epsilon for people: three digits, '∞' if infinite."""
     return '∞' if math.isinf(value) else f'{value:.3g}'

@@ -12,6 +12,9 @@ import time
 import pytest
 import tiny_runs
 
+from dpaf_jax.pipeline.summary import summary
+from dpaf_jax.training.workdir import Workdir
+
 MAIN = ('-m', 'dpaf_jax.main')
 CONFIG = tiny_runs.ROOT / 'configs' / 'digits.py'
 # Leaves, in this order: what main printed, and whether JAX has looked for devices.
@@ -42,15 +45,27 @@ def flags(source: str, **changes) -> list[str]:
 
 def test_help_teaches(tmp_path):
     done = tiny_runs.run_python(*MAIN, '--help', cwd=tmp_path)
-    assert done.returncode in (0, 1) and done.stderr == ''  # absl's choice is 1
+    assert (done.returncode, done.stderr) == (0, '')
     for word in (
         'python -m dpaf_jax.main --config=configs/recommended.py:digits --workdir=runs/digits',
         '--config.privacy.epsilon=1',
         '--stage=plan',
         'resumes an interrupted run, or says that it is done',
         'all, or one of prepare, plan, train,',
+        '  --config: A file',
+        'configs/recommended.py:digits,1',
     ):
         assert word in done.stdout
+
+
+def test_a_run_ends_with_the_check_spelled_as_the_run_was_started(monkeypatch):
+    folder = tiny_runs.finished('one_shot').workdir
+    for started, check in {
+        'dpaf-jax synthesize': f'dpaf-jax verify {folder}',
+        '/x/dpaf_jax/main.py': f'python -m dpaf_jax.verify --release={folder}/release',
+    }.items():
+        monkeypatch.setattr(sys, 'argv', [started])
+        assert summary(Workdir(folder)).endswith(check)
 
 
 def test_one_process_may_import_every_command():

@@ -66,9 +66,11 @@ def test_a_readme_of_somebody_elses_stays(tmp_path):
     assert (tmp_path / 'README.md').read_text() == '# Mine\n'
 
 
-def test_the_same_command_again_writes_both_anew(tmp_path):
+def test_an_earlier_card_is_written_anew_but_an_earlier_set_is_kept(tmp_path):
     call(f'--out={tmp_path}/digits.parquet')
     (tmp_path / 'README.md').write_text(f'{MARK}\nof an earlier set')
+    assert 'digits.parquet: exists' in call(f'--out={tmp_path}/digits.parquet').err
+    (tmp_path / 'digits.parquet').unlink()
     assert call(f'--out={tmp_path}/digits.parquet').code == 0
     assert front_matter(tmp_path / 'README.md')
 

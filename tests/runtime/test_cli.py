@@ -23,6 +23,7 @@ OWN_FLAG = {
     'evaluate': '--suite: ',
     'audit': '  --repetitions: ',
     'attack': '  --attempts: ',
+    'tables': '  --part: ',
 }
 
 
@@ -140,10 +141,17 @@ def test_help_teaches_and_lists_the_flags_of_the_command(word):
         (('synthesize', 'digits', '--epsilon=-1'), 'epsilon: is -1.0. It must be'),
         (('synthesize', 'digits', '--epsilno=1'), "'epsilno'.*See dpaf-jax synth"),
         (('synthesize', 'digits', '--config.daat.a=1'), 'daat.a: no such field'),
-        (('sample', '/no/where'), '--out are needed. See dpaf-jax sample --help'),
+        (('sample', '/no/where'), 'error: --out is needed. See dpaf-jax sample --help'),
         (('verify', '/no/where'), '/no/where: no such folder'),
-        (('evaluate', '/no/where'), '--real and --synthetic are needed'),
-        (('attack', '/no/where'), '--attack and --workdir are needed'),
+        (('evaluate', '/no/where'), 'error: --real is needed. See dpaf-jax evaluate'),
+        (('attack', '/no/where'), 'error: --attack is needed. See dpaf-jax attack'),
+        (('tables',), '--table or --list is needed. See dpaf-jax tables --help'),
+        (('tables', '--table=dpaf/77'), "--table: is 'dpaf/77'"),
+        (
+            ('synthesize', 'mnist', '--config=a.py:b'),
+            'SOURCE and --config excl.*=a.py:b',
+        ),
+        (('plan', 'mnist', '--config', 'a.py'), 'exclude each other.*dpaf_jax.main'),
         (('audit', '/no/where'), '/no/where/generator.safetensors: is missing'),
     ],
 )

@@ -1,8 +1,12 @@
 """What every command does first."""
 
-import pytest
+import os
+import sys
 
-from dpaf_jax.runtime.command import EXIT_BAD_INPUT, fail_with_help
+import pytest
+import tiny_runs
+
+from dpaf_jax.runtime.command import EXIT_BAD_INPUT, fail_with_help, flush
 
 
 @pytest.mark.parametrize('module', ['dpaf_jax.main', 'benchmarks.floor'])
@@ -13,3 +17,18 @@ def test_a_mistake_names_the_module_whose_help_to_read(module, capsys):
     assert exit_.value.code == EXIT_BAD_INPUT
     expected = f'error: is wrong. See python -m {module} --help\n'
     assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize('module', ['dpaf_jax.verify', 'benchmarks.gpu'])
+def test_help_is_no_failure(module):
+    done = tiny_runs.run_python('-m', module, '--help')
+    assert (done.returncode, done.stderr) == (0, '') and 'flags:' in done.stdout
+
+
+def test_whoever_reads_no_further_is_no_error(monkeypatch):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, 'w') as closed:
+        monkeypatch.setattr(sys, 'stdout', closed)
+        print('more than is read')
+        flush()

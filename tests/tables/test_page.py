@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -11,10 +12,10 @@ from finished_runs import finish, setup
 from PIL import Image
 
 from dpaf_jax.tables import formats, pictures
-from dpaf_jax.tables.fill import fill
+from dpaf_jax.tables.fill import _name, fill
 from dpaf_jax.tables.page import page
 from dpaf_jax.tables.papers import TABLES
-from dpaf_jax.tables.runs import cells
+from dpaf_jax.tables.runs import Run, cells
 
 
 def finished(name, made, wanted, accuracy=lambda i: 0.5 + 0.01 * i):
@@ -158,9 +159,48 @@ def test_curves_by_epsilon_leave_out_what_has_one_point(tmp_path):
     assert {each.figure for each in curves} == {'accuracy', 'fd_efficientnet_lite0'}
 
 
-def test_smoke_says_that_it_means_nothing(tmp_path):
-    made = page(TABLES['dpaf/7'], setup(tmp_path, 'smoke'))
-    assert '**smoke: embedded digits' in formats.markdown(made)
+def test_smoke_prints_neither_a_figure_nor_an_epsilon_that_holds(tmp_path):
+    made = setup(tmp_path, 'smoke')
+    assert finished('dpaf/3', made, lambda cell: True, lambda i: 0.4321)
+    shown = page(TABLES['dpaf/3'], made)
+    for text in (
+        formats.markdown(shown),
+        formats.latex(shown).partition(r'\end{tabular}')[0],
+        formats.comma_separated(shown),
+    ):
+        assert 'rehearsal on stand-in digits' in text and 'ran' in text
+        assert not re.search(r'0\.\d{3}|holds|printed|, here', text)
+        assert 'for FFHQ-Gender' in text
+    assert '**smoke: a rehearsal.' in formats.markdown(shown)
+    assert formats.as_json(shown)['rehearsal'] == 'rehearsal on stand-in digits'
+    assert [name for name, _ in pictures.all_pictures(shown)] == ['samples-ffhq128']
+    assert not any('ε' in each.label for each in pictures._strips(shown, 'ffhq128'))
+
+
+def test_smoke_says_of_what_a_run_failed(tmp_path, monkeypatch, capsys):
+    made, code = setup(tmp_path, 'smoke'), 'import sys; sys.exit("it | broke")'
+    monkeypatch.setattr(Run, 'commands', [[sys.executable, '-c', code]])
+    failed = fill([TABLES['dpaf/3']], made, 2, (1, 1))
+    out, folder = capsys.readouterr().out, made.out / 'smoke' / 'dpaf-3'
+    assert failed and f'{len(failed)} to be made, 2 at a time\n' in out
+    for (
+        each
+    ) in failed:  # told before it ended, and not by an epsilon that it did not run
+        assert f'begins; its log is {each.run.log}\n' in out
+    assert 'stand-in for ffhq128' in out and 'ε' not in out
+    text = (folder / 'table.md').read_text()
+    assert (
+        text.count('| failed: it / broke |') and 'ran' not in text.split('| --- |')[-1]
+    )
+    finish(failed[0].run, 0.5)
+    failed[0].run.failure_file.unlink()
+    assert not fill([TABLES['dpaf/3']], made, 0, (1, 1))
+    assert '| ran |' in (folder / 'table.md').read_text()
+
+
+def test_other_scales_tell_data_and_epsilon_of_a_run(tmp_path):
+    (cell, *_) = cells(TABLES['dpaf/3'], setup(tmp_path))
+    assert _name('dpaf/3', cell, setup(tmp_path)).endswith(', ffhq128, ε = 1')
 
 
 @pytest.mark.slow
