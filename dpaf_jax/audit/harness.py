@@ -1,6 +1,7 @@
 """A method's own steps, made ready for an audit: what the methods' audit modules share."""
 
 import dataclasses
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ def blank_run(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Run:
     n, k = plan.num_examples, config.data.num_classes
     blank = np.zeros((n, 1, 1, 1), np.uint8)
     data = canaries.dataset(config, blank, np.arange(n, dtype=np.int32) % k)
-    nowhere: Any = None
+    nowhere = pathlib.Path('/nonexistent')
     return Run(nowhere, config, plan, data, keys, jax.local_devices()[:1])
 
 

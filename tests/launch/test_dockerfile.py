@@ -45,8 +45,9 @@ def test_there_is_a_stage_for_each_kind_of_machine(target):
 
 
 def test_extras_and_command_are_those_of_the_package():
-    extras = re.findall(r'\.whl\)\[(\w+)\]', TEXT)
-    assert extras == ['parquet', 'cuda']
+    stages = re.findall(r'\.whl\)\[([\w,]+)\]', TEXT)
+    assert stages == ['parquet,fidelity', 'cuda']
+    extras = ','.join(stages).split(',')
     assert set(extras) <= set(SETUP['options.extras_require'])
     entry = SETUP['options.entry_points']['console_scripts'].split('=')[0].strip()
     assert f'ENTRYPOINT ["{entry}"]' in LINES
