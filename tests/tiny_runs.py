@@ -293,10 +293,12 @@ def _folder() -> pathlib.Path:
 
 
 @functools.cache
+@functools.cache
 def finished(kind: str) -> Finished:
     """A whole run of `one_shot` or `canonical`: change nothing.
 
-    Whoever of the test session's processes asks first makes it.
+    Whoever of the test session's processes asks first makes it. Each has a copy, since a
+    stage holds the folder that it looks at.
     """
     folder = shared / kind
     folder.mkdir(parents=True, exist_ok=True)
@@ -306,7 +308,9 @@ def finished(kind: str) -> Finished:
             _finish(kind, folder)
     with (folder / 'finished').open('rb') as file:
         made: Finished = pickle.load(file)
-    return made
+    own = folder / f'run-{os.getpid()}'
+    shutil.copytree(made.workdir, own)
+    return made._replace(workdir=own)
 
 
 def _finish(kind: str, folder: pathlib.Path) -> None:
