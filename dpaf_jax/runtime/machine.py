@@ -106,10 +106,10 @@ def math_library() -> str:
     Two of them differ in the last bit. Where the system does not tell which file is used,
     its own version stands for it.
     """
-    if not MAPPED.exists():
+    lines = MAPPED.read_text().splitlines() if MAPPED.exists() else []
+    found = sorted({file for line in lines if LIBM.search(file := line.split()[-1])})
+    if not found:
         return f'{platform.system()} {platform.release()}'
-    files = {line.split()[-1] for line in MAPPED.read_text().splitlines()}
-    found = sorted(file for file in files if LIBM.search(file))
     digests = [
         hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest() for file in found
     ]

@@ -151,10 +151,9 @@ def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[ClipBa
     """
     data, total = run.data, run.data.manifest.num_examples
     number, mine = len(run.devices), parallel.mine(run.devices)
-    place = np.zeros(total, np.int64)
-    absent = np.ones(total, bool)
-    place[data.index] = np.arange(len(data.index))
-    absent[data.index] = False if present is None else ~present
+    place, absent = _places(data)
+    if present is not None:
+        absent[data.index] = ~present
     for start in range(0, total, CHUNK * number):
         run.stop.check_within_window()
         index = np.arange(start, start + CHUNK * number)
@@ -170,6 +169,14 @@ def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[ClipBa
         )
 
 
+def _places(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Of all N records: the row that each has in the arrays, and whether it is empty."""
+    total = data.manifest.num_examples
+    place, absent = np.zeros(total, np.int64), np.ones(total, bool)
+    place[data.index], absent[data.index] = np.arange(len(data.index)), False
+    return place, absent
+
+
 def every_feature(run: Run, features: Callable[[jax.Array], jax.Array]) -> np.ndarray:
     """[n, h, w, c]: `features` of the records that are not empty, in this process's memory.
 
@@ -179,11 +186,11 @@ def every_feature(run: Run, features: Callable[[jax.Array], jax.Array]) -> np.nd
     data, total = run.data, run.data.manifest.num_examples
     one = jax.eval_shape(features, data.images[:1])
     made = np.empty((len(data.images), *one.shape[1:]), one.dtype)
-    compiled = jax.jit(features)
+    compiled, (place, absent) = jax.jit(features), _places(data)
     for start in range(0, total, CHUNK):
         run.stop.check_within_window()
-        (rows,) = np.nonzero((data.index >= start) & (data.index < start + CHUNK))
-        slots = data.index[rows] - start
+        (slots,) = np.nonzero(~absent[start : start + CHUNK])
+        rows = place[start + slots]
         chunk = np.zeros((CHUNK, *data.images.shape[1:]), data.images.dtype)
         chunk[slots] = data.images[rows]
         made[rows] = np.asarray(compiled(chunk))[slots]

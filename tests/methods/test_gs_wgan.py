@@ -21,7 +21,6 @@ from dpaf_jax.methods.gs_wgan.phase import GsWganPhase
 from dpaf_jax.methods.gs_wgan.turn import GsWgan
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
-from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.verify.accountant import gaussian_epsilon
@@ -226,25 +225,20 @@ def test_critics_that_take_a_turn_together_learn_and_no_other():
 # --- cells ----------------------------------------------------------------------------
 
 
-def test_critics_see_means_over_cells_and_images_are_as_smooth():
+@pytest.mark.parametrize('cell', [1, 2])
+def test_critics_do_not_see_what_is_finer_than_their_cells(cell):
+    method = method_of(gs_wgan__cell=cell, data__image_size=16)
+    rows, columns = np.indices((16, 16))
+    fine = np.uint8(200 * ((rows + columns) % 2))[None, ..., None]
+    coarse = np.uint8(200 * (columns >= 8))[None, ..., None] * np.ones_like(fine)
+    contrast = [np.std(method.seen(image)[:, 1:-1, 1:-1]) for image in (fine, coarse)]
+    assert contrast[1] > 0.5
+    assert contrast[0] < 1e-5 if cell == 2 else contrast[0] > 0.5
+
+
+def test_the_noise_is_on_small_images():
     method = method_of(gs_wgan__cell=2, data__image_size=16)
-    batch = some_units(method)
-    assert batch.images.shape[2:4] == (16, 16)
-    _, after, noisy = turned(method, batch, 1)
-    assert noisy.shape == (6, 8, 8, 1)
-    # Shuffled within their cells, records say the same.
-    cells = batch.images.reshape(-1, 1, 8, 2, 8, 2, 1)
-    swapped = batch._replace(images=cells[:, :, :, ::-1].reshape(batch.images.shape))
-    np.testing.assert_allclose(noisy, turned(method, swapped, 1)[2], atol=1e-4)
-    images = make_sampler(method.config).sample(
-        after.generator, jax.random.key(0), np.arange(3)
-    )
-    assert images.shape == (3, 16, 16, 1)
-    small = method.adversaries.sampler.sample(
-        after.generator, jax.random.key(0), np.arange(3)
-    )
-    enlarged = jax.image.resize(small, images.shape, 'bilinear')
-    np.testing.assert_allclose(images, enlarged, atol=1e-6)
+    assert turned(method, some_units(method), 1)[2].shape == (6, 8, 8, 1)
 
 
 # --- whose records --------------------------------------------------------------------

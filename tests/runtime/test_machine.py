@@ -1,6 +1,7 @@
 """What is told of a machine: all that shapes bits, and nothing that a reboot changes."""
 
 import os
+import platform
 
 import jax
 import pytest
@@ -133,6 +134,8 @@ def test_the_file_of_sines_and_cosines_is_told(tmp_path, monkeypatch):
         library.write_bytes(content)
         told.append(machine.math_library.__wrapped__())
     assert told[0] != told[1] and all(len(text) == 5 + 64 for text in told)
+    maps.write_text('7f01-7f02 rw-p 0 0:0 0\n')  # linked into the program
+    assert machine.math_library.__wrapped__().startswith(platform.system())
 
 
 SHAPING = (

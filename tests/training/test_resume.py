@@ -3,16 +3,12 @@
 import json
 import os
 import pathlib
-import shutil
 import signal
 import struct
 import subprocess
 import sys
 from unittest import mock
 
-import jax
-import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 import tiny
 import tiny_runs
@@ -23,8 +19,6 @@ from dpaf_jax.methods import dpaf
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
 from dpaf_jax.methods.dpaf.phase2.whitening import Whitening
 from dpaf_jax.pipeline.stages import Pipeline
-from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.checkpoint import Checkpoints
 from dpaf_jax.training.signals import Interrupted, StopRequest
 
 # Runs a config up to its release with a fixed entropy, as `main` does, and notes every
@@ -385,86 +379,3 @@ class TestSignals:
         with tiny_runs.stop_at(stop, 'gan', 4), pytest.raises(Interrupted):
             pipeline.run('train')
         assert (tmp_path / 'run' / 'checkpoints' / 'gan' / '4').is_dir()
-
-
-class TestCheckpoints:
-    STATE = {'a': np.arange(6, dtype=np.float32), 'b': {'c': np.array(3, np.int32)}}  # noqa: RUF012
-    OWNER = 'ab' * 32
-
-    def make(self, folder, keep=2, owner=OWNER):
-        return Checkpoints(folder / 'checkpoints', keep, owner)
-
-    def scaled(self, factor):
-        return jax.tree.map(lambda leaf: leaf * factor, self.STATE)
-
-    def test_the_newest_comes_back_bit_for_bit_with_its_step(self, tmp_path):
-        checkpoints = self.make(tmp_path)
-        assert checkpoints.restore(self.STATE) is None
-        for step in (8, 16):
-            checkpoints.save(step, self.scaled(step))
-        state, step = self.make(tmp_path).restore(self.STATE)
-        assert step == 16
-        jax.tree.map(np.testing.assert_array_equal, state, self.scaled(16))
-
-    def test_the_last_few_are_kept(self, tmp_path):
-        checkpoints = self.make(tmp_path, keep=2)
-        for step in range(1, 6):
-            checkpoints.save(step, self.STATE)
-        names = {path.name for path in (tmp_path / 'checkpoints').iterdir()}
-        assert names == {'4', '5'}
-
-    def test_one_that_was_cut_off_does_not_count(self, tmp_path):
-        self.make(tmp_path).save(8, self.STATE)
-        folder = tmp_path / 'checkpoints'
-        (folder / '16.orbax-checkpoint-tmp-0').mkdir()
-        assert self.make(tmp_path).restore(self.STATE)[1] == 8
-
-    def test_one_of_another_run_is_refused(self, tmp_path):
-        self.make(tmp_path).save(8, self.STATE)
-        with pytest.raises(
-            UserError, match='checkpoints/8: this checkpoint belongs to'
-        ):
-            self.make(tmp_path, owner='cd' * 32).restore(self.STATE)
-
-    @pytest.mark.parametrize(
-        'like',
-        [
-            {'a': np.zeros(5, np.float32), 'b': {'c': np.zeros((), np.int32)}},
-            {'a': np.zeros(6, np.float32), 'b': {'d': np.zeros((), np.int32)}},
-            {'a': np.zeros(6, np.float32)},
-        ],
-        ids=['shape', 'name', 'missing'],
-    )
-    def test_one_of_another_structure_is_refused(self, tmp_path, like):
-        self.make(tmp_path).save(8, self.STATE)
-        with pytest.raises(
-            UserError, match='checkpoints/8: this checkpoint is damaged'
-        ):
-            self.make(tmp_path).restore(like)
-
-    def test_a_single_changed_bit_is_noticed(self, tmp_path):
-        self.make(tmp_path).save(8, self.STATE)
-        files = ocp.StandardCheckpointer()
-        content = files.restore(tmp_path / 'checkpoints' / '8' / 'default')
-        content['state']['a'] = np.nextafter(content['state']['a'], np.float32(9))
-        files.save(tmp_path / 'checkpoints' / '8' / 'default', content, force=True)
-        files.close()
-        with pytest.raises(UserError, match='damaged .*checksum'):
-            self.make(tmp_path).restore(self.STATE)
-
-    def test_without_the_newest_the_one_before_is_used(self, tmp_path):
-        checkpoints = self.make(tmp_path)
-        for step in (8, 16):
-            checkpoints.save(step, self.scaled(step))
-        shutil.rmtree(tmp_path / 'checkpoints' / '16')
-        assert self.make(tmp_path).restore(self.STATE)[1] == 8
-
-    def test_a_disk_that_is_full_is_said(self, tmp_path, monkeypatch):
-        checkpoints = self.make(tmp_path)
-
-        def full(*args, **options):
-            raise OSError(28, 'No space left on device')
-
-        monkeypatch.setattr(checkpoints._manager, 'save', full)
-        with pytest.raises(UserError, match='step 8 could not be written .*No space'):
-            checkpoints.save(8, self.STATE)

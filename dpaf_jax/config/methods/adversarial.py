@@ -76,6 +76,6 @@ class GsWganConfig(AdversarialConfig):
         1, 1, 'M, whose gradients are added up. As published each is alone.'
     )
     cell: int = at_least(
-        1, 1, 'Critics see means over so many pixels squared; images are as smooth.'
+        1, 1, 'Critics see images so many times smaller; fakes are enlarged from there.'
     )
     penalty_weight: float = above(10.0, 0.0, 'lambda, of the gradient penalty.')

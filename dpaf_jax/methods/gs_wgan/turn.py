@@ -129,6 +129,11 @@ class GsWgan:
             generator_steps=made.generator_steps,
         )
 
+    def seen(self, images: jax.Array) -> jax.Array:
+        """[U, H, W, C] records, each by itself, as critics see them: [U, h, w, C]."""
+        small = at_cells(self.config, self.settings.cell).data.shape
+        return jax.image.resize(to_float(images), (len(images), *small), 'linear')
+
     def trained_critic(
         self, critic: Critics, generator: Any, batch: ClipBatch, key: jax.Array
     ) -> Critics:
@@ -142,9 +147,7 @@ class GsWgan:
         # Drawn in front of the loop, in which a CPU's convolutions would be slow.
         fakes = self.adversaries.paired_fakes(generator, jnp.tile(labels, steps), for_z)
         mix = own_coins(jax.random.uniform, for_mix)
-        real = jax.image.resize(
-            to_float(blank.images[:, 0]), (number, *fakes.shape[1:]), 'linear'
-        )
+        real = self.seen(blank.images[:, 0])
         present = ~batch.is_padding_example[:, 0]
 
         def step(critic: Critics, xs: tuple[jax.Array, jax.Array]) -> Any:
