@@ -116,12 +116,13 @@ def release(
 
 
 def noisy_sum(answers: jax.Array, key_data: jax.Array, noise_std: float) -> jax.Array:
-    """The sum of answers that are whole numbers themselves, exact; with noise, once.
+    """The sum of answers that are signs or votes, exact; with noise, once.
 
     Its sensitivity is how far one teacher's answer can be from another.
 
     Args:
-        answers: [n, ...] float32 whole numbers, of this device's n teachers.
+        answers: [n, ...] float32 of -1, 0 and 1, of this device's n teachers; what is
+            beyond is cut.
         key_data: [8] uint32 of this step alone, equal on all devices.
         noise_std: of each entry; without noise the sum is a plain one.
 

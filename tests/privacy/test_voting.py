@@ -142,6 +142,31 @@ def test_bins_and_height_get_noise_of_their_own(number):
     assert np.abs(correlations).max() < 6 / math.sqrt(repeats)
 
 
+@pytest.mark.parametrize('number', DEVICES)
+def test_answers_that_are_numbers_are_summed_exactly_and_noised_once(number):
+    answers = random_votes().astype(np.float32) % 3 - 1  # signs
+    exact, std = answers.sum(axis=0), 3.0
+
+    def release(mine, keys):
+        return jax.vmap(lambda key: voting.noisy_sum(mine, key, std))(keys)
+
+    keys = np.arange(2000 * 8, dtype=np.uint32).reshape(2000, 8)
+    fn = parallel.pmapped(release, jax.local_devices()[:number])
+    placed = np.broadcast_to(keys, (number, *keys.shape))
+    noise = (
+        parallel.unreplicate(fn(parallel.deal(answers, number, 0, 0), placed)) - exact
+    )
+    assert abs(noise.mean()) < 0.1  # 3.6 standard errors
+    assert 0.97 * std < noise.std() < 1.03 * std
+
+    silent = parallel.pmapped(
+        lambda mine, key: voting.noisy_sum(mine, key, 2.0**-30),
+        jax.local_devices()[:number],
+    )
+    made = silent(parallel.deal(answers, number, 0, 0), one_key(number))
+    np.testing.assert_allclose(parallel.first(made), exact, atol=1e-6)
+
+
 @pytest.mark.parametrize(('sigma1', 'sigma2'), [(3000.0, 1000.0), (600.0, 100.0)])
 def test_the_cost_is_that_of_the_two_checks(sigma1, sigma2):
     ratio = sigma1 / sigma2

@@ -6,6 +6,7 @@ know: their checksum, the sizes of the classes, where they lay.
 
 import base64
 import contextlib
+import dataclasses
 import json
 import pathlib
 import re
@@ -18,9 +19,11 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+import tiny
 import tiny_runs
 
 from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.runtime import processes
 
 COUNTS = (1103, 1217)
 ENTROPY = bytes(np.random.default_rng(8).integers(256, size=32, dtype=np.uint8))
@@ -215,3 +218,17 @@ def test_a_refused_resume_names_no_private_number(tmp_path):
     for name in ('data checksum', 'entropy hash'):
         assert json.loads(now)[name] not in outcome.err
     assert not re.search(r'\b[0-9a-f]{64}\b', outcome.err)
+
+
+def test_other_processes_see_private_states_by_a_tag_that_needs_the_entropy(
+    monkeypatch,
+):
+    shown = []
+    monkeypatch.setattr(
+        processes, 'check_same', lambda what, value: shown.append(value)
+    )
+    run = tiny.run('unused', tiny.config(method='dp_merf'))
+    others = dataclasses.replace(run, keys=tiny.keys(ENTROPY))
+    for which, state in ((run, [1.0]), (run, [1.0]), (run, [2.0]), (others, [1.0])):
+        which._check_same('states', state)
+    assert shown[0] == shown[1] and len(set(shown)) == 3
