@@ -20,7 +20,7 @@ from dpaf_jax.config.methods import DpHpConfig
 from dpaf_jax.methods.embedding.matching import Matching
 from dpaf_jax.methods.embedding.phase import MatchPhase
 from dpaf_jax.methods.embedding.plan import one_release
-from dpaf_jax.networks.hermite import hermite
+from dpaf_jax.networks.fixed.hermite import hermite
 from dpaf_jax.networks.images import reduced
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.training.run import Run

@@ -22,8 +22,8 @@ from dpaf_jax.methods.embedding import matching, phase
 from dpaf_jax.methods.embedding.fourier import FourierFeatures
 from dpaf_jax.methods.embedding.pearl import FrequencyCritic
 from dpaf_jax.methods.embedding.phase import MatchPhase
-from dpaf_jax.networks.fourier import frequencies, waves
-from dpaf_jax.networks.hermite import hermite
+from dpaf_jax.networks.fixed.fourier import frequencies, waves
+from dpaf_jax.networks.fixed.hermite import hermite
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, NEIGHBORS, REPLACE_ONE

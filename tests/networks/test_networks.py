@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.taps import make_tap_layout
+from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.generator import _Styled, make_generator

@@ -125,7 +125,7 @@ def gan_case(number, *, free=False, **fields):
     [
         ('conv2', 'mixed', 'first_layer'),
         ('count,pixels,conv1,conv2', 'class_pure', 'input'),
-        ('count,contrast,fourier,wavelet,shape,labeller', 'class_pure', 'none'),
+        ('count,contrast,fourier,wavelet,shape,texture,labeller', 'class_pure', 'none'),
         pytest.param(
             *('count,conv2,perceptual', 'class_pure', 'none'), marks=pytest.mark.slow
         ),
@@ -163,7 +163,8 @@ def test_rows_that_are_not_finite_stay_out_of_the_table(number):
 
 def test_dpagg_on_maps_without_sin_is_found_out(monkeypatch):
     monkeypatch.setattr(
-        'dpaf_jax.methods.dpaf.taps.simplified_instance_norm', lambda maps: maps
+        'dpaf_jax.methods.dpaf.taps.features.simplified_instance_norm',
+        lambda maps: maps,
     )
     gan, states, plan = gan_case(1, free=True)
     params = [state.params for state in states]
@@ -175,7 +176,8 @@ def test_dpagg_on_maps_without_sin_is_found_out(monkeypatch):
 
 def test_the_clip_bounds_rows_even_where_sin_does_not(monkeypatch):
     monkeypatch.setattr(
-        'dpaf_jax.methods.dpaf.taps.simplified_instance_norm', lambda maps: maps
+        'dpaf_jax.methods.dpaf.taps.features.simplified_instance_norm',
+        lambda maps: maps,
     )
     gan, states, plan = gan_case(1)
     params = [state.params for state in states]

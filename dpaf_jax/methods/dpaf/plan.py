@@ -8,7 +8,7 @@ from dpaf_jax.methods.dpaf.phase1.classifier_phase import (
     WINDOW,
 )
 from dpaf_jax.methods.dpaf.phase1.labeller import steps_and_rate
-from dpaf_jax.methods.dpaf.taps import make_tap_layout
+from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.privacy.budgets import check_batch_size, make_plan
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpaf import LABELLER

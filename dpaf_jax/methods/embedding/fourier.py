@@ -4,7 +4,7 @@ import dataclasses
 
 import jax
 
-from dpaf_jax.networks.fourier import frequencies, waves
+from dpaf_jax.networks.fixed.fourier import frequencies, waves
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods.dpaf import PERCEPTUAL
+from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.networks.perceptual import features as perceptual
-from dpaf_jax.networks.wavelets import num_features, wavelet_features
 from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
 from dpaf_jax.release.samplers.protocol import Params
 from dpaf_jax.release.samplers.warp import warped

@@ -18,9 +18,9 @@ from dpaf_jax.audit import canaries
 from dpaf_jax.methods.dpaf.phase1.classifier_phase import LabellerPhase
 from dpaf_jax.methods.dpaf.phase1.labeller import FEATURE, Labeller, steps_and_rate
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
-from dpaf_jax.methods.dpaf.taps import features
+from dpaf_jax.methods.dpaf.taps.features import features
+from dpaf_jax.networks.fixed.wavelets import wavelet_features
 from dpaf_jax.networks.images import to_float
-from dpaf_jax.networks.wavelets import wavelet_features
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy.aggregation import aggregate
 from dpaf_jax.privacy.grid import Grid
@@ -358,7 +358,9 @@ def test_the_audit_finds_nothing_wrong_with_its_tap(monkeypatch):
         'dpaf_jax.methods.dpaf.phase2.aggregator.aggregate',
         lambda *args: aggregate(*args[:4], 3 * args[4], args[5]),
     )
-    monkeypatch.setattr('dpaf_jax.methods.dpaf.taps._unit', lambda vectors: 3 * vectors)
+    monkeypatch.setattr(
+        'dpaf_jax.methods.dpaf.taps.features._unit', lambda vectors: 3 * vectors
+    )
     assert 'sensitivity' in planted.mechanism_failures('dpagg', **fields)
 
 

@@ -11,7 +11,7 @@ import tiny
 import tiny_runs
 
 from dpaf_jax.methods import dpaf
-from dpaf_jax.methods.dpaf.taps import make_tap_layout
+from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.release.card import model_card

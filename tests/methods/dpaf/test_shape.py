@@ -7,7 +7,9 @@ import pytest
 import tiny
 
 from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.taps import features, init_shape, make_tap_layout
+from dpaf_jax.methods.dpaf.taps.cosines import init_shape
+from dpaf_jax.methods.dpaf.taps.features import features
+from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 
 SIDE = 16
 

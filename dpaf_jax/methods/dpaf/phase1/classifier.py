@@ -20,7 +20,7 @@ import optax
 
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpaf.networks import Networks
-from dpaf_jax.methods.dpaf.taps import sin_maps
+from dpaf_jax.methods.dpaf.taps.features import sin_maps
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.clipping import clipped_gradient_sum

@@ -17,7 +17,8 @@ import numpy as np
 
 from dpaf_jax.methods.dpaf.networks import Networks
 from dpaf_jax.methods.dpaf.phase2.schedule import Schedule
-from dpaf_jax.methods.dpaf.taps import TapLayout, features
+from dpaf_jax.methods.dpaf.taps.features import features
+from dpaf_jax.methods.dpaf.taps.layout import TapLayout
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.aggregation import aggregate, dpagg
 from dpaf_jax.privacy.grid import ExactSum

@@ -15,25 +15,16 @@ import jax.numpy as jnp
 import optax
 
 from dpaf_jax.config import Config
-from dpaf_jax.config.methods.dpaf import PERCEPTUAL
 from dpaf_jax.methods.dpaf.networks import Networks, make_networks
 from dpaf_jax.methods.dpaf.phase2 import targets
 from dpaf_jax.methods.dpaf.phase2.aggregator import Aggregator, Params
 from dpaf_jax.methods.dpaf.phase2.schedule import Schedule
-from dpaf_jax.methods.dpaf.taps import (
-    TapLayout,
-    init_fourier,
-    init_labeller,
-    init_shape,
-    make_tap_layout,
-)
-from dpaf_jax.networks.contrast import init_contrast
-from dpaf_jax.networks.perceptual import efficientnet
+from dpaf_jax.methods.dpaf.taps.features import init_taps
+from dpaf_jax.methods.dpaf.taps.layout import TapLayout, make_tap_layout
 from dpaf_jax.privacy import chacha
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights
 from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.fakes import prior_labels, share_of_fakes
@@ -141,7 +132,7 @@ class Gan:
         params = self._init_params(key, learnt or {})
         net, schedule = self.networks, self.schedule
         z, labels = jnp.zeros((1, net.z_dim)), jnp.zeros(1, jnp.int32)
-        generator = net.generator.init(jax.random.split(key, 7)[3], z, labels)
+        generator = net.generator.init(jax.random.split(key, 5)[3], z, labels)
         nothing = jnp.zeros((schedule.num_aggregates, self.taps.size))
         size = schedule.head_memory
         memory: Any = jnp.zeros((size, *nothing.shape)) if size else {}
@@ -166,7 +157,7 @@ class Gan:
 
     def _init_params(self, key: jax.Array, learnt: Params) -> Params:
         """Of the discriminator, and of the taps that have some."""
-        data, net, keys = self.config.data, self.networks, jax.random.split(key, 7)
+        data, net, keys = self.config.data, self.networks, jax.random.split(key, 5)
         image = jnp.zeros((1, data.image_size, data.image_size, data.channels))
         planes = jnp.zeros((1, data.num_classes))
         conv1 = learnt.get('conv1') or net.conv1.init(keys[0], image, planes)
@@ -174,21 +165,8 @@ class Gan:
         conv2 = net.conv2.init(keys[1], maps1)
         beside = self.taps.beside(jnp.zeros((1, self.taps.size)), 'conv2')
         head = net.head.init(keys[2], net.conv2.apply(conv2, maps1), beside)
-        params = {'conv1': conv1, 'conv2': conv2, 'head': head}
-        if 'fourier' in self.taps:
-            params['fourier'] = init_fourier(keys[4], image)
-        if 'shape' in self.taps:
-            coins = jax.random.fold_in(key, 1)
-            params['shape'] = init_shape(coins, data.image_size, data.channels)
-        if 'contrast' in self.taps:
-            params['contrast'] = init_contrast(keys[6], data.channels)
-        if LABELLER in self.taps:
-            known = learnt.get(LABELLER) or init_weights(self.config)
-            params[LABELLER] = init_labeller(keys[5], known['weights'])
-        reads = self.networks.labeller_reads if LABELLER in self.taps else ''
-        if PERCEPTUAL in self.taps or reads == PERCEPTUAL:
-            params[PERCEPTUAL] = efficientnet.trunk()
-        return params
+        own = init_taps(self.config, keys[4], learnt)
+        return {'conv1': conv1, 'conv2': conv2, 'head': head, **own}
 
     def optimizer(self, part: str) -> optax.GradientTransformation:
         """The config's, for 'conv1', 'conv2', 'head' or 'generator'."""

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf.taps import TapLayout
+from dpaf_jax.methods.dpaf.taps.layout import TapLayout
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 
 

@@ -21,7 +21,7 @@ import jax.scipy.linalg
 import numpy as np
 
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState
-from dpaf_jax.methods.dpaf.taps import TapLayout
+from dpaf_jax.methods.dpaf.taps.layout import TapLayout
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.run import Run

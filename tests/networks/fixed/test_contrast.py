@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpaf_jax.networks import contrast
-from dpaf_jax.networks.wavelets import wavelet_features
+from dpaf_jax.networks.fixed import contrast
+from dpaf_jax.networks.fixed.wavelets import wavelet_features
 
 pytestmark = pytest.mark.usefixtures('optimised')
 

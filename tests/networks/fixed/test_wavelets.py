@@ -7,8 +7,8 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
+from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
 from dpaf_jax.networks.images import reduced
-from dpaf_jax.networks.wavelets import num_features, wavelet_features
 
 pytestmark = pytest.mark.usefixtures('optimised')
 

@@ -1,0 +1,1 @@
+"""What DPAGG sums of one image: layout.py joins to one bounded row what features.py reads."""

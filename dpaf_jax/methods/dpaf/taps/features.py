@@ -1,0 +1,152 @@
+"""What DPAGG can read of one image, by the name of its tap.
+
+A tap's bound must hold for every image, since it sets the noise. (Rows are clipped to it all
+the same.) What a tap computes with is public or a noised output.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dpaf_jax.config import Config
+from dpaf_jax.config.methods.dpaf import PERCEPTUAL
+from dpaf_jax.methods.dpaf.networks import Networks
+from dpaf_jax.methods.dpaf.taps import cosines
+from dpaf_jax.networks.architecture import make_architecture
+from dpaf_jax.networks.discriminator import label_planes
+from dpaf_jax.networks.fixed import contrast, texture
+from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
+from dpaf_jax.networks.images import reduced
+from dpaf_jax.networks.instance_norm import simplified_instance_norm
+from dpaf_jax.networks.perceptual import efficientnet
+from dpaf_jax.networks.perceptual import features as perceptual
+from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights
+
+Params = dict[str, Any]
+
+# Of norm at most 1 each.
+UNIT_TAPS = (
+    'count', 'pixels', 'contrast', 'fourier', 'wavelet', 'shape', 'texture', LABELLER,
+    PERCEPTUAL,
+)  # fmt: skip
+TAPS = (*UNIT_TAPS, 'conv1', 'conv2')
+
+
+def shapes(config: Config) -> dict[str, tuple[int, ...]]:
+    """The columns of every tap, as an array's shape."""
+    layout, size = make_architecture(config), config.data.image_size
+    injected = config.networks.label_injection == 'first_layer' and layout.parts[0] == 1
+    maps1 = layout.maps(1) + (config.data.num_classes if injected else 0)
+    return {
+        'count': (1,),
+        'pixels': (size, size, config.data.channels),
+        'contrast': (contrast.COLUMNS,),
+        'fourier': (cosines.FOURIER_COLUMNS,),
+        'wavelet': (num_features(size, config.data.channels),),
+        'shape': (cosines.SHAPE_COLUMNS,),
+        'texture': (texture.num_features(size),),
+        LABELLER: (cosines.LABELLER_COLUMNS,),
+        PERCEPTUAL: (2 * perceptual.num_features(size),),
+        'conv1': (layout.side(1), layout.side(1), maps1),
+        'conv2': (layout.side(2), layout.side(2), layout.maps(2)),
+    }
+
+
+def init_taps(config: Config, key: jax.Array, learnt: Params) -> Params:
+    """What a row's taps compute with, beside D's convolutions: never trained.
+
+    Args:
+        config: of the run.
+        key: of public coins.
+        learnt: by phase 1: with 'labeller', noised, if it has learnt one.
+    """
+    data, tapped = config.data, config.dpaf.tap_names
+    coins = {tap: jax.random.fold_in(key, i) for i, tap in enumerate(TAPS)}
+    like = {'image_size': data.image_size, 'channels': data.channels}
+    params: Params = {}
+    if 'contrast' in tapped:
+        params['contrast'] = contrast.init_contrast(coins['contrast'], data.channels)
+    if 'fourier' in tapped:
+        params['fourier'] = cosines.init_fourier(coins['fourier'], **like)
+    if 'shape' in tapped:
+        params['shape'] = cosines.init_shape(coins['shape'], **like)
+    if 'texture' in tapped:
+        params['texture'] = texture.init_texture(coins['texture'], **like)
+    if LABELLER in tapped:
+        known = learnt.get(LABELLER) or init_weights(config)
+        params[LABELLER] = cosines.init_labeller(coins[LABELLER], known['weights'])
+    reads = config.dpaf.classifier.features if LABELLER in tapped else ''
+    if PERCEPTUAL in tapped or reads == PERCEPTUAL:
+        params[PERCEPTUAL] = efficientnet.trunk()
+    return params
+
+
+def features(
+    networks: Networks, params: Params, images: jax.Array, labels: jax.Array
+) -> dict[str, jax.Array]:
+    """Every tap of a batch, within its bound.
+
+    Args:
+        networks: the modules.
+        params: with 'conv1' and 'conv2', and those of `init_taps`.
+        images: [B, H, W, C] float32 in [-1, 1].
+        labels: [B] int32.
+
+    Returns:
+        {tap: [B, *shape]}. Unused taps cost nothing: the compiler drops them.
+    """
+    maps1, maps2 = sin_maps(networks, params, images, labels)
+    light = (images + 1) / 2  # so that black adds nothing
+    wavelets = wavelet_features(images)
+    taps = {
+        'count': jnp.ones((len(images), 1), jnp.float32),
+        'pixels': _unit(light.reshape(len(images), -1)).reshape(images.shape),
+        'wavelet': wavelets,
+        'conv1': maps1,
+        'conv2': maps2,
+    }
+    if known := params.get('contrast'):
+        taps['contrast'] = _unit(contrast.contrast_features(light, known))
+    if known := params.get('fourier'):
+        small = reduced(light).reshape(len(images), -1)
+        taps['fourier'] = _unit(cosines.cosines(small, known))
+    if known := params.get('shape'):
+        taps['shape'] = _unit(cosines.cosines(wavelets, known))
+    if known := params.get('texture'):
+        taps['texture'] = _unit(texture.texture_features(light, known))
+    seen = {'wavelet': wavelets}
+    if network := params.get(PERCEPTUAL):
+        seen[PERCEPTUAL] = perceptual.perceptual_features(network, images)
+        taps[PERCEPTUAL] = perceptual.with_squares(seen[PERCEPTUAL])
+    if known := params.get(LABELLER):
+        taps[LABELLER] = _unit(cosines.cosines(seen[networks.labeller_reads], known))
+    return taps
+
+
+def sin_maps(
+    networks: Networks, params: Params, images: jax.Array, labels: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The normalised maps behind conv1 and behind conv2*.
+
+    SIN comes last, as in the paper, and not between the layers.
+
+    Args:
+        networks: the modules.
+        params: with 'conv1' and 'conv2'.
+        images: [B, H, W, C] float32 in [-1, 1].
+        labels: [B] int32; outside the classes: no label.
+
+    Returns:
+        [B, p1, p1, m1] and [B, p, p, m], of norm at most sqrt(m) p.
+    """
+    planes = label_planes(labels, networks.num_classes)
+    maps1 = networks.conv1.apply(params['conv1'], images, planes)
+    maps2 = networks.conv2.apply(params['conv2'], maps1)
+    return simplified_instance_norm(maps1), simplified_instance_norm(maps2)
+
+
+def _unit(vectors: jax.Array) -> jax.Array:
+    """[B, n] vectors scaled to norm at most 1; 0 stays 0, and has a gradient."""
+    square = jnp.sum(jnp.square(vectors), axis=1, keepdims=True)
+    return vectors * jax.lax.rsqrt(square + 1e-6)

@@ -1,0 +1,1 @@
+"""Features of images that are fixed and public: never trained."""
