@@ -83,8 +83,9 @@ class NetworksConfig:
         128, 1, 'Hidden units between the two fully connected layers.'
     )
     generator: str = one_of(
-        'reverse', ('reverse', 'styled'),
-        'reverse: of the discriminator; styled: the latent enters every layer.',
+        'reverse', ('reverse', 'styled', 'fine'),
+        'reverse: of the discriminator; styled: the latent enters every layer; fine: and '
+        'a layer of the image\'s own side.',
     )  # fmt: skip
     generator_width: int = at_least(
         32, 1, 'As width, for the generator, from the image inwards.'

@@ -2,7 +2,7 @@
 
 All turn [B, z_dim] normal draws and [B] labels into images. `Generator` is the reverse of
 the discriminator, as DPAF has it; `StyledGenerator` has the same layers and sets the style
-of each by draw and label.
+of each by draw and label; `FineGenerator` adds a layer at the image's own side.
 """
 
 import flax.linen as nn
@@ -18,6 +18,7 @@ from dpaf_jax.networks.layers import convolve_by_shape
 _label_init = nn.initializers.normal(1.0)
 _style_init = nn.initializers.normal(0.02)
 STYLE, STYLE_LABEL = 256, 64  # units of a style, and of the label's part in making it
+FINE = 16  # maps of a fine generator at the image's own side
 
 
 class Generator(nn.Module):
@@ -56,14 +57,16 @@ class Generator(nn.Module):
 
 
 class _Double(nn.Module):
-    """Twice the side, cropped to `side`: 3 x 3 convolution, then depth to space."""
+    """Twice the side, cropped to `side`: convolution, then depth to space."""
 
     width: int
     side: int
+    kernel: int = 3
 
     @nn.compact
     def __call__(self, maps: jax.Array) -> jax.Array:
-        maps = nn.Conv(4 * self.width, (3, 3), conv_general_dilated=convolve_by_shape)(
+        square = (self.kernel, self.kernel)
+        maps = nn.Conv(4 * self.width, square, conv_general_dilated=convolve_by_shape)(
             maps
         )
         batch, h, w, _ = maps.shape
@@ -98,7 +101,47 @@ class StyledGenerator(Generator):
         inner = list(zip(self.sides[1:], self.widths, strict=True))[:-1]
         for side, width in reversed(inner):
             maps = nn.leaky_relu(_Styled()(_Double(width, side)(maps), style), SLOPE)
+        return self._image(maps, style)
+
+    def _image(self, maps: jax.Array, style: jax.Array) -> jax.Array:
+        """From maps of half the image's side."""
+        del style
         return jnp.tanh(_Double(self.channels, self.sides[0])(maps))
+
+
+class FineGenerator(StyledGenerator):
+    """A styled generator whose last convolution sees the image's own pixels.
+
+    Without it each square of 2 x 2 pixels comes of one place of the maps before, and grain is
+    easier to draw than even ground (docs/research/2026-11-26-texture-within.md).
+    """
+
+    def _image(self, maps: jax.Array, style: jax.Array) -> jax.Array:
+        maps = _Styled()(_Double(FINE, self.sides[0], kernel=1)(maps), style)
+        last = nn.Conv(self.channels, (3, 3), conv_general_dilated=convolve_by_shape)
+        return _within_range(last(nn.leaky_relu(maps, SLOPE)))
+
+
+@jax.custom_vjp
+def _within_range(values: jax.Array) -> jax.Array:
+    """Cut to [-1, 1]; a step back into the range is as long as one within it.
+
+    A hyperbolic tangent hardly lets a saturated pixel go, so stains stay, and never quite
+    makes black.
+    """
+    return jnp.clip(values, -1, 1)
+
+
+def _cut(values: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _within_range(values), values
+
+
+def _step_back(values: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
+    outwards = jnp.where(values > 0, cotangent < 0, cotangent > 0)
+    return (jnp.where((jnp.abs(values) > 1) & outwards, 0.0, cotangent),)
+
+
+_within_range.defvjp(_cut, _step_back)
 
 
 class _Styled(nn.Module):
@@ -138,6 +181,7 @@ class TableGenerator(nn.Module):
 GENERATORS: dict[str, type[Generator]] = {
     'reverse': Generator,
     'styled': StyledGenerator,
+    'fine': FineGenerator,
 }
 
 

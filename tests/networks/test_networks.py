@@ -12,7 +12,7 @@ from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.networks.discriminator import label_planes
-from dpaf_jax.networks.generator import _Styled, make_generator
+from dpaf_jax.networks.generator import _Styled, _within_range, make_generator
 from dpaf_jax.networks.images import to_float, to_uint8
 from dpaf_jax.runtime.errors import UserError
 
@@ -228,7 +228,7 @@ def test_conv1_has_the_same_shapes_in_c_and_in_d(injection):
     assert jax.tree.map(np.shape, in_c) == jax.tree.map(np.shape, in_d)
 
 
-@pytest.mark.parametrize('kind', ['reverse', 'styled'])
+@pytest.mark.parametrize('kind', ['reverse', 'styled', 'fine'])
 def test_the_generator_depends_on_its_label_and_stays_within_the_range(kind):
     generator = make_generator(make_config('C1-C1-x', 9, networks__generator=kind))
     z = 50 * np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
@@ -260,3 +260,12 @@ def test_pixels_survive_the_way_to_float_and_back():
     assert (float(floats.min()), float(floats.max())) == (-1.0, 1.0)
     assert np.array_equal(to_uint8(floats), pixels)
     assert np.array_equal(to_uint8(np.array([-9.0, 9.0])), [0, 255])
+
+
+def test_a_pixel_beyond_the_range_moves_back_only():
+    """Descent goes against the cotangent: beyond 1, a positive one leads back."""
+    values = jnp.array([-2.0, -2.0, -0.5, 0.5, 2.0, 2.0])
+    cotangent = jnp.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
+    cut, backward = jax.vjp(_within_range, values)
+    np.testing.assert_array_equal(cut, [-1, -1, -0.5, 0.5, 1, 1])
+    np.testing.assert_array_equal(backward(cotangent)[0], [0, -1, 1, -1, 1, 0])
