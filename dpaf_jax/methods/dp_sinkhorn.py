@@ -34,7 +34,6 @@ from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.privacy.summation import settled
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.release.samplers.smooth import dp_sinkhorn_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
@@ -283,15 +282,13 @@ class SinkhornPhase:
         self._feed = Feed(run)
 
     def init(self) -> SinkhornState:
-        key = public_key(self._run.keys.public('init sinkhorn', 0))
-        return jax.device_get(jax.jit(self._method.init)(key))
+        return self._run.first_state(self._method.init, 'init sinkhorn')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {GRADIENT: step}
 
     def picture(self, state: SinkhornState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, steps = self._run, range(step, step + self._length)

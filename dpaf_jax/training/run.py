@@ -11,13 +11,16 @@ from typing import Any, NoReturn
 
 import jax
 import numpy as np
+from PIL import Image
 
 from dpaf_jax.config import Config
 from dpaf_jax.data import Dataset
 from dpaf_jax.privacy.accounting import spent_so_far
 from dpaf_jax.privacy.class_histogram import CLASSES
-from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.keys import RunKeys, public_key
 from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.release.samplers.protocol import Params, Sampler
+from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.files import write_json
 from dpaf_jax.training.checkpoint import NOTHING, Checkpoints, Inherited, reached
@@ -193,6 +196,16 @@ class Run:
             folder = os.open(self._stopped.parent, os.O_RDONLY)
             os.fsync(folder)
             os.close(folder)
+
+    def first_state(self, init: Callable[..., Any], purpose: str, *args: Any) -> Any:
+        """What `init` makes of a public key of this purpose, and `args`; on the host."""
+        key = public_key(self.keys.public(purpose, 0))
+        return jax.device_get(jax.jit(init)(key, *args))
+
+    def picture(self, params: Params, sampler: Sampler | None = None) -> Image.Image:
+        """Samples with these parameters; by the same public coins at every step."""
+        key = public_key(self.keys.public('picture', 0))
+        return preview(self.config, params, key, sampler)
 
     def on_every_device(self, value: np.ndarray) -> np.ndarray:
         """A host array with a device axis in front, equal for all."""

@@ -61,7 +61,7 @@ def _wild(config: Config, plan: PrivacyPlan, seed: int) -> Any:
     """Any directions, any Gaussians, any weights."""
     vae = PhasedVae(config, plan)
     shapes = jax.eval_shape(
-        lambda key: vae.init(vae.encoder.init(), key), jax.random.key(0)
+        lambda key: vae.init(key, vae.encoder.init()), jax.random.key(0)
     )
     state = wild_state(shapes, ['moments', 'params'], seed)
     basis = STEEP * state.moments.basis

@@ -33,7 +33,6 @@ from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import poisson_draw
 from dpaf_jax.release.samplers.latent import latent_sampler
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
@@ -212,15 +211,13 @@ class PublishedPhase:
         self._feed = Feed(run)
 
     def init(self) -> PublishedState:
-        key = public_key(self._run.keys.public('init published', 0))
-        return jax.device_get(jax.jit(self._method.init)(key))
+        return self._run.first_state(self._method.init, 'init published')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {LOSS: step}
 
     def picture(self, state: PublishedState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run = self._run

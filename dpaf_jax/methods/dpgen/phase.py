@@ -22,10 +22,8 @@ from dpaf_jax.methods.dpgen.warm_start import warm_start
 from dpaf_jax.networks.score import make_score_network, noise_levels
 from dpaf_jax.privacy.budgets import check_batch_size, make_plan
 from dpaf_jax.privacy.grid import add
-from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.input_pipeline import Feed, gather
@@ -146,16 +144,14 @@ class ScorePhase:
     def init(self) -> ScoreState:
         if self._start is not None:
             return jax.device_get(jax.jit(self._matching.start)(self._start))
-        key = public_key(self._run.keys.public('init score', 0))
-        return jax.device_get(jax.jit(self._matching.init)(key))
+        return self._run.first_state(self._matching.init, 'init score')
 
     def charged(self, step: int) -> Mapping[str, int]:
         before = {m.name: m.steps for m in self._run.plan.mechanisms}
         return {**before, 'score': step}
 
     def picture(self, state: ScoreState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run = self._run

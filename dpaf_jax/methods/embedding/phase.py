@@ -10,8 +10,6 @@ from PIL import Image
 
 from dpaf_jax.methods.embedding.matching import Matching, MatchState, Metrics
 from dpaf_jax.methods.embedding.plan import EMBEDDING
-from dpaf_jax.privacy.keys import public_key
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import every_record
@@ -38,15 +36,13 @@ class MatchPhase:
         self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))
 
     def init(self) -> MatchState:
-        key = public_key(self._run.keys.public('init embedding', 0))
-        return jax.device_get(jax.jit(self._matching.init)(key))
+        return self._run.first_state(self._matching.init, 'init embedding')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {EMBEDDING: min(step, 1)}
 
     def picture(self, state: MatchState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         if step == 0:

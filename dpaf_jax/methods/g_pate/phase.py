@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 from PIL import Image
 
@@ -12,8 +11,6 @@ from dpaf_jax.methods.g_pate.agreement import Agreement
 from dpaf_jax.methods.g_pate.plan import noise_ratio
 from dpaf_jax.methods.g_pate.student import EXACT, GPate, GPateState, Metrics
 from dpaf_jax.methods.g_pate.teachers import Parts, Teachers
-from dpaf_jax.privacy.keys import public_key
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.input_pipeline import Feed, device_memory, gather
@@ -77,15 +74,13 @@ class GPatePhase:
         self._feed = Feed(run)
 
     def init(self) -> GPateState:
-        key = public_key(self._run.keys.public('init g_pate', 0))
-        return jax.device_get(jax.jit(self._gan.init)(key))
+        return self._run.first_state(self._gan.init, 'init g_pate')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {self.name: step * self._gan.queries}
 
     def picture(self, state: GPateState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, steps = self._run, range(step, step + self._length)

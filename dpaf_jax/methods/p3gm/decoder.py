@@ -90,7 +90,7 @@ class PhasedVae:
         settings = self.config.p3gm
         return make_optimizer('adam', settings.learning_rate, settings.steps)
 
-    def init(self, moments: Moments, key: jax.Array) -> DecoderState:
+    def init(self, key: jax.Array, moments: Moments) -> DecoderState:
         """Random weights: public coins."""
         weights = phased_sampler(self.config).init(key)[DECODER]
         log_std = jnp.full_like(moments.means, FIRST_LOG_STD)

@@ -14,8 +14,6 @@ from dpaf_jax.methods.embedding.ndpdc.condensation import (
     Condensation,
     CondenseState,
 )
-from dpaf_jax.privacy.keys import public_key
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.phase import repeat
 from dpaf_jax.training.run import Run
@@ -46,15 +44,13 @@ class CondensePhase:
         self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))
 
     def init(self) -> CondenseState:
-        key = public_key(self._run.keys.public('init images', 0))
-        return jax.device_get(jax.jit(self._method.init)(key))
+        return self._run.first_state(self._method.init, 'init images')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {AGGREGATE: self._method.mechanism.steps}
 
     def picture(self, state: CondenseState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         turns = np.arange(step, step + self._length) % len(self._released.seeds)
