@@ -41,7 +41,7 @@ from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
 from dpaf_jax.training.input_pipeline import Feed, gather
 from dpaf_jax.training.losses import transport_plan
-from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
+from dpaf_jax.training.optimizers import averaged_step, make_optimizer
 from dpaf_jax.training.phase import repeat
 from dpaf_jax.training.run import Run
 
@@ -234,12 +234,8 @@ class DpSinkhorn:
         """
         noisy, by_fresh, pull = self.release(state, batch, noise_key, key)
         (gradient,) = pull(jnp.concatenate([noisy, by_fresh]))
-        generator, optimizer = descend(
-            self._optimizer, gradient, state.generator, state.optimizer
-        )
-        steps, decay = state.steps + 1, self.settings.ema_decay
-        average = moving_average(state.ema_params, generator, steps, decay)
-        state = SinkhornState(generator, average, optimizer, steps)
+        decay = self.settings.ema_decay
+        state = SinkhornState(*averaged_step(self._optimizer, gradient, state, decay))
         return state, {'noisy_gradient_norm': optax.tree.norm(noisy)}
 
     def release(

@@ -37,7 +37,7 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
 from dpaf_jax.training.input_pipeline import Feed, gather
-from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
+from dpaf_jax.training.optimizers import averaged_step, make_optimizer
 from dpaf_jax.training.run import Run
 
 LOSS = 'loss'
@@ -147,12 +147,8 @@ class PublishedKernel:
             return jnp.square(noisy)
 
         value, gradient = jax.value_and_grad(loss)(state.generator)
-        generator, optimizer = descend(
-            self._optimizer, gradient, state.generator, state.optimizer
-        )
-        steps, decay = state.steps + 1, self.settings.ema_decay
-        average = moving_average(state.ema_params, generator, steps, decay)
-        state = PublishedState(generator, average, optimizer, steps)
+        decay = self.settings.ema_decay
+        state = PublishedState(*averaged_step(self._optimizer, gradient, state, decay))
         return state, {'loss_match': value}
 
     def noisy_mmd(

@@ -27,7 +27,7 @@ from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.p3gm import phased_sampler
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
+from dpaf_jax.training.optimizers import averaged_step, make_optimizer
 
 Metrics = dict[str, jax.Array]
 FIRST_LOG_STD = (
@@ -164,10 +164,7 @@ class PhasedVae:
         noisy = self.release(state, batch, noise_key, key)
         size = self.mechanism.expected_batch_size
         gradient = jax.tree.map(lambda g: g / size, noisy)
-        params, optimizer = descend(
-            self._optimizer, gradient, state.params, state.optimizer
-        )
-        steps, decay = state.steps + 1, self.config.p3gm.ema_decay
-        average = moving_average(state.ema_params, params, steps, decay)
-        state = DecoderState(state.moments, params, average, optimizer, steps)
+        decay = self.config.p3gm.ema_decay
+        held = averaged_step(self._optimizer, gradient, state[1:], decay)
+        state = DecoderState(state.moments, *held)
         return state, {'noisy_gradient_norm': optax.tree.norm(gradient)}
