@@ -1,10 +1,10 @@
 """DPAF for the audit: its mechanisms and its coins, as its own code runs them.
 
-Releases go through `Classifier.step`, `conv2_step` and `Aggregator.query` with
-`Gan.privatised`. The
-optimisers of the two gradients are set to 'momentum', whose first trace is the gradient
-itself: an optimiser is post-processing, so what it hides protects nothing. The coins come
-from the phases' own windows, whose compiled part is replaced by one that takes notes.
+Releases go through `Classifier.step` or `Labeller.step`, `conv2_step`, and `Aggregator.query`
+with `Gan.privatised`. The optimisers of the two gradients are set to 'momentum', whose first
+trace is the gradient itself: an optimiser is post-processing, so what it hides protects
+nothing. The coins come from the phases' own windows, whose compiled part is replaced by one
+that takes notes.
 """
 
 import dataclasses
@@ -19,7 +19,16 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser, wild_state
+from dpaf_jax.audit.harness import (
+    CROWD,
+    UNITS,
+    Notes,
+    Step,
+    blank_run,
+    quiet,
+    releaser,
+    wild_state,
+)
 from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpaf.networks import make_networks
@@ -39,8 +48,7 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
-UNITS, MEMBERS = 8, 2
-CROWD = 96
+MEMBERS = 2
 STATES, GROUP_STATES = 8, 16  # more for groups: some turn a group's gradient round
 WINDOWS = 24  # that the trace runs
 
@@ -177,16 +185,13 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
             _TracedClassifier(run, _part(config, plan, name, 1), notes).go()
     traced = _TracedOneShot if plan['dpagg'].sampling_prob == 1 else _TracedBatches
     traced(run, gan, notes).go()
-    noise = {'fake': _fake_noise(config, plan)} if gan.schedule.trains_head else {}
-    if not gan.schedule.trains_head:
+    noise = {}
+    if gan.schedule.trains_head:
+        noise['fake'] = _fake_noise(config, plan)
+    else:
         notes.keys.pop('fake', None)
-    return Trace(
-        num_examples=plan.num_examples,
-        draws=notes.draws,
-        steps_per_draw={('dpagg', name): config.dpaf.asymmetry for name in gan.updates},
-        keys={name: np.array(value) for name, value in notes.keys.items()},
-        noise=noise,
-    )
+    steps = {('dpagg', name): config.dpaf.asymmetry for name in gan.updates}
+    return notes.trace(steps_per_draw=steps, noise=noise)
 
 
 class _TracedClassifier(ClassifierPhase):
