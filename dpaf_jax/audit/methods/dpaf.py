@@ -118,14 +118,14 @@ def _state(part: Any, seed: int) -> Any:
 
 
 def _release(config: Config, plan: PrivacyPlan, name: str, number: int) -> Release:
-    part = _part(config, plan, name, number)
-    step = _step_of(part, name)(part, plan[name], plan)
-    return releaser(step, number)
+    part, mechanism = _part(config, plan, name, number), plan[name]
+    if not isinstance(part, Gan):
+        return releaser(_phase1_step(part, mechanism), number)
+    make = _dpagg_step if name == 'dpagg' else _conv2_step
+    return releaser(make(part, mechanism), number)
 
 
-def _phase1_step(
-    classifier: Classifier | Labeller, m: Mechanism, _: PrivacyPlan
-) -> Step:
+def _phase1_step(classifier: Classifier | Labeller, m: Mechanism) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         stepped, _ = classifier.step(state, batch, key)
         return _divisor(m) * _first_trace(stepped.optimizer)
@@ -133,7 +133,7 @@ def _phase1_step(
     return step
 
 
-def _conv2_step(gan: Gan, m: Mechanism, _: PrivacyPlan) -> Step:
+def _conv2_step(gan: Gan, m: Mechanism) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         public = np.zeros(4, np.uint32)
         keys = StepKeys(NO_KEY, NO_KEY, {m.name: key}, public)
@@ -143,10 +143,10 @@ def _conv2_step(gan: Gan, m: Mechanism, _: PrivacyPlan) -> Step:
     return step
 
 
-def _dpagg_step(gan: Gan, m: Mechanism, plan: PrivacyPlan) -> Step:
+def _dpagg_step(gan: Gan, m: Mechanism) -> Step:
     shares = gan.config.data.prior if gan.schedule.class_pure else (1.0,)
     # Computed here once more: a divisor that depends on data must not cancel.
-    divisor = m.sampling_prob * plan.num_examples * np.array(shares, np.float32)
+    divisor = m.sampling_prob * gan.plan.num_examples * np.array(shares, np.float32)
 
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         sums = gan.aggregator.query(state.params, batch)
@@ -154,12 +154,6 @@ def _dpagg_step(gan: Gan, m: Mechanism, plan: PrivacyPlan) -> Step:
         return gan.privatised(state, sums, everyone, key).latest * divisor[:, None]
 
     return step
-
-
-def _step_of(part: Any, name: str) -> Callable[[Any, Mechanism, PrivacyPlan], Step]:
-    if not isinstance(part, Gan):
-        return _phase1_step
-    return _dpagg_step if name == 'dpagg' else _conv2_step
 
 
 def _divisor(m: Mechanism) -> float:
