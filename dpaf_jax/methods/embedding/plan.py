@@ -55,20 +55,6 @@ def one_release(config: Config, num_examples: int) -> PrivacyPlan:
     return dataclasses.replace(made, neighbors=REPLACE_ONE) if replaces else made
 
 
-def check_features(config: Config, number: int) -> None:
-    """Cosines and sines come in pairs; UserError where they do not."""
-    if number % 2:
-        problem, remedy = f'is {number}', 'Use an even number: cosines and sines'
-        raise UserError(f'config.{config.method}.features', problem, remedy)
-
-
-def check_length_scales(config: Config, scales: tuple[float, ...]) -> None:
-    """Positive, finite and at least one; UserError where they are not."""
-    if not scales or not all(0 < scale < math.inf for scale in scales):
-        problem, remedy = f'is {scales}', 'Give one or more numbers above 0'
-        raise UserError(f'config.{config.method}.length_scales', problem, remedy)
-
-
 def _check_batch(config: Config) -> None:
     size, k = settings_of(config).batch_size, config.data.num_classes
     if size < 2 * k:
