@@ -30,7 +30,7 @@ import optax
 
 from dpaf_jax.config import Config
 from dpaf_jax.methods.g_pate.plan import VOTES, noise_ratio
-from dpaf_jax.methods.g_pate.teachers import State, Teachers
+from dpaf_jax.methods.g_pate.teachers import State, Teachers, coarse_shape
 from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.keys import public_key
@@ -162,12 +162,8 @@ class GPate:
 
     def questions(self, key: jax.Array, images: jax.Array) -> Any:
         """Random directions of the step's fakes, smooth over cells."""
-        g_pate, data = self.config.g_pate, self.config.data
-        # The columns of a table have no neighbours to be smooth with.
-        cell = 1 if data.columns else g_pate.cell
-        height, width, channels = data.shape
-        coarse_sides = -(-height // cell), -(-width // cell)
-        shape = (g_pate.fakes, *coarse_sides, channels, g_pate.projections)
+        g_pate = self.config.g_pate
+        shape = (g_pate.fakes, *coarse_shape(self.config), g_pate.projections)
         coarse = jax.random.normal(key, shape)
         whole = (*images.shape, g_pate.projections)
         projections = jax.image.resize(coarse, whole, 'bilinear')
