@@ -42,11 +42,10 @@ from dpaf_jax.training.fakes import prior_labels
 from dpaf_jax.training.input_pipeline import Feed, gather
 from dpaf_jax.training.losses import transport_plan
 from dpaf_jax.training.optimizers import averaged_step, make_optimizer
-from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.phase import WINDOW, repeat
 from dpaf_jax.training.run import Run
 
 GRADIENT = 'gradient'
-WINDOW = 10  # at most so many steps in one compiled call
 NOBODY = -1e9  # the logarithm of the mass of a slot that is padding
 Metrics = dict[str, jax.Array]
 

@@ -1,6 +1,5 @@
 """The release in front of the first generator step, then generator steps alone."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,10 +12,8 @@ from dpaf_jax.methods.embedding.plan import EMBEDDING
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import every_record
-from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.phase import repeat, window_length
 from dpaf_jax.training.run import Run
-
-WINDOW = 10  # at most so many generator steps in one compiled call
 
 
 class MatchPhase:
@@ -28,9 +25,7 @@ class MatchPhase:
         self._run, self._matching = run, matching
         self.total_steps = matching.settings.generator_steps
         self.images_per_step = float(matching.settings.batch_size)
-        # Steps that are written out one by one compile one by one, too.
-        most = 1 if run.unrolls else WINDOW
-        self._length = math.gcd(self.total_steps, most)
+        self._length = window_length(self.total_steps, run.unrolls)
         self._accumulate = parallel.pmapped(self._add, run.devices, donate=(0,))
         self._release_fn = parallel.pmapped(matching.release, run.devices, donate=(0,))
         self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))

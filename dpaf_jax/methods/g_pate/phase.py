@@ -14,10 +14,9 @@ from dpaf_jax.methods.g_pate.teachers import Parts, Teachers
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.input_pipeline import Feed, device_memory, gather
-from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.phase import repeat, window_length
 from dpaf_jax.training.run import Run
 
-WINDOW = 10  # at most so many steps in one scanned call
 MEMORY_SHARE = 0.8  # of a device's memory, that the teachers may take
 
 
@@ -66,7 +65,7 @@ class GPatePhase:
         self.total_steps = g_pate.steps
         self.images_per_step = float(g_pate.fakes)
         single = run.unrolls or g_pate.agreement
-        self._length = 1 if single else math.gcd(g_pate.steps, WINDOW)
+        self._length = window_length(g_pate.steps, single)
         self._agreement = self._of_the_teachers() if g_pate.agreement else None
         records = run.data.manifest.num_examples
         self._parts = Parts.of(run.data.index, records, g_pate.teachers)

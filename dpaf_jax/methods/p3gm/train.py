@@ -1,6 +1,5 @@
 """P3GM's two phases: two releases over all records, then windows of DP-SGD steps."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,10 +16,9 @@ from dpaf_jax.release.samplers.protocol import Params
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import Feed, every_record, gather
-from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.phase import repeat, window_length
 from dpaf_jax.training.run import Run
 
-WINDOW = 10  # at most so many steps in one compiled call
 Query = Callable[[Moments, ClipBatch], Sums]
 
 
@@ -115,7 +113,7 @@ class DecoderPhase:
         self._run, self._vae, self._moments = run, vae, moments
         self.total_steps = vae.mechanism.steps
         self.images_per_step = vae.mechanism.expected_batch_size
-        self._length = math.gcd(self.total_steps, WINDOW)
+        self._length = window_length(self.total_steps, unrolls=False)
         self._steps_fn = parallel.pmapped(self._steps, run.devices, (0,))
         self._feed = Feed(run)
 

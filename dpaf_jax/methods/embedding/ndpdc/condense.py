@@ -1,6 +1,5 @@
 """Phase 2: the images are fitted to the aggregates, as often as one likes."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,10 +14,8 @@ from dpaf_jax.methods.embedding.ndpdc.condensation import (
     CondenseState,
 )
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.phase import repeat, window_length
 from dpaf_jax.training.run import Run
-
-WINDOW = 10  # at most so many steps in one compiled call
 
 
 class CondensePhase:
@@ -40,7 +37,7 @@ class CondensePhase:
         self.images_per_step = float(
             method.sampler.number * run.config.data.num_classes
         )
-        self._length = math.gcd(self.total_steps, 1 if run.unrolls else WINDOW)
+        self._length = window_length(self.total_steps, run.unrolls)
         self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))
 
     def init(self) -> CondenseState:
