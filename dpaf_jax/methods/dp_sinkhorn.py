@@ -26,7 +26,7 @@ from PIL import Image
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import DpSinkhornConfig
 from dpaf_jax.networks.images import averaged, to_float
-from dpaf_jax.privacy.budgets import check_batch_size, make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, plan_of_one
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
@@ -75,8 +75,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         expected_batch_size=float(settings.batch_size),
         capacity=settings.batch_size,
     )
-    only = (GRADIENT,)
-    return make_plan([gradient], only, only, config.privacy, num_examples, None)
+    return plan_of_one(gradient, config.privacy, num_examples)
 
 
 def train(run: Run) -> Any:

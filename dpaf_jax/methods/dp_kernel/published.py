@@ -27,7 +27,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.config.methods import DpKernelConfig
 from dpaf_jax.networks.images import reduced, to_float
 from dpaf_jax.privacy.accounting import capacity_for
-from dpaf_jax.privacy.budgets import check_batch_size, make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, plan_of_one
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
@@ -71,7 +71,7 @@ def published_plan(config: Config, num_examples: int) -> PrivacyPlan:
         expected_batch_size=float(size),
         capacity=capacity_for(num_examples, rate, CUT),
     )
-    return make_plan([loss], (LOSS,), (LOSS,), config.privacy, num_examples, REASON)
+    return plan_of_one(loss, config.privacy, num_examples, REASON)
 
 
 class PublishedState(NamedTuple):

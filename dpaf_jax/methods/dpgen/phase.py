@@ -20,7 +20,7 @@ from dpaf_jax.methods.dpgen.score_matching import (
 )
 from dpaf_jax.methods.dpgen.warm_start import warm_start
 from dpaf_jax.networks.score import make_score_network, noise_levels
-from dpaf_jax.privacy.budgets import check_batch_size, make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, claimed_plan, plan_of_one
 from dpaf_jax.privacy.grid import add
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
@@ -29,7 +29,6 @@ from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.input_pipeline import Feed, gather
 from dpaf_jax.training.run import Run
 
-NAMES = ('score',)
 PUBLISHED_REASON = (
     'randomised response answers with private images, each of which can be read off the '
     'pair that it is released in'
@@ -52,17 +51,8 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     """
     score = mechanism(config, num_examples)
     if _published(config) and math.isfinite(config.privacy.epsilon):
-        return PrivacyPlan(
-            mechanisms=(score,),
-            guarantee=f'none (as published: {PUBLISHED_REASON})',
-            epsilon=None,
-            epsilon_rdp=None,
-            claimed_epsilon=config.privacy.epsilon,
-            delta=config.privacy.delta,
-            overflow_delta=0.0,
-            num_examples=num_examples,
-        )
-    return make_plan([score], NAMES, NAMES, config.privacy, num_examples, None)
+        return claimed_plan(score, config.privacy, num_examples, PUBLISHED_REASON)
+    return plan_of_one(score, config.privacy, num_examples)
 
 
 def train(run: Run) -> Any:

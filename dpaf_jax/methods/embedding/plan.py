@@ -12,7 +12,7 @@ import math
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import EmbeddingConfig
-from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.budgets import plan_of_one
 from dpaf_jax.privacy.plan import REPLACE_ONE, Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 
@@ -50,8 +50,7 @@ def one_release(config: Config, num_examples: int) -> PrivacyPlan:
         expected_batch_size=float(num_examples),
         capacity=num_examples,
     )
-    only = (EMBEDDING,)
-    made = make_plan([embedding], only, only, config.privacy, num_examples, None)
+    made = plan_of_one(embedding, config.privacy, num_examples)
     return dataclasses.replace(made, neighbors=REPLACE_ONE) if replaces else made
 
 
