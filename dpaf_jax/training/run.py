@@ -49,7 +49,6 @@ class Run:
     keys: RunKeys
     devices: Sequence[jax.Device]
     stop: StopRequest = dataclasses.field(default_factory=StopRequest)
-    on_step: Callable[[str, int], None] = lambda phase, step: None
     inherited: Inherited = NOTHING
     public: Dataset | None = None
 
@@ -93,7 +92,7 @@ class Run:
         placed = parallel.replicate(state, self.devices)
         vote = parallel.Vote(self.devices)
         saved_at, ahead = time.monotonic(), None
-        processes.from_first(lambda: self._mark_running())
+        processes.from_first(self._mark_running)
         while step < phase.total_steps:
             # The first one compiles, and may pass over all records: both take long.
             try:
@@ -105,7 +104,6 @@ class Run:
             jax.block_until_ready(ahead)
             ahead = parallel.first(metrics)
             progress.update(step, ahead)
-            self.on_step(phase.name, step)
             due = time.monotonic() - saved_at > settings.checkpoint_seconds
             asked = int(due and processes.is_first()), self.stop.signal_number
             save, number = vote(asked)
