@@ -6,10 +6,10 @@ import pathlib
 import zipfile
 
 import numpy as np
-from PIL import Image
 
 from dpaf_jax.config import DataConfig
 from dpaf_jax.release.bundle import Release
+from dpaf_jax.release.pictures import picture
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import written_whole
 
@@ -79,6 +79,5 @@ def write_folder(
             (staging / 'train' / name).mkdir(parents=True)
         images = itertools.chain.from_iterable(release.generate(labels, seed))
         for index, (image, label) in enumerate(zip(images, labels, strict=True)):
-            pixels = image[..., 0] if image.shape[-1] == 1 else image
             folder = staging / 'train' / names[label]
-            Image.fromarray(pixels).save(folder / f'{index:07d}.png')
+            picture(image).save(folder / f'{index:07d}.png')
