@@ -74,9 +74,8 @@ class Adversaries:
 
     def init(self, key: jax.Array) -> AdversarialState:
         """Random parameters: public coins."""
-        data = self.config.data
         key_discriminator, key_generator = jax.random.split(key)
-        image = jnp.zeros((1, data.image_size, data.image_size, data.channels))
+        image = jnp.zeros((1, *self.config.data.shape))
         label = jnp.zeros(1, jnp.int32)
         discriminator = self.discriminator.init(key_discriminator, image, label)
         generator = self.sampler.init(key_generator)

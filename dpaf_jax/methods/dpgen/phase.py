@@ -184,10 +184,7 @@ class ScorePhase:
             return add(sums, query(part)), None
 
         first = jax.tree.map(lambda leaf: leaf[0], draw)
-        nothing = jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-            jax.eval_shape(query, first),
-        )
+        nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(query, first))
         # Scanned on every backend: the network has no convolution that a CPU's loop slows.
         sums, _ = jax.lax.scan(more, nothing, draw)
         return self._matching.update(state, sums, key)
