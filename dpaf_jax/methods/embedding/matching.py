@@ -236,9 +236,8 @@ class Matching:
         squares = parallel.total(member.T @ jnp.sum(jnp.square(rows), axis=1))
         counts = jnp.full(k, float(each))
         distance = losses.unbiased_squared_distance(sums, squares, counts, target)
-        if (
-            weights is not None
-        ):  # what the noise adds is public, and no gain of a critic's
+        if weights is not None:
+            # What the noise adds is public, and no gain of a critic's.
             noise = self.mechanism.noise_std / jnp.asarray(self.expected_counts)[:, 0]
             distance = distance - jnp.square(noise) * jnp.sum(weights)
         prior = jnp.array(self.config.data.prior)

@@ -30,9 +30,7 @@ from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import averaged_step, make_optimizer
 
 Metrics = dict[str, jax.Array]
-FIRST_LOG_STD = (
-    -1.0
-)  # of the encoder's noise, where all codes have a variance of about 1
+FIRST_LOG_STD = -1.0  # of the encoder's noise; all codes have a variance of about 1
 
 
 class DecoderState(NamedTuple):
