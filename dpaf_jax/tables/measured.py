@@ -8,7 +8,7 @@ from dpaf_jax.tables.runs import Cell, Run
 from dpaf_jax.tables.scales import Scale
 from dpaf_jax.tables.spec import Figure
 
-# By name: how pages call it, and whether less is better.
+# By name: how pages call it.
 FIGURES = {
     'accuracy': 'accuracy',
     'fid': 'FID',

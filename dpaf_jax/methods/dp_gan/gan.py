@@ -142,7 +142,7 @@ class DpGan:
         return self.mechanism
 
     def charged(self, step: int) -> Mapping[str, int]:
-        """See `run.Phase`."""
+        """See `training.phase.Phase`."""
         return {DISCRIMINATOR: step}
 
     def eligible(self, labels: np.ndarray, step: int) -> np.ndarray:

@@ -73,7 +73,7 @@ def _check(config: Config, num_examples: int) -> None:
 
 
 def num_models(config: Config) -> int:
-    """Of the models that take turns: one for each label, or one for all."""
+    """How many models take turns: one for each label, or one for all."""
     return config.data.num_classes if config.dpba_wgan.per_label else 1
 
 

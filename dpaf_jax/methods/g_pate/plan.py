@@ -74,7 +74,7 @@ def answers_plan(
 
 
 def check(config: Config, num_examples: int) -> None:
-    """Raises UserError where teachers do not fit N, or layers, size and cell each other."""
+    """UserError where there are more teachers than records, or cells do not fit layers."""
     if (teachers := config.g_pate.teachers) > num_examples:
         problem = f'is {teachers}, for {num_examples} records'
         raise UserError('config.g_pate.teachers', problem, 'Give each one at least')

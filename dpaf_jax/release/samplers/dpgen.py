@@ -108,7 +108,7 @@ def heun(
 
 @dataclasses.dataclass(frozen=True)
 class ScoreSampler:
-    """Draws images of given classes; a `samplers.Sampler`."""
+    """Draws images of given classes; see `protocol.Sampler`."""
 
     network: ScoreNetwork
     config: Config
