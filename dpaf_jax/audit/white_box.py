@@ -239,8 +239,7 @@ class MechanismAudit:
         moves = np.array([self._exact(self._one, scene) for scene in alone]) - centre
         inverse = np.linalg.pinv(moves, rcond=1e-6)
         spread = np.maximum(self._scale * np.linalg.norm(inverse, axis=0), 1e-30)
-        scores: np.ndarray = ((release - centre) @ inverse - 0.5) / spread
-        return scores
+        return ((release - centre) @ inverse - 0.5) / spread
 
     def _by_itself(self, place: tuple[int, ...]) -> Scene:
         """One record of the crowd: without room for the others, where that is as good."""

@@ -196,8 +196,7 @@ def _per_class(accuracy: dict[str, Any], names: list[str]) -> list[list[Any]]:
 def _warm_start(config: dict[str, Any]) -> str:
     """The source of images that training started from without noise; '': none."""
     own = config.get(config.get('method', ''))
-    start: str = own.get('warm_start', '') if isinstance(own, dict) else ''
-    return start
+    return own.get('warm_start', '') if isinstance(own, dict) else ''
 
 
 def _class_names(data: dict[str, Any]) -> list[str]:

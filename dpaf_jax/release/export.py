@@ -57,8 +57,7 @@ def in_units(data: DataConfig, rows: np.ndarray) -> np.ndarray:
     """Rows [N, 1, F, 1], 0 and 1 at the bounds, as [N, F] in the units of their columns."""
     low = np.array([column.low for column in data.table])
     high = np.array([column.high for column in data.table])
-    scaled: np.ndarray = low + (high - low) * rows.reshape(len(rows), -1)
-    return scaled
+    return low + (high - low) * rows.reshape(len(rows), -1)
 
 
 def write_folder(

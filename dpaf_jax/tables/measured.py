@@ -84,8 +84,7 @@ def _mean(values: list[float]) -> Figure:
 
 def _guarantee(run: Run) -> str:
     privacy = read_json(run.workdir.release / 'privacy.json') or {}
-    words: str = privacy.get('guarantee', '')
-    return words
+    return privacy.get('guarantee', '')
 
 
 def _of_run(

@@ -267,5 +267,4 @@ def _loaded(file: str, argument: str) -> dict[str, Any]:
     if str(HOME) not in sys.path:
         sys.path.append(str(HOME))
     module = importlib.import_module(f'configs.{file}')
-    fields: dict[str, Any] = module.get_config(*[argument] * bool(argument)).to_dict()
-    return fields
+    return module.get_config(*[argument] * bool(argument)).to_dict()

@@ -86,10 +86,7 @@ def sometimes(
         return step(state) if wanted else (state, {})
     shapes = jax.eval_shape(lambda s: step(s)[1], state)
     nothing = jax.tree.map(lambda s: jnp.full(s.shape, jnp.nan, s.dtype), shapes)
-    made: tuple[Any, dict[str, jax.Array]] = jax.lax.cond(
-        wanted, step, lambda s: (s, nothing), state
-    )
-    return made
+    return jax.lax.cond(wanted, step, lambda s: (s, nothing), state)
 
 
 def stack(rows: list[dict[str, jax.Array]]) -> dict[str, jax.Array]:

@@ -37,8 +37,7 @@ def audit_targets(
 
 
 def _matching(config: Config, plan: PrivacyPlan, number: int) -> Matching:
-    made: Matching = get(config.method).matching(config, plan, number)
-    return made
+    return get(config.method).matching(config, plan, number)
 
 
 def wild_state(matching: Matching, seed: int) -> Any:

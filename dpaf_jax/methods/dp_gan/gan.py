@@ -97,8 +97,7 @@ def discriminator_plan(config: Config, num_examples: int, units: str) -> Privacy
 
 def settings(config: Config) -> DpGanConfig | DpCganConfig:
     """The fields of the method that runs."""
-    made: DpGanConfig | DpCganConfig = getattr(config, config.method)
-    return made
+    return getattr(config, config.method)
 
 
 def train(run: Run) -> Any:

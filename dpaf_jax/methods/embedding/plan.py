@@ -22,8 +22,7 @@ ROW_BOUND = 1.0
 
 def settings_of(config: Config) -> EmbeddingConfig:
     """The fields of the method that runs."""
-    fields: EmbeddingConfig = getattr(config, config.method)
-    return fields
+    return getattr(config, config.method)
 
 
 def one_release(config: Config, num_examples: int) -> PrivacyPlan:

@@ -34,8 +34,7 @@ def log_other_winner(histograms: np.ndarray, sigma: float) -> np.ndarray:
     gaps = np.max(histograms, axis=-1, keepdims=True) - np.sort(histograms, axis=-1)
     beaten = special.log_ndtr(-gaps[..., :-1] / (np.sqrt(2) * sigma))
     most = np.log1p(-1 / histograms.shape[-1])
-    log_q: np.ndarray = np.minimum(special.logsumexp(beaten, axis=-1), most)
-    return log_q
+    return np.minimum(special.logsumexp(beaten, axis=-1), most)
 
 
 def log_other_verdict(
@@ -49,8 +48,7 @@ def log_other_verdict(
         sigma: of the noise on its height.
     """
     beyond = np.abs(np.max(histograms, axis=-1) - threshold) / sigma
-    log_q: np.ndarray = special.log_ndtr(-beyond)
-    return log_q
+    return special.log_ndtr(-beyond)
 
 
 def renyi(log_q: np.ndarray, variance: float) -> np.ndarray:

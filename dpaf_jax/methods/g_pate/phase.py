@@ -108,7 +108,4 @@ class GPatePhase:
             draw, noise_key, key = xs
             return self._gan.step(state, gather(data, draw), noise_key, key)
 
-        made: tuple[Any, Metrics] = repeat(
-            self._run.unrolls, body, state, (draws, noise_keys, public_keys)
-        )
-        return made
+        return repeat(self._run.unrolls, body, state, (draws, noise_keys, public_keys))

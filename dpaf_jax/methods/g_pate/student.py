@@ -190,8 +190,7 @@ class GPate:
                 state = side.learn(state, mine, fakes.images, fakes.labels)
             return state, self.answer(state[0], fakes)
 
-        made: tuple[State, jax.Array] = jax.vmap(one)(teachers, parts)
-        return made
+        return jax.vmap(one)(teachers, parts)
 
     def answer(self, params: Any, fakes: Fakes) -> jax.Array:
         """[m, k] int32 votes of one teacher, a function of its parameters alone."""

@@ -85,8 +85,7 @@ class Whitening:
         for key in keys[1:]:
             run.stop.check_within_window()
             moments = self._add_fn(moments, state, key, centres)
-        factors: Factors = self._factors_fn(moments)
-        return factors
+        return self._factors_fn(moments)
 
     @property
     def _labels(self) -> np.ndarray:
