@@ -282,15 +282,15 @@ def _check_schedule(config: Config, num_examples: int) -> None:
 
 
 def _check_losses(config: Config) -> None:
-    generator, rows = config.dpaf.generator, make_tap_layout(config)
+    generator, taps = config.dpaf.generator, make_tap_layout(config)
     needs_conv2 = generator.adversarial or _trains_conv2(config)
-    if needs_conv2 and 'conv2' not in rows:
+    if needs_conv2 and 'conv2' not in taps:
         raise UserError(
             'config.dpaf.taps',
             f'is {config.dpaf.taps!r}, but the discriminator reads conv2',
             "Add 'conv2', or use loss_match alone with conv2.gradient = 'none'",
         )
-    if LABELLER in rows and config.dpaf.classifier.private != LABELLER:
+    if LABELLER in taps and config.dpaf.classifier.private != LABELLER:
         raise UserError(
             'config.dpaf.taps',
             f'is {config.dpaf.taps!r}, but no labeller is learnt',
