@@ -14,11 +14,11 @@ from dpaf_jax.config.methods.dpaf import public_network
 from dpaf_jax.evaluation.fidelity import few_images
 from dpaf_jax.pipeline.charts import Point, line_chart
 from dpaf_jax.pipeline.figures import (
-    FLOOR,
     MODEL_NAMES,
     failure,
     fidelity_rows,
     figure,
+    floor_name,
 )
 from dpaf_jax.release.pictures import png_data_uri
 from dpaf_jax.training.history import duration, number
@@ -176,10 +176,8 @@ def _figures(report: dict[str, Any]) -> list[tuple[Any, ...]]:
         for model, found in models.items()
     ]
     if rows and report['floor'] is not None:
-        name = (
-            'auroc' if report['config'].get('data', {}).get('columns') else 'accuracy'
-        )
-        rows.append((FLOOR[name], 'nothing', f'{report["floor"]:.3f}', None))
+        name = floor_name(report['config'])
+        rows.append((name, 'nothing', f'{report["floor"]:.3f}', None))
     return rows
 
 
