@@ -306,10 +306,8 @@ def shrink(config: Config, num_examples: int) -> Config:
     """The same kind of run on 8 x 8 images, with thin networks and a few steps."""
     dpaf, k = config.dpaf, config.data.num_classes
     aggregates = k if dpaf.batches == 'class_pure' else 1
-    size = min(dpaf.batch_size, num_examples // 4 // aggregates or 1)
-    if not dpaf.batch_size:
-        size = 0
     quarter = num_examples // 4
+    size = min(dpaf.batch_size, quarter // aggregates or 1)
     epochs = 16 * size * aggregates / num_examples  # 16 DPAGG steps of all classes
     return dataclasses.replace(
         config,
