@@ -23,14 +23,13 @@ import tiny_runs  # noqa: E402
 
 from dpaf_jax import main  # noqa: E402
 from dpaf_jax.methods.dpaf.phase1 import classifier_phase  # noqa: E402
-from dpaf_jax.methods.dpaf.phase2 import one_shot_phase  # noqa: E402
 from dpaf_jax.pipeline import stages, summary  # noqa: E402
 from dpaf_jax.runtime.errors import UserError  # noqa: E402
-from dpaf_jax.training import fingerprint  # noqa: E402
+from dpaf_jax.training import fingerprint, phase  # noqa: E402
 from dpaf_jax.training.progress import Progress  # noqa: E402
 
 # Compiles sooner.
-classifier_phase.WINDOW = one_shot_phase.WINDOW = 2
+classifier_phase.WINDOW = phase.WINDOW = 2
 jax.config.update('jax_disable_most_optimizations', True)
 components, update = fingerprint.components, Progress.update
 

@@ -8,7 +8,6 @@ data and steps shrink, and the plan is made for the shrunk config.
 """
 
 import contextlib
-import functools
 import io
 import pathlib
 import tempfile
@@ -22,9 +21,8 @@ from absl import logging
 
 from dpaf_jax import methods
 from dpaf_jax.audit import bounds, canaries
-from dpaf_jax.audit.findings import Check
+from dpaf_jax.audit.findings import Check, Outcome
 from dpaf_jax.audit.target import MethodAudit
-from dpaf_jax.audit.white_box import Outcome
 from dpaf_jax.config import Config
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.keys import RunKeys
@@ -38,8 +36,8 @@ SEEN = 200  # images of the generator that the attack averages
 
 def check(config: Config, method: MethodAudit, runs: int, seed: int) -> Check:
     """The check of the release; see the module."""
-    run = functools.partial(_run, config, method, runs, seed)
-    return Check('release', 'epsilon', f'{runs} tiny trainings a side', run)
+    case = f'{runs} tiny trainings a side'
+    return Check.of('release', 'epsilon', case, _run, config, method, runs, seed)
 
 
 def _run(

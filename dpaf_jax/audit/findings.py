@@ -1,10 +1,12 @@
 """Checks that share one chance of a false alarm, and what they find."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 CONFIDENCE = 0.999  # of all checks of a run together
+Outcome = tuple[bool, float, float, str]  # passed, measured, claimed, detail
 
 # What kinds of check there are; the first three give a lower bound on epsilon.
 KINDS = {
@@ -53,14 +55,25 @@ class Check:
 
     Attributes:
         mechanism, kind, case: of the finding.
-        run: alpha, the chance that the check may alarm for nothing, to (passed, measured,
-            claimed, detail).
+        run: alpha, the chance that the check may alarm for nothing, to its outcome.
     """
 
     mechanism: str
     kind: str
     case: str
-    run: Callable[[float], tuple[bool, float, float, str]]
+    run: Callable[[float], Outcome]
+
+    @classmethod
+    def of(
+        cls,
+        mechanism: str,
+        kind: str,
+        case: str,
+        run: Callable[..., Outcome],
+        *args: Any,
+    ) -> 'Check':
+        """One whose `run` takes these arguments in front of alpha."""
+        return cls(mechanism, kind, case, functools.partial(run, *args))
 
 
 def run_checks(

@@ -9,13 +9,16 @@ import jax
 import numpy as np
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.target import Draws, Release
+from dpaf_jax.audit.target import AuditTarget, Draws, Release, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.phase import Phase
 from dpaf_jax.training.run import Run
+
+UNITS, CROWD = 8, 96  # records of a scene, and of a draw of many
 
 SILENT = 2.0**-24  # a noise multiplier
 
@@ -83,6 +86,47 @@ def releaser(step: Step, number: int) -> Release:
     return release
 
 
+def make_target(
+    name: str,
+    states: Sequence[Any],
+    config: Config,
+    plan: PrivacyPlan,
+    devices: Sequence[int],
+    step_of: Callable[[PrivacyPlan, int], Step],
+) -> AuditTarget:
+    """A mechanism whose units are singletons, by the one step that releases it.
+
+    Args:
+        name: of the mechanism.
+        states: one for each scene; a draw of many meets the first.
+        config: of the audit.
+        plan: of the config.
+        devices: numbers of devices.
+        step_of: the step of a plan on so many devices.
+    """
+
+    def at(plan: PrivacyPlan) -> dict[int, Release]:
+        return {d: releaser(step_of(plan, d), d) for d in devices}
+
+    data = config.data
+    batch = canaries.batch(canaries.extremes(data, UNITS), data, (UNITS, 1))
+    many = canaries.noise_images(data, CROWD, seed=2)
+    return AuditTarget(
+        mechanism=plan[name],
+        release=at(plan),
+        exact=at(quiet(plan)),
+        scenes=[Scene(state, batch) for state in states],
+        crowd=Scene(states[0], canaries.batch(many, data, (CROWD, 1))),
+    )
+
+
+def run_steps(phase: Phase, most: int, state: Any = None) -> None:
+    """Goes through a traced phase's windows to its end, or until `most` steps are done."""
+    step = 0
+    while step < min(phase.total_steps, most):
+        _, step, _ = phase.window(state, step)
+
+
 class Notes:
     """What went to the devices."""
 
@@ -90,6 +134,11 @@ class Notes:
         self._plan = plan
         self.draws: dict[str, Draws] = {}
         self.keys: dict[str, list[np.ndarray]] = {}
+
+    def trace(self, **more: Any) -> Trace:
+        """All of it; `more`: fields of a `Trace` that are not noted here."""
+        keys = {name: np.array(noted) for name, noted in self.keys.items()}
+        return Trace(self.draws, keys, **more)
 
     def key(self, purpose: str, *keys: np.ndarray) -> None:
         self.keys.setdefault(purpose, []).extend(np.asarray(k) for k in keys)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from scipy import stats
 
-from dpaf_jax.audit.findings import Check
+from dpaf_jax.audit.findings import Check, Outcome
 from dpaf_jax.audit.target import Draws, Trace
-from dpaf_jax.audit.white_box import Outcome, uncorrelated
+from dpaf_jax.audit.white_box import uncorrelated
 
 NOISE_STEPS = 32  # whose noise is compared
 NOISE_VALUES = 50_000  # of each
@@ -29,42 +29,37 @@ def checks(
         noise: as `Trace.noise`, for the plan's mechanisms.
     """
     noise = {**noise, **trace.noise}
-    made = [Check('plan', 'noise keys', 'all purposes', lambda _: _keys(trace))]
+    check = Check.of
+    made = [check('plan', 'noise keys', 'all purposes', _keys, trace)]
     for name, draws in trace.draws.items():
-        made.append(_check(name, 'inclusion', 'rate', _rate, draws))
+        made.append(check(name, 'inclusion', 'rate', _rate, draws))
         if draws.sampling_prob < 1:
-            made.append(_check(name, 'inclusion', 'two steps', _two_steps, draws))
+            made.append(check(name, 'inclusion', 'two steps', _two_steps, draws))
         if draws.num_groups > 1:
-            made.append(_check(name, 'inclusion', 'two in a group', _groups, draws))
-    random = [n for n, draws in trace.draws.items() if draws.sampling_prob < 1]
-    for one, other in itertools.combinations(random, 2):
-        pair, both = f'{one} and {other}', (trace.draws[one], trace.draws[other])
-        made.append(_check(pair, 'inclusion', 'same step', _overlap, *both, 1))
-    for (one, other), steps in trace.steps_per_draw.items():
-        if one in random and other in random:
-            both = (trace.draws[one], trace.draws[other])
-            pair = f'{one} and {other}'
-            made.append(
-                _check(pair, 'inclusion', 'same window', _overlap, *both, steps)
-            )
-    values = _Noise(trace, noise)
+            made.append(check(name, 'inclusion', 'two in a group', _groups, draws))
+    random = {n: draws for n, draws in trace.draws.items() if draws.sampling_prob < 1}
+    for pair in itertools.combinations(random, 2):
+        both = [random[name] for name in pair]
+        made.append(check(_named(pair), 'inclusion', 'same step', _overlap, *both, 1))
+    for pair, steps in trace.steps_per_draw.items():
+        if random.keys() >= {*pair}:
+            both = [random[name] for name in pair]
+            case = 'same window'
+            made.append(check(_named(pair), 'inclusion', case, _overlap, *both, steps))
+    kind, values = 'noise independence', _Noise(trace, noise)
     for name in noise:
         if len(trace.keys[name]) > 1:
-            made.append(
-                _check(name, 'noise independence', 'two steps', values.steps, name)
-            )
-    for one, other in itertools.combinations(noise, 2):
-        both_noisy = functools.partial(values.both, one, other)
-        pair = f'{one} and {other}'
-        made.append(Check(pair, 'noise independence', 'same step', both_noisy))
+            made.append(check(name, kind, 'two steps', values.steps, name))
+    for pair in itertools.combinations(noise, 2):
+        made.append(check(_named(pair), kind, 'same step', values.both, *pair))
     return made
 
 
-def _check(name: str, kind: str, case: str, run: Callable, *args: object) -> Check:
-    return Check(name, kind, case, functools.partial(run, *args))
+def _named(pair: tuple[str, str]) -> str:
+    return ' and '.join(pair)
 
 
-def _keys(trace: Trace) -> Outcome:
+def _keys(trace: Trace, _: float) -> Outcome:
     every = [key.tobytes() for keys in trace.keys.values() for key in keys]
     repeated = len(every) - len(set(every))
     # 128 bits at least: that any two meet has no chance worth a name.

@@ -141,20 +141,20 @@ class Trace:
     """The coins of a run, as its phases hand them to the devices.
 
     Attributes:
-        num_examples: N.
         draws: by mechanism.
+        keys: by purpose ('conv1', 'dpagg', 'fake', ...) the noise keys in order.
         steps_per_draw: by a pair of mechanisms that work in the same window, how many
             draws of the first pass for one of the second.
-        keys: by purpose ('conv1', 'dpagg', 'fake', ...) the noise keys in order.
         noise: by purpose, noise keys [R, 8] to the noise that the method's code makes of
             them, [R, F], in units of its standard deviation.
     """
 
-    num_examples: int
     draws: dict[str, Draws]
-    steps_per_draw: dict[tuple[str, str], int]
     keys: dict[str, np.ndarray]
-    noise: dict[str, Callable[[np.ndarray], np.ndarray]]
+    steps_per_draw: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
+    noise: dict[str, Callable[[np.ndarray], np.ndarray]] = dataclasses.field(
+        default_factory=dict
+    )
 
 
 class MethodAudit(Protocol):

@@ -10,15 +10,15 @@ have other rows and slots. Both are tried.
 """
 
 import functools
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from scipy import stats
 
 from dpaf_jax.audit import bounds
-from dpaf_jax.audit.findings import Check
+from dpaf_jax.audit.findings import Check, Outcome
 from dpaf_jax.audit.noise_laws import LAWS
 from dpaf_jax.audit.target import AuditTarget, Scene
 from dpaf_jax.privacy import accounting
@@ -30,7 +30,6 @@ BATCH_KEYS = 512
 # Guesses about many canaries say nothing at a delta near 1 / their number: this much less.
 ONE_RUN_DELTA = 1e-3
 ROUNDING = 1e-4, 2e-6  # relative to the sensitivity; to the norm of the sum
-Outcome = tuple[bool, float, float, str]
 ONE_KEY = np.zeros((1, KEY_WORDS), np.uint32)
 
 
@@ -82,19 +81,21 @@ class MechanismAudit:
             made.append(self._check('epsilon (Gaussian)', case, self._gaussian))
         made.append(self._check('epsilon (one run)', case, self._one_run))
         for number in self._target.release:
-            case = self._case(number)
-            sensitivity = functools.partial(self._sensitivity, number)
-            made.append(self._check('sensitivity', case, sensitivity))
+            each = self._case(number)
+            made.append(self._check('sensitivity', each, self._sensitivity, number))
             for draw in ('empty draw', 'full draw'):
-                level = functools.partial(self._level, number, draw)
-                made.append(self._check('noise level', f'{case}, {draw}', level))
-        law, lag = self._law, self._coordinates
-        made.append(self._check('noise law', self._case(self._one), law))
-        made.append(self._check('noise independence', 'coordinates', lag))
+                level = f'{each}, {draw}'
+                made.append(
+                    self._check('noise level', level, self._level, number, draw)
+                )
+        made.append(self._check('noise law', case, self._law))
+        made.append(self._check('noise independence', 'coordinates', self._coordinates))
         return made
 
-    def _check(self, kind: str, case: str, run: object) -> Check:
-        return Check(self._m.name, kind, case, run)  # type: ignore[arg-type]
+    def _check(
+        self, kind: str, case: str, run: Callable[..., Outcome], *args: Any
+    ) -> Check:
+        return Check.of(self._m.name, kind, case, run, *args)
 
     @staticmethod
     def _case(number: int) -> str:
@@ -238,8 +239,7 @@ class MechanismAudit:
         moves = np.array([self._exact(self._one, scene) for scene in alone]) - centre
         inverse = np.linalg.pinv(moves, rcond=1e-6)
         spread = np.maximum(self._scale * np.linalg.norm(inverse, axis=0), 1e-30)
-        scores: np.ndarray = ((release - centre) @ inverse - 0.5) / spread
-        return scores
+        return ((release - centre) @ inverse - 0.5) / spread
 
     def _by_itself(self, place: tuple[int, ...]) -> Scene:
         """One record of the crowd: without room for the others, where that is as good."""

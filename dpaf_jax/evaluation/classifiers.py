@@ -100,8 +100,7 @@ class DatalensCnn(nn.Module):
         """Returns logits [B, num_classes]."""
 
         def drop(x: jax.Array, rate: float) -> jax.Array:
-            dropped: jax.Array = nn.Dropout(rate, deterministic=not train)(x)
-            return dropped
+            return nn.Dropout(rate, deterministic=not train)(x)
 
         start = nn.initializers.glorot_uniform()  # as Keras begins
         x = nn.Conv(32, (3, 3), padding='VALID', kernel_init=start)(images)

@@ -10,7 +10,6 @@ the repetition, precision the noise.
 """
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -26,8 +25,6 @@ SPLITS = 10  # of the Inception score
 BLOCK = 1000  # rows of a matrix of distances that are made at once
 LEAST = 2 * SPLITS  # images of a side
 ENOUGH = 1280  # as many as there are features
-
-FeatureFn = Callable[[np.ndarray], Features]
 
 
 class Manifold(NamedTuple):
@@ -147,7 +144,7 @@ def frechet_distance(real: np.ndarray, synthetic: np.ndarray) -> float:
         for x in (real.astype(np.float64), synthetic.astype(np.float64))
     )
     values, vectors = np.linalg.eigh(cov)
-    root = vectors * np.sqrt(np.maximum(values, 0))
+    root = vectors * _root(values)
     both = np.linalg.eigvalsh(root.T @ other_cov @ root)
     trace = np.trace(cov) + np.trace(other_cov) - 2 * _root(both).sum()
     return float(max(0.0, np.sum((mean - other_mean) ** 2) + trace))

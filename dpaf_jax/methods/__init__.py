@@ -1,4 +1,4 @@
-"""Generative methods: one module each, with `plan(config, N)` and `train(config, ...)`."""
+"""Generative methods: one module each, with `plan(config, N)` and `train(run)`."""
 
 import dataclasses
 from types import ModuleType

@@ -65,7 +65,7 @@ class HermiteFeatures:
 
     @property
     def pixels(self) -> int:
-        """Of an image, after it is reduced."""
+        """How many an image has, after it is reduced."""
         return int(jax.eval_shape(reduced, jnp.zeros((1, *self.shape))).size)
 
     @property

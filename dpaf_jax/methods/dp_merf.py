@@ -8,14 +8,10 @@ Gaussian kernel. What is released, and why, is in `embedding/`.
 from typing import Any
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.embedding.fourier import FourierFeatures
+from dpaf_jax.methods.embedding.fourier import check_fourier, fourier_features
 from dpaf_jax.methods.embedding.matching import Matching
 from dpaf_jax.methods.embedding.phase import MatchPhase
-from dpaf_jax.methods.embedding.plan import (
-    check_features,
-    check_length_scales,
-    one_release,
-)
+from dpaf_jax.methods.embedding.plan import one_release
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.training.run import Run
 
@@ -30,16 +26,13 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     Raises:
         UserError: the settings do not fit each other, or the budget.
     """
-    check_features(config, config.dp_merf.features)
-    check_length_scales(config, config.dp_merf.length_scales)
+    check_fourier(config)
     return one_release(config, num_examples)
 
 
 def matching(config: Config, plan: PrivacyPlan, num_devices: int) -> Matching:
     """The static part of a run on so many devices."""
-    fields = config.dp_merf
-    made = FourierFeatures(config.data.shape, fields.features, fields.length_scales)
-    return Matching(config, plan, num_devices, made)
+    return Matching(config, plan, num_devices, fourier_features(config))
 
 
 def train(run: Run) -> Any:

@@ -26,7 +26,7 @@ from PIL import Image
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import DpSinkhornConfig
 from dpaf_jax.networks.images import averaged, to_float
-from dpaf_jax.privacy.budgets import check_batch_size, make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, plan_of_one
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
@@ -34,7 +34,6 @@ from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.privacy.summation import settled
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.release.samplers.smooth import dp_sinkhorn_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
@@ -42,12 +41,11 @@ from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
 from dpaf_jax.training.input_pipeline import Feed, gather
 from dpaf_jax.training.losses import transport_plan
-from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
-from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.optimizers import averaged_step, make_optimizer
+from dpaf_jax.training.phase import WINDOW, repeat
 from dpaf_jax.training.run import Run
 
 GRADIENT = 'gradient'
-WINDOW = 10  # at most so many steps in one compiled call
 NOBODY = -1e9  # the logarithm of the mass of a slot that is padding
 Metrics = dict[str, jax.Array]
 
@@ -77,8 +75,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         expected_batch_size=float(settings.batch_size),
         capacity=settings.batch_size,
     )
-    only = (GRADIENT,)
-    return make_plan([gradient], only, only, config.privacy, num_examples, None)
+    return plan_of_one(gradient, config.privacy, num_examples)
 
 
 def train(run: Run) -> Any:
@@ -235,12 +232,8 @@ class DpSinkhorn:
         """
         noisy, by_fresh, pull = self.release(state, batch, noise_key, key)
         (gradient,) = pull(jnp.concatenate([noisy, by_fresh]))
-        generator, optimizer = descend(
-            self._optimizer, gradient, state.generator, state.optimizer
-        )
-        steps, decay = state.steps + 1, self.settings.ema_decay
-        average = moving_average(state.ema_params, generator, steps, decay)
-        state = SinkhornState(generator, average, optimizer, steps)
+        decay = self.settings.ema_decay
+        state = SinkhornState(*averaged_step(self._optimizer, gradient, state, decay))
         return state, {'noisy_gradient_norm': optax.tree.norm(noisy)}
 
     def release(
@@ -283,15 +276,13 @@ class SinkhornPhase:
         self._feed = Feed(run)
 
     def init(self) -> SinkhornState:
-        key = public_key(self._run.keys.public('init sinkhorn', 0))
-        return jax.device_get(jax.jit(self._method.init)(key))
+        return self._run.first_state(self._method.init, 'init sinkhorn')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {GRADIENT: step}
 
     def picture(self, state: SinkhornState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, steps = self._run, range(step, step + self._length)

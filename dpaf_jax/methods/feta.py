@@ -32,7 +32,6 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release.samplers.dpaf import dpaf_sampler
 from dpaf_jax.release.samplers.protocol import Labels
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
@@ -98,15 +97,13 @@ class FirstImagesPhase:
         self._compiled = parallel.pmapped(self._step, run.devices, donate=(0,))
 
     def init(self) -> ScoreState:
-        key = public_key(self._run.keys.public('init score', 0))
-        return jax.device_get(jax.jit(self._matching.init)(key))
+        return self._run.first_state(self._matching.init, 'init score')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {m.name: m.steps for m in self._run.plan.mechanisms if m.name != 'score'}
 
     def picture(self, state: ScoreState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         keys = self._run.keys

@@ -48,8 +48,7 @@ def decided(config: Config, workdir: Workdir) -> Config:
 
 def _begun_or_seen(config: Config, workdir: Workdir) -> Decided:
     if before := read_json(workdir.config):
-        kept: Decided = before['config']
-        return kept
+        return before['config']
     values, seen, told = look(config)
     if sys.stdout.isatty():
         print(seen)

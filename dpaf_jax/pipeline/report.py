@@ -24,7 +24,6 @@ from dpaf_jax.pipeline.report_page import ATTACKS_NOT_COVERED, NOT_COVERED, html
 from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.files import write_bytes
 from dpaf_jax.runtime.version import VERSION
-from dpaf_jax.training.history import History
 
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'dp-accounting')
 
@@ -95,11 +94,6 @@ def write_report(
     return report
 
 
-def read_history(workdir: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The rows of a run's history, as `write_report` takes them."""
-    return History(workdir).rows()
-
-
 def environment() -> dict[str, Any]:
     """Versions and hardware: everything that a reader needs to judge a wall time."""
     devices = jax.devices()
@@ -107,7 +101,7 @@ def environment() -> dict[str, Any]:
         'dpaf_jax': VERSION,
         'commit': _commit(),
         'python': platform.python_version(),
-        **{name: _version(name, 'not installed') for name in PACKAGES},
+        **{name: _version(name) for name in PACKAGES},
         'platform': platform.platform(),
         'backend': jax.default_backend(),
         'devices': len(devices),
@@ -129,11 +123,11 @@ def _commit() -> str:
     return found.stdout.strip()
 
 
-def _version(package: str, otherwise: str) -> str:
+def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return otherwise
+        return 'not installed'
 
 
 def _plain(value: Any) -> Any:

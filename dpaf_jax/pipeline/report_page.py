@@ -14,11 +14,11 @@ from dpaf_jax.config.methods.dpaf import public_network
 from dpaf_jax.evaluation.fidelity import few_images
 from dpaf_jax.pipeline.charts import Point, line_chart
 from dpaf_jax.pipeline.figures import (
-    FLOOR,
     MODEL_NAMES,
     failure,
     fidelity_rows,
     figure,
+    floor_name,
 )
 from dpaf_jax.release.pictures import png_data_uri
 from dpaf_jax.training.history import duration, number
@@ -176,10 +176,8 @@ def _figures(report: dict[str, Any]) -> list[tuple[Any, ...]]:
         for model, found in models.items()
     ]
     if rows and report['floor'] is not None:
-        name = (
-            'auroc' if report['config'].get('data', {}).get('columns') else 'accuracy'
-        )
-        rows.append((FLOOR[name], 'nothing', f'{report["floor"]:.3f}', None))
+        name = floor_name(report['config'])
+        rows.append((name, 'nothing', f'{report["floor"]:.3f}', None))
     return rows
 
 
@@ -196,8 +194,7 @@ def _per_class(accuracy: dict[str, Any], names: list[str]) -> list[list[Any]]:
 def _warm_start(config: dict[str, Any]) -> str:
     """The source of images that training started from without noise; '': none."""
     own = config.get(config.get('method', ''))
-    start: str = own.get('warm_start', '') if isinstance(own, dict) else ''
-    return start
+    return own.get('warm_start', '') if isinstance(own, dict) else ''
 
 
 def _class_names(data: dict[str, Any]) -> list[str]:

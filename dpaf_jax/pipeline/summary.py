@@ -3,7 +3,7 @@
 import shlex
 from typing import Any
 
-from dpaf_jax.pipeline.figures import FLOOR, MODEL_NAMES, failure, figure
+from dpaf_jax.pipeline.figures import MODEL_NAMES, failure, figure, floor_name
 from dpaf_jax.release.card import headline
 from dpaf_jax.runtime.command import CONSOLE, is_console
 from dpaf_jax.runtime.files import read_json
@@ -45,8 +45,7 @@ def _accuracies(report: dict[str, Any]) -> list[str]:
         for name, found in report['ceiling'].items()
     }
     if report['floor'] is not None:
-        name = 'auroc' if report['config']['data']['columns'] else 'accuracy'
-        rows[FLOOR[name]] = f'{report["floor"]:.3f}'
+        rows[floor_name(report['config'])] = f'{report["floor"]:.3f}'
     failed = failure(report)
     told = ['On real test images, not covered by ε:', *_aligned(rows)]
     return [*told, failed] if failed else told

@@ -134,7 +134,7 @@ def make_plan(
         claimed = published.epsilon(settled, privacy.delta)
         return _plan(
             settled,
-            f'none (as published: {published_reason})',
+            _as_published(published_reason),
             privacy.delta,
             num_examples,
             claimed=accounting.round_up(claimed),
@@ -142,6 +142,38 @@ def make_plan(
     if too_large:
         raise too_large
     return _certified(mechanisms, shares, privacy, num_examples)
+
+
+def plan_of_one(
+    mechanism: Mechanism,
+    privacy: PrivacyConfig,
+    num_examples: int,
+    published_reason: str | None = None,
+) -> PrivacyPlan:
+    """As `make_plan`, for a method of one mechanism, which takes all of epsilon."""
+    only = (mechanism.name,)
+    return make_plan([mechanism], only, only, privacy, num_examples, published_reason)
+
+
+def claimed_plan(
+    mechanism: Mechanism, privacy: PrivacyConfig, num_examples: int, reason: str
+) -> PrivacyPlan:
+    """The plan of a run as published, whose noise is settled as printed.
+
+    Args:
+        mechanism: with its noise.
+        privacy: epsilon is what the paper claims.
+        num_examples: N.
+        reason: why nothing is certified.
+    """
+    guarantee = _as_published(reason)
+    return _plan(
+        [mechanism], guarantee, privacy.delta, num_examples, claimed=privacy.epsilon
+    )
+
+
+def _as_published(reason: str) -> str:
+    return f'none (as published: {reason})'
 
 
 def _certified(

@@ -110,8 +110,9 @@ class Release:
             return
         for number, start in enumerate(range(0, len(labels), BATCH)):
             part = np.zeros(BATCH, np.int32)
-            part[: len(labels[start : start + BATCH])] = labels[start : start + BATCH]
-            yield draw(number, part)[0][: len(labels) - start]
+            wanted = labels[start : start + BATCH]
+            part[: len(wanted)] = wanted
+            yield draw(number, part)[0][: len(wanted)]
 
     def sample(
         self, num: int, seed: int | None = None, prior: tuple[float, ...] | None = None

@@ -6,10 +6,10 @@ import pathlib
 import zipfile
 
 import numpy as np
-from PIL import Image
 
 from dpaf_jax.config import DataConfig
 from dpaf_jax.release.bundle import Release
+from dpaf_jax.release.pictures import picture
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import written_whole
 
@@ -57,8 +57,7 @@ def in_units(data: DataConfig, rows: np.ndarray) -> np.ndarray:
     """Rows [N, 1, F, 1], 0 and 1 at the bounds, as [N, F] in the units of their columns."""
     low = np.array([column.low for column in data.table])
     high = np.array([column.high for column in data.table])
-    scaled: np.ndarray = low + (high - low) * rows.reshape(len(rows), -1)
-    return scaled
+    return low + (high - low) * rows.reshape(len(rows), -1)
 
 
 def write_folder(
@@ -79,6 +78,5 @@ def write_folder(
             (staging / 'train' / name).mkdir(parents=True)
         images = itertools.chain.from_iterable(release.generate(labels, seed))
         for index, (image, label) in enumerate(zip(images, labels, strict=True)):
-            pixels = image[..., 0] if image.shape[-1] == 1 else image
             folder = staging / 'train' / names[label]
-            Image.fromarray(pixels).save(folder / f'{index:07d}.png')
+            picture(image).save(folder / f'{index:07d}.png')

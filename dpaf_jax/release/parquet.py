@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from dpaf_jax.config import DataConfig
 from dpaf_jax.release.bundle import Release
 from dpaf_jax.release.dataset_card import MARK, dataset_card
 from dpaf_jax.release.export import in_units
-from dpaf_jax.release.pictures import png_bytes
+from dpaf_jax.release.pictures import picture, png_bytes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import write_text, written_whole
 
@@ -99,10 +98,6 @@ def _batches(
             named = zip((column.name for column in data.table), rows.T, strict=True)
             yield {**dict(named), data.label: meant}
         else:
-            yield {'image': [_encoded(image) for image in images], 'label': meant}
-
-
-def _encoded(image: np.ndarray) -> dict[str, Any]:
-    """[H, W, C] as `datasets.Image` stores it."""
-    pixels = image[..., 0] if image.shape[-1] == 1 else image
-    return {'bytes': png_bytes(Image.fromarray(pixels)), 'path': None}
+            # As `datasets.Image` stores them.
+            files = [{'bytes': png_bytes(picture(i)), 'path': None} for i in images]
+            yield {'image': files, 'label': meant}

@@ -112,6 +112,11 @@ def _enlarged(image: np.ndarray, scale: int) -> np.ndarray:
     return shown.repeat(scale, axis=0).repeat(scale, axis=1)
 
 
+def picture(image: np.ndarray) -> Image.Image:
+    """One image [H, W, C] uint8, C = 1 or 3, as a picture without a frame."""
+    return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+
+
 def png_bytes(image: Image.Image) -> bytes:
     """The picture as a PNG file: pixels alone, no text, time or profile."""
     buffer = io.BytesIO()

@@ -8,9 +8,7 @@ import numpy as np
 
 # (number of the batch, classes meant [B]) -> (images [B, ...], labels given [B])
 Draw = Callable[[int, np.ndarray], tuple[np.ndarray, np.ndarray]]
-PATIENCE = (
-    20  # batches without a class before images that were meant to be it are taken
-)
+PATIENCE = 20  # batches without a class, then images that were meant to be it are taken
 STOCK = 8  # batches' worth of images of one class that are kept for later
 
 

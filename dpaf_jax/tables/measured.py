@@ -8,7 +8,7 @@ from dpaf_jax.tables.runs import Cell, Run
 from dpaf_jax.tables.scales import Scale
 from dpaf_jax.tables.spec import Figure
 
-# By name: how pages call it, and whether less is better.
+# By name: how pages call it.
 FIGURES = {
     'accuracy': 'accuracy',
     'fid': 'FID',
@@ -84,8 +84,7 @@ def _mean(values: list[float]) -> Figure:
 
 def _guarantee(run: Run) -> str:
     privacy = read_json(run.workdir.release / 'privacy.json') or {}
-    words: str = privacy.get('guarantee', '')
-    return words
+    return privacy.get('guarantee', '')
 
 
 def _of_run(

@@ -36,7 +36,7 @@ class Run:
         settings: fields that are replaced, by their path.
         generator: which one of several that differ in nothing else.
         attack: its iterations and attempts; (): none.
-        lacks: the data set that is not there; ''.
+        lacks: a data set that is not there; '' if none is missing.
         reads: an archive of ours that has to be written first, if there is one.
         out: the folder of all runs.
     """
@@ -80,13 +80,13 @@ class Run:
 
     @property
     def failure(self) -> str:
-        """The last line of the log if it has failed, and was not begun again; ''."""
+        """Why it has failed; '' if it has not, or was begun again."""
         path = self.failure_file
         return path.read_text(encoding='utf-8') if path.exists() else ''
 
     @property
     def failure_file(self) -> pathlib.Path:
-        """What it failed of."""
+        """Holds `failure`; absent where there is none."""
         return self.out / 'runs' / f'{self.key}.failed'
 
     @property
@@ -267,5 +267,4 @@ def _loaded(file: str, argument: str) -> dict[str, Any]:
     if str(HOME) not in sys.path:
         sys.path.append(str(HOME))
     module = importlib.import_module(f'configs.{file}')
-    fields: dict[str, Any] = module.get_config(*[argument] * bool(argument)).to_dict()
-    return fields
+    return module.get_config(*[argument] * bool(argument)).to_dict()

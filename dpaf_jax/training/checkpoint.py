@@ -62,8 +62,8 @@ class Checkpoints:
     Args:
         directory: of this phase; created when first saved to.
         keep: how many checkpoints to keep.
-        fingerprint: of the run, hexadecimal; only its own checkpoints are restored,
-        inherited: and these.
+        fingerprint: of the run, hexadecimal: whose checkpoints are saved and restored.
+        inherited: whose are restored, too: at the step alone at which they were left.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ import optax
 
 
 def binary_cross_entropy(logits: jax.Array, is_real: bool) -> jax.Array:
-    """Mean BCE of [A, 1] logits against one answer (L_BCE, L'_BCE, L''_BCE)."""
+    """Mean BCE of logits against one answer (L_BCE, L'_BCE, L''_BCE)."""
     target = jnp.full_like(logits, float(is_real))
     return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, target))
 

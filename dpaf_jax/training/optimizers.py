@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+# Parameters, their moving average, the optimiser's state, and how many updates are done.
+Held = tuple[Any, Any, optax.OptState, jax.Array]
 _DIRECTIONS = {
     'adam': lambda: optax.scale_by_adam(b1=0.5),  # DCGAN's momentum
     'momentum': lambda: optax.trace(decay=0.9),
@@ -40,6 +42,16 @@ def descend(
     """One step: the parameters after it, and the optimiser's state."""
     updates, state = optimizer.update(gradient, state, params)
     return optax.apply_updates(params, updates), state
+
+
+def averaged_step(
+    optimizer: optax.GradientTransformation, gradient: Any, held: Held, decay: float
+) -> Held:
+    """One step of parameters and of their moving average; `decay` as for that."""
+    params, ema_params, state, steps = held
+    params, state = descend(optimizer, gradient, params, state)
+    steps = steps + 1
+    return params, moving_average(ema_params, params, steps, decay), state, steps
 
 
 def moving_average(

@@ -11,13 +11,16 @@ from typing import Any, NoReturn
 
 import jax
 import numpy as np
+from PIL import Image
 
 from dpaf_jax.config import Config
 from dpaf_jax.data import Dataset
 from dpaf_jax.privacy.accounting import spent_so_far
 from dpaf_jax.privacy.class_histogram import CLASSES
-from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.keys import RunKeys, public_key
 from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.release.samplers.protocol import Params, Sampler
+from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.files import write_json
 from dpaf_jax.training.checkpoint import NOTHING, Checkpoints, Inherited, reached
@@ -46,7 +49,6 @@ class Run:
     keys: RunKeys
     devices: Sequence[jax.Device]
     stop: StopRequest = dataclasses.field(default_factory=StopRequest)
-    on_step: Callable[[str, int], None] = lambda phase, step: None
     inherited: Inherited = NOTHING
     public: Dataset | None = None
 
@@ -90,7 +92,7 @@ class Run:
         placed = parallel.replicate(state, self.devices)
         vote = parallel.Vote(self.devices)
         saved_at, ahead = time.monotonic(), None
-        processes.from_first(lambda: self._mark_running())
+        processes.from_first(self._mark_running)
         while step < phase.total_steps:
             # The first one compiles, and may pass over all records: both take long.
             try:
@@ -102,7 +104,6 @@ class Run:
             jax.block_until_ready(ahead)
             ahead = parallel.first(metrics)
             progress.update(step, ahead)
-            self.on_step(phase.name, step)
             due = time.monotonic() - saved_at > settings.checkpoint_seconds
             asked = int(due and processes.is_first()), self.stop.signal_number
             save, number = vote(asked)
@@ -193,6 +194,16 @@ class Run:
             folder = os.open(self._stopped.parent, os.O_RDONLY)
             os.fsync(folder)
             os.close(folder)
+
+    def first_state(self, init: Callable[..., Any], purpose: str, *args: Any) -> Any:
+        """What `init` makes of a public key of this purpose, and `args`; on the host."""
+        key = public_key(self.keys.public(purpose, 0))
+        return jax.device_get(jax.jit(init)(key, *args))
+
+    def picture(self, params: Params, sampler: Sampler | None = None) -> Image.Image:
+        """Samples with these parameters; by the same public coins at every step."""
+        key = public_key(self.keys.public('picture', 0))
+        return preview(self.config, params, key, sampler)
 
     def on_every_device(self, value: np.ndarray) -> np.ndarray:
         """A host array with a device axis in front, equal for all."""

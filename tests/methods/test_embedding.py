@@ -18,7 +18,7 @@ from dpaf_jax import methods
 from dpaf_jax.audit import canaries
 from dpaf_jax.audit.methods import embedding as audit
 from dpaf_jax.methods.dp_hp import HermiteFeatures
-from dpaf_jax.methods.embedding import matching, phase
+from dpaf_jax.methods.embedding import matching
 from dpaf_jax.methods.embedding.fourier import FourierFeatures
 from dpaf_jax.methods.embedding.pearl import FrequencyCritic
 from dpaf_jax.methods.embedding.phase import MatchPhase
@@ -29,7 +29,7 @@ from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, NEIGHBORS, REPLACE_ONE
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training import input_pipeline
+from dpaf_jax.training import input_pipeline, phase
 from dpaf_jax.training.run import Run
 
 DEVICES = [1, 8]

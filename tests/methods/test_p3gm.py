@@ -258,7 +258,7 @@ def test_the_decoder_learns_and_the_encoder_stays():
     step = parallel.pmapped(vae.step, jax.local_devices()[:1])
     batch = tiny.batch(data.images, data.labels)
     dealt = type(batch)(*(np.asarray(x)[None] for x in batch))
-    start = vae.init(made, jax.random.key(0))
+    start = vae.init(jax.random.key(0), made)
     state = parallel.replicate(start, jax.local_devices()[:1])
 
     def loss(state):

@@ -354,11 +354,6 @@ def test_mechanisms_are_listed_for_people(tmp_path):
         assert text in page.text
 
 
-def test_history_is_read_from_the_workdir(tmp_path):
-    (tmp_path / 'history.jsonl').write_text('{"phase": "gan", "step": 1}\n{"pha')
-    assert report.read_history(tmp_path) == [{'phase': 'gan', 'step': 1}]
-
-
 def test_environment_names_versions_and_hardware():
     found = report.environment()
     for name in ('python', 'jax', 'jaxlib', 'flax', 'optax', 'dp-accounting'):

@@ -86,7 +86,7 @@ def dpgen(config, plan, number):
 def p3gm(config, plan, number):
     vae = PhasedVae(config, plan)
     shapes = jax.eval_shape(
-        lambda key: vae.init(vae.encoder.init(), key), jax.random.key(0)
+        lambda key: vae.init(key, vae.encoder.init()), jax.random.key(0)
     )
     state = wild_state(shapes, ['moments', 'params'], 2)
     return Case(plan['decoder'], state, lambda s, batch: vae.query(s, batch, KEY))

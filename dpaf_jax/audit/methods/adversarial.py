@@ -14,18 +14,17 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser, wild_state
-from dpaf_jax.audit.target import AuditTarget, Scene, Trace
+from dpaf_jax.audit.harness import Notes, Step, blank_run, make_target, wild_state
+from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.adversarial.networks import AdversarialState
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase, Method
 from dpaf_jax.privacy.keys import RunKeys
-from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
-UNITS, CROWD, STATES = 8, 96, 8
+STATES = 8
 WINDOWS, SOME = 24, 4  # the trace runs so many; each mechanism has so many steps in it
 BETA1 = 0.5  # of Adam
 Make = Callable[[Config, PrivacyPlan, int], Method]  # the last: devices
@@ -43,25 +42,14 @@ def audit_targets(
         devices: numbers of devices.
     """
     states = wild_states(make(config, plan, 1), STATES)
-    extremes = canaries.extremes(config.data, UNITS)
-    batch = canaries.batch(extremes, config.data, (UNITS, 1))
-    many = canaries.noise_images(config.data, CROWD, seed=2)
-    crowd = canaries.batch(many, config.data, (CROWD, 1))
 
-    def at(plan: PrivacyPlan, index: int) -> Any:
-        steps = {d: _step(make(config, plan, d), plan, index) for d in devices}
-        return {d: releaser(step, d) for d, step in steps.items()}
+    def target(name: str) -> AuditTarget:
+        def step_of(plan: PrivacyPlan, number: int) -> Step:
+            return _step(make(config, plan, number), plan[name])
 
-    return [
-        AuditTarget(
-            mechanism=mechanism,
-            release=at(plan, i),
-            exact=at(quiet(plan), i),
-            scenes=[Scene(state, batch) for state in states],
-            crowd=Scene(states[0], crowd),
-        )
-        for i, mechanism in enumerate(plan.mechanisms)
-    ]
+        return make_target(name, states, config, plan, devices, step_of)
+
+    return [target(mechanism.name) for mechanism in plan.mechanisms]
 
 
 def wild_states(method: Method, number: int) -> list[AdversarialState]:
@@ -78,9 +66,7 @@ def wild_states(method: Method, number: int) -> list[AdversarialState]:
     return states
 
 
-def _step(method: Method, plan: PrivacyPlan, index: int) -> Step:
-    mechanism = plan.mechanisms[index]
-
+def _step(method: Method, mechanism: Mechanism) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         public, std = jnp.zeros(4, jnp.uint32), jnp.float32(mechanism.noise_std)
         stepped, _ = method.discriminator_step(state, batch, key, public, std)
@@ -103,8 +89,7 @@ def trace(make: Make, config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace
         if step >= least and _all_have(notes, plan, SOME):
             break
         _, step, _ = phase.window(None, step)
-    key = {name: np.array(value) for name, value in notes.keys.items()}
-    return Trace(plan.num_examples, notes.draws, {}, key, {})
+    return notes.trace()
 
 
 def _all_have(notes: Notes, plan: PrivacyPlan, steps: int) -> bool:

@@ -6,11 +6,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser, wild_state
-from dpaf_jax.audit.target import AuditTarget, Scene, Trace
+from dpaf_jax.audit.harness import (
+    Notes,
+    Step,
+    blank_run,
+    make_target,
+    run_steps,
+    wild_state,
+)
+from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dp_sinkhorn import GRADIENT, DpSinkhorn, SinkhornPhase
 from dpaf_jax.privacy.keys import RunKeys
@@ -19,7 +24,7 @@ from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
-UNITS, CROWD, STATES = 8, 96, 4
+STATES = 4
 STEPS = 60  # of a run that are traced, at most
 
 
@@ -29,22 +34,11 @@ def audit_targets(
     """A step; `devices`: numbers of devices."""
     shapes = jax.eval_shape(DpSinkhorn(config, plan).init, jax.random.key(0))
     states = [wild_state(shapes, ['generator'], i) for i in range(STATES)]
-    extremes = canaries.extremes(config.data, UNITS)
-    batch = canaries.batch(extremes, config.data, (UNITS, 1))
-    many = canaries.noise_images(config.data, CROWD, seed=2)
-    crowd = canaries.batch(many, config.data, (CROWD, 1))
 
-    def at(plan: PrivacyPlan) -> Any:
-        return {d: releaser(_step(DpSinkhorn(config, plan)), d) for d in devices}
+    def step_of(plan: PrivacyPlan, _: int) -> Step:
+        return _step(DpSinkhorn(config, plan))
 
-    target = AuditTarget(
-        mechanism=plan[GRADIENT],
-        release=at(plan),
-        exact=at(quiet(plan)),
-        scenes=[Scene(state, batch) for state in states],
-        crowd=Scene(states[0], crowd),
-    )
-    return [target]
+    return [make_target(GRADIENT, states, config, plan, devices, step_of)]
 
 
 def _step(method: DpSinkhorn) -> Step:
@@ -59,12 +53,8 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     """The coins of the first steps."""
     run = blank_run(config, plan, keys)
     notes = Notes(plan)
-    phase = _TracedPhase(run, DpSinkhorn(config, plan), notes)
-    step = 0
-    while step < min(phase.total_steps, STEPS):
-        _, step, _ = phase.window(None, step)
-    key = {name: np.array(value) for name, value in notes.keys.items()}
-    return Trace(plan.num_examples, notes.draws, {}, key, {})
+    run_steps(_TracedPhase(run, DpSinkhorn(config, plan), notes), STEPS)
+    return notes.trace()
 
 
 class _TracedPhase(SinkhornPhase):

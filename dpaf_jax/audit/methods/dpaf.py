@@ -1,10 +1,10 @@
 """DPAF for the audit: its mechanisms and its coins, as its own code runs them.
 
-Releases go through `Classifier.step`, `conv2_step` and `Aggregator.query` with
-`Gan.privatised`. The
-optimisers of the two gradients are set to 'momentum', whose first trace is the gradient
-itself: an optimiser is post-processing, so what it hides protects nothing. The coins come
-from the phases' own windows, whose compiled part is replaced by one that takes notes.
+Releases go through `Classifier.step` or `Labeller.step`, `conv2_step`, and `Aggregator.query`
+with `Gan.privatised`. The optimisers of the two gradients are set to 'momentum', whose first
+trace is the gradient itself: an optimiser is post-processing, so what it hides protects
+nothing. The coins come from the phases' own windows, whose compiled part is replaced by one
+that takes notes.
 """
 
 import dataclasses
@@ -19,7 +19,16 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser, wild_state
+from dpaf_jax.audit.harness import (
+    CROWD,
+    UNITS,
+    Notes,
+    Step,
+    blank_run,
+    quiet,
+    releaser,
+    wild_state,
+)
 from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpaf.networks import make_networks
@@ -39,8 +48,7 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
-UNITS, MEMBERS = 8, 2
-CROWD = 96
+MEMBERS = 2
 STATES, GROUP_STATES = 8, 16  # more for groups: some turn a group's gradient round
 WINDOWS = 24  # that the trace runs
 
@@ -110,14 +118,14 @@ def _state(part: Any, seed: int) -> Any:
 
 
 def _release(config: Config, plan: PrivacyPlan, name: str, number: int) -> Release:
-    part = _part(config, plan, name, number)
-    step = _step_of(part, name)(part, plan[name], plan)
-    return releaser(step, number)
+    part, mechanism = _part(config, plan, name, number), plan[name]
+    if not isinstance(part, Gan):
+        return releaser(_phase1_step(part, mechanism), number)
+    make = _dpagg_step if name == 'dpagg' else _conv2_step
+    return releaser(make(part, mechanism), number)
 
 
-def _phase1_step(
-    classifier: Classifier | Labeller, m: Mechanism, _: PrivacyPlan
-) -> Step:
+def _phase1_step(classifier: Classifier | Labeller, m: Mechanism) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         stepped, _ = classifier.step(state, batch, key)
         return _divisor(m) * _first_trace(stepped.optimizer)
@@ -125,7 +133,7 @@ def _phase1_step(
     return step
 
 
-def _conv2_step(gan: Gan, m: Mechanism, _: PrivacyPlan) -> Step:
+def _conv2_step(gan: Gan, m: Mechanism) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         public = np.zeros(4, np.uint32)
         keys = StepKeys(NO_KEY, NO_KEY, {m.name: key}, public)
@@ -135,10 +143,10 @@ def _conv2_step(gan: Gan, m: Mechanism, _: PrivacyPlan) -> Step:
     return step
 
 
-def _dpagg_step(gan: Gan, m: Mechanism, plan: PrivacyPlan) -> Step:
+def _dpagg_step(gan: Gan, m: Mechanism) -> Step:
     shares = gan.config.data.prior if gan.schedule.class_pure else (1.0,)
     # Computed here once more: a divisor that depends on data must not cancel.
-    divisor = m.sampling_prob * plan.num_examples * np.array(shares, np.float32)
+    divisor = m.sampling_prob * gan.plan.num_examples * np.array(shares, np.float32)
 
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         sums = gan.aggregator.query(state.params, batch)
@@ -146,12 +154,6 @@ def _dpagg_step(gan: Gan, m: Mechanism, plan: PrivacyPlan) -> Step:
         return gan.privatised(state, sums, everyone, key).latest * divisor[:, None]
 
     return step
-
-
-def _step_of(part: Any, name: str) -> Callable[[Any, Mechanism, PrivacyPlan], Step]:
-    if not isinstance(part, Gan):
-        return _phase1_step
-    return _dpagg_step if name == 'dpagg' else _conv2_step
 
 
 def _divisor(m: Mechanism) -> float:
@@ -177,16 +179,13 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
             _TracedClassifier(run, _part(config, plan, name, 1), notes).go()
     traced = _TracedOneShot if plan['dpagg'].sampling_prob == 1 else _TracedBatches
     traced(run, gan, notes).go()
-    noise = {'fake': _fake_noise(config, plan)} if gan.schedule.trains_head else {}
-    if not gan.schedule.trains_head:
+    noise = {}
+    if gan.schedule.trains_head:
+        noise['fake'] = _fake_noise(config, plan)
+    else:
         notes.keys.pop('fake', None)
-    return Trace(
-        num_examples=plan.num_examples,
-        draws=notes.draws,
-        steps_per_draw={('dpagg', name): config.dpaf.asymmetry for name in gan.updates},
-        keys={name: np.array(value) for name, value in notes.keys.items()},
-        noise=noise,
-    )
+    steps = {('dpagg', name): config.dpaf.asymmetry for name in gan.updates}
+    return notes.trace(steps_per_draw=steps, noise=noise)
 
 
 class _TracedClassifier(ClassifierPhase):
@@ -307,10 +306,8 @@ def shrink(config: Config, num_examples: int) -> Config:
     """The same kind of run on 8 x 8 images, with thin networks and a few steps."""
     dpaf, k = config.dpaf, config.data.num_classes
     aggregates = k if dpaf.batches == 'class_pure' else 1
-    size = min(dpaf.batch_size, num_examples // 4 // aggregates or 1)
-    if not dpaf.batch_size:
-        size = 0
     quarter = num_examples // 4
+    size = min(dpaf.batch_size, quarter // aggregates or 1)
     epochs = 16 * size * aggregates / num_examples  # 16 DPAGG steps of all classes
     return dataclasses.replace(
         config,

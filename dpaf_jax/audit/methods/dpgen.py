@@ -15,9 +15,15 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser, wild_state
-from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
+from dpaf_jax.audit.harness import (
+    Notes,
+    Step,
+    blank_run,
+    make_target,
+    run_steps,
+    wild_state,
+)
+from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpgen import dpdm
 from dpaf_jax.methods.dpgen.phase import ScorePhase
@@ -27,7 +33,7 @@ from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
-UNITS, CROWD, STATES = 8, 96, 8
+STATES = 8
 STEPS = 64  # that the trace runs
 COINS = np.arange(4, dtype=np.uint32)  # of levels and noises: any, but the same for all
 
@@ -40,25 +46,14 @@ def audit_targets(
         config.dpgen, optimizer='momentum', schedule='constant', learning_rate=1.0
     )
     config = dataclasses.replace(config, dpgen=dpgen)
-    images = canaries.extremes(config.data, UNITS)
-    batch = canaries.batch(images, config.data, (UNITS, 1))
     init = _matching(config, plan).init
     shapes = jax.eval_shape(init, jax.random.key(0))
     states = [wild_state(shapes, ['params'], seed) for seed in range(STATES)]
-    many = canaries.noise_images(config.data, CROWD, seed=2)
 
-    def at(plan: PrivacyPlan) -> dict[int, Release]:
-        step = _step(_matching(config, plan))
-        return {number: releaser(step, number) for number in devices}
+    def step_of(plan: PrivacyPlan, _: int) -> Step:
+        return _step(_matching(config, plan))
 
-    target = AuditTarget(
-        mechanism=plan['score'],
-        release=at(plan),
-        exact=at(quiet(plan)),
-        scenes=[Scene(state, batch) for state in states],
-        crowd=Scene(states[0], canaries.batch(many, config.data, (CROWD, 1))),
-    )
-    return [target]
+    return [make_target('score', states, config, plan, devices, step_of)]
 
 
 def _matching(config: Config, plan: PrivacyPlan) -> ScoreMatching:
@@ -83,11 +78,8 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     """The coins of the first `STEPS` steps."""
     run = blank_run(config, plan, keys)
     notes = Notes(plan)
-    phase = _TracedPhase(run, _matching(config, plan), notes)
-    for step in range(min(STEPS, phase.total_steps)):
-        phase.window(None, step)
-    noted = {name: np.array(value) for name, value in notes.keys.items()}
-    return Trace(plan.num_examples, notes.draws, {}, noted, {})
+    run_steps(_TracedPhase(run, _matching(config, plan), notes), STEPS)
+    return notes.trace()
 
 
 class _TracedPhase(ScorePhase):

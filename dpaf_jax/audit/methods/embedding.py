@@ -8,9 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser
-from dpaf_jax.audit.target import AuditTarget, Scene, Trace
+from dpaf_jax.audit.harness import Notes, Step, blank_run, make_target
+from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods import get
 from dpaf_jax.methods.embedding.matching import Matching
@@ -21,7 +20,7 @@ from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
-UNITS, CROWD, STATES = 8, 96, 4
+STATES = 4
 
 
 def audit_targets(
@@ -30,27 +29,15 @@ def audit_targets(
     """The embedding; `devices`: numbers of devices."""
     one = _matching(config, plan, 1)
     states = [wild_state(one, i) for i in range(STATES)]
-    extremes = canaries.extremes(config.data, UNITS)
-    batch = canaries.batch(extremes, config.data, (UNITS, 1))
-    many = canaries.noise_images(config.data, CROWD, seed=2)
-    crowd = canaries.batch(many, config.data, (CROWD, 1))
 
-    def at(plan: PrivacyPlan) -> Any:
-        return {d: releaser(_step(_matching(config, plan, d)), d) for d in devices}
+    def step_of(plan: PrivacyPlan, number: int) -> Step:
+        return _step(_matching(config, plan, number))
 
-    target = AuditTarget(
-        mechanism=plan[EMBEDDING],
-        release=at(plan),
-        exact=at(quiet(plan)),
-        scenes=[Scene(state, batch) for state in states],
-        crowd=Scene(states[0], crowd),
-    )
-    return [target]
+    return [make_target(EMBEDDING, states, config, plan, devices, step_of)]
 
 
 def _matching(config: Config, plan: PrivacyPlan, number: int) -> Matching:
-    made: Matching = get(config.method).matching(config, plan, number)
-    return made
+    return get(config.method).matching(config, plan, number)
 
 
 def wild_state(matching: Matching, seed: int) -> Any:
@@ -83,8 +70,7 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     run = blank_run(config, plan, keys)
     notes = Notes(plan)
     _TracedPhase(run, _matching(config, plan, 1), notes).go()
-    key = {name: np.array(value) for name, value in notes.keys.items()}
-    return Trace(plan.num_examples, notes.draws, {}, key, {})
+    return notes.trace()
 
 
 class _TracedPhase(MatchPhase):

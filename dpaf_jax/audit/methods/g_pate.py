@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, blank_run, quiet
+from dpaf_jax.audit.harness import Notes, blank_run, quiet, run_steps
 from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.g_pate.datalens import DataLens
@@ -134,12 +134,8 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     config = dataclasses.replace(config, g_pate=g_pate)
     run = blank_run(config, plan, keys)
     notes = Notes(plan)
-    phase = _TracedPhase(run, _gan(config, plan), notes)
-    step = 0
-    while step < min(STEPS, phase.total_steps):
-        _, step, _ = phase.window(None, step)
-    noted = {name: np.array(value) for name, value in notes.keys.items()}
-    return Trace(plan.num_examples, notes.draws, {}, noted, {})
+    run_steps(_TracedPhase(run, _gan(config, plan), notes), STEPS)
+    return notes.trace()
 
 
 class _TracedPhase(GPatePhase):

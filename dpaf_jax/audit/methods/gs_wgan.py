@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser, wild_state
+from dpaf_jax.audit.harness import Notes, Step, blank_run, make_target, wild_state
 from dpaf_jax.audit.methods import adversarial
-from dpaf_jax.audit.target import AuditTarget, Scene, Trace
+from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.gs_wgan.phase import GsWganPhase
 from dpaf_jax.methods.gs_wgan.plan import GRADIENT
@@ -21,7 +20,7 @@ from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
-UNITS, CROWD, STATES = 8, 96, 4
+STATES = 4
 
 
 def audit_targets(
@@ -31,22 +30,11 @@ def audit_targets(
     shapes = jax.eval_shape(GsWgan(config, plan, 1).init, jax.random.key(0))
     states = [wild_state(shapes, ['critics', 'generator'], i) for i in range(STATES)]
     states = [_without_moments(state, shapes) for state in states]
-    extremes = canaries.extremes(config.data, UNITS)
-    batch = canaries.batch(extremes, config.data, (UNITS, 1))
-    many = canaries.noise_images(config.data, CROWD, seed=2)
-    crowd = canaries.batch(many, config.data, (CROWD, 1))
 
-    def at(plan: PrivacyPlan) -> Any:
-        return {d: releaser(_step(GsWgan(config, plan, d)), d) for d in devices}
+    def step_of(plan: PrivacyPlan, number: int) -> Step:
+        return _step(GsWgan(config, plan, number))
 
-    target = AuditTarget(
-        mechanism=plan[GRADIENT],
-        release=at(plan),
-        exact=at(quiet(plan)),
-        scenes=[Scene(state, batch) for state in states],
-        crowd=Scene(states[0], crowd),
-    )
-    return [target]
+    return [make_target(GRADIENT, states, config, plan, devices, step_of)]
 
 
 def _without_moments(state: Any, shapes: Any) -> Any:
@@ -73,8 +61,7 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     phase = _TracedPhase(run, method, notes)
     for step in range(3 * method.critics):
         phase.window(None, step)
-    key = {name: np.array(value) for name, value in notes.keys.items()}
-    return Trace(plan.num_examples, notes.draws, {}, key, {})
+    return notes.trace()
 
 
 class _TracedPhase(GsWganPhase):

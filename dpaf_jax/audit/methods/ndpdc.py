@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser
-from dpaf_jax.audit.target import AuditTarget, Scene, Trace
+from dpaf_jax.audit.harness import Notes, Step, blank_run, make_target, run_steps
+from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.embedding.ndpdc.aggregate import AggregatePhase
 from dpaf_jax.methods.embedding.ndpdc.condensation import AGGREGATE, Coins, Condensation
@@ -20,7 +19,7 @@ from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
-UNITS, CROWD, STATES = 8, 96, 4
+STATES = 4
 STEPS = 60  # of a run that are traced, at most
 
 
@@ -30,22 +29,11 @@ def audit_targets(
     """An aggregate; `devices`: numbers of devices."""
     method = Condensation(config, plan)
     states = [wild_coins(method, seed) for seed in range(STATES)]
-    extremes = canaries.extremes(config.data, UNITS)
-    batch = canaries.batch(extremes, config.data, (UNITS, 1))
-    many = canaries.noise_images(config.data, CROWD, seed=2)
-    crowd = canaries.batch(many, config.data, (CROWD, 1))
 
-    def at(plan: PrivacyPlan) -> Any:
-        return {d: releaser(_step(Condensation(config, plan)), d) for d in devices}
+    def step_of(plan: PrivacyPlan, _: int) -> Step:
+        return _step(Condensation(config, plan))
 
-    target = AuditTarget(
-        mechanism=plan[AGGREGATE],
-        release=at(plan),
-        exact=at(quiet(plan)),
-        scenes=[Scene(state, batch) for state in states],
-        crowd=Scene(states[0], crowd),
-    )
-    return [target]
+    return [make_target(AGGREGATE, states, config, plan, devices, step_of)]
 
 
 def wild_coins(method: Condensation, seed: int) -> Coins:
@@ -74,11 +62,8 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     """The coins of the first steps."""
     run = blank_run(config, plan, keys)
     notes = Notes(plan)
-    phase = _TracedPhase(run, Condensation(config, plan), notes)
-    for step in range(min(phase.total_steps, STEPS)):
-        phase.window(None, step)
-    key = {name: np.array(value) for name, value in notes.keys.items()}
-    return Trace(plan.num_examples, notes.draws, {}, key, {})
+    run_steps(_TracedPhase(run, Condensation(config, plan), notes), STEPS)
+    return notes.trace()
 
 
 class _TracedPhase(AggregatePhase):

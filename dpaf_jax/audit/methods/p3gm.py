@@ -9,9 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, Step, blank_run, quiet, releaser, wild_state
-from dpaf_jax.audit.target import AuditTarget, Scene, Trace
+from dpaf_jax.audit.harness import (
+    Notes,
+    Step,
+    blank_run,
+    make_target,
+    run_steps,
+    wild_state,
+)
+from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.p3gm.decoder import PhasedVae
 from dpaf_jax.methods.p3gm.moments import Encoder
@@ -23,7 +29,7 @@ from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
-UNITS, CROWD, STATES = 8, 96, 4
+STATES = 4
 STEPS = 60  # of phase 2 that are traced, at most
 STEEP = 50.0  # directions so long that codes reach their bound
 
@@ -32,36 +38,23 @@ def audit_targets(
     config: Config, plan: PrivacyPlan, devices: Sequence[int]
 ) -> list[AuditTarget]:
     """A target for each mechanism; `devices`: numbers of devices."""
-    extremes = canaries.extremes(config.data, UNITS)
-    batch = canaries.batch(extremes, config.data, (UNITS, 1))
-    many = canaries.noise_images(config.data, CROWD, seed=2)
-    crowd = canaries.batch(many, config.data, (CROWD, 1))
     states = [_wild(config, plan, seed) for seed in range(STATES)]
 
-    def at(name: str, plan: PrivacyPlan) -> Any:
-        step = _step(name, PhasedVae(config, plan))
-        return {number: releaser(step, number) for number in devices}
+    def target(name: str) -> AuditTarget:
+        def step_of(plan: PrivacyPlan, _: int) -> Step:
+            return _step(name, PhasedVae(config, plan))
 
-    return [
-        AuditTarget(
-            mechanism=plan[name],
-            release=at(name, plan),
-            exact=at(name, quiet(plan)),
-            # No state enters the first query.
-            scenes=[
-                Scene(state, batch) for state in states[: 1 if name == PCA else None]
-            ],
-            crowd=Scene(states[0], crowd),
-        )
-        for name in (PCA, EM, DECODER)
-    ]
+        some = states[:1] if name == PCA else states  # none enters the first query
+        return make_target(name, some, config, plan, devices, step_of)
+
+    return [target(name) for name in (PCA, EM, DECODER)]
 
 
 def _wild(config: Config, plan: PrivacyPlan, seed: int) -> Any:
     """Any directions, any Gaussians, any weights."""
     vae = PhasedVae(config, plan)
     shapes = jax.eval_shape(
-        lambda key: vae.init(vae.encoder.init(), key), jax.random.key(0)
+        lambda key: vae.init(key, vae.encoder.init()), jax.random.key(0)
     )
     state = wild_state(shapes, ['moments', 'params'], seed)
     basis = STEEP * state.moments.basis
@@ -90,13 +83,9 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     notes, vae = Notes(plan), PhasedVae(config, plan)
     first = _TracedMoments(run, vae.encoder, notes)
     state = jax.tree.map(lambda leaf: leaf[None], first.init())
-    for step in range(first.total_steps):
-        first.window(state, step)
-    last, step = _TracedDecoder(run, vae, notes), 0
-    while step < min(last.total_steps, STEPS):
-        _, step, _ = last.window(None, step)
-    key = {name: np.array(value) for name, value in notes.keys.items()}
-    return Trace(plan.num_examples, notes.draws, {}, key, {})
+    run_steps(first, first.total_steps, state)
+    run_steps(_TracedDecoder(run, vae, notes), STEPS)
+    return notes.trace()
 
 
 class _TracedMoments(MomentsPhase):

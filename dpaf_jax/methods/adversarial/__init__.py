@@ -1,1 +1,1 @@
-"""What methods with a discriminator that learns by DP-SGD share."""
+"""What methods share in which a generator learns against a discriminator."""

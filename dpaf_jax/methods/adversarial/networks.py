@@ -74,9 +74,8 @@ class Adversaries:
 
     def init(self, key: jax.Array) -> AdversarialState:
         """Random parameters: public coins."""
-        data = self.config.data
         key_discriminator, key_generator = jax.random.split(key)
-        image = jnp.zeros((1, data.image_size, data.image_size, data.channels))
+        image = jnp.zeros((1, *self.config.data.shape))
         label = jnp.zeros(1, jnp.int32)
         discriminator = self.discriminator.init(key_discriminator, image, label)
         generator = self.sampler.init(key_generator)
@@ -112,8 +111,7 @@ class Adversaries:
     ) -> jax.Array:
         """[U, H, W, C] fakes, one for each record, of its label and from its own key."""
         z = own_coins(jax.random.normal, keys, self.sampler.z_dim)
-        fakes: jax.Array = self.sampler.generator.apply(generator, z, labels)
-        return fakes
+        return self.sampler.generator.apply(generator, z, labels)
 
     def update_discriminator(
         self, state: AdversarialState, gradient: Any
@@ -181,13 +179,12 @@ class Adversaries:
             state.generator_optimizer,
         )
         steps, decay = state.generator_steps + 1, self.settings.ema_decay
-        made: State = state._replace(
+        return state._replace(
             generator=generator,
             ema_params=moving_average(state.ema_params, generator, steps, decay),
             generator_optimizer=optimizer,
             generator_steps=steps,
         )
-        return made
 
 
 class AdversariesPerLabel(Adversaries):
@@ -200,8 +197,7 @@ class AdversariesPerLabel(Adversaries):
     def init(self, key: jax.Array) -> AdversarialState:
         """Random parameters of each pair: public coins."""
         keys = jax.random.split(key, self.config.data.num_classes)
-        made: AdversarialState = jax.lax.map(super().init, keys)
-        return made
+        return jax.lax.map(super().init, keys)
 
     def own(self, state: AdversarialState) -> AdversarialState:
         """The pair whose turn it is."""

@@ -8,10 +8,9 @@ import numpy as np
 from PIL import Image
 
 from dpaf_jax.methods.adversarial.networks import AdversarialState, Adversaries, Metrics
-from dpaf_jax.privacy.keys import RunKeys, public_key
+from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import Draw
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import Feed, gather
@@ -78,16 +77,14 @@ class AdversarialPhase:
         self._feed = Feed(run)
 
     def init(self) -> AdversarialState:
-        key = public_key(self._run.keys.public('init gan', 0))
-        return jax.device_get(jax.jit(self._method.adversaries.init)(key))
+        return self._run.first_state(self._method.adversaries.init, 'init gan')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return self._method.charged(step)
 
     def picture(self, state: AdversarialState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
         sampler = self._method.adversaries.shown(state)
-        return preview(self._run.config, state.ema_params, key, sampler=sampler)
+        return self._run.picture(state.ema_params, sampler)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, end = self._run, step + self._window_steps

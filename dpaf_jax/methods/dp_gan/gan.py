@@ -37,7 +37,7 @@ from dpaf_jax.methods.adversarial.wgan import Trio
 from dpaf_jax.methods.dp_gan.growing import check_grows
 from dpaf_jax.methods.dp_gan.networks import CHOICES, Choice
 from dpaf_jax.networks.images import to_float
-from dpaf_jax.privacy.budgets import check_batch_size, make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, plan_of_one
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.keys import RunKeys, own_coins, record_keys
 from dpaf_jax.privacy.noise import noisy_total
@@ -92,14 +92,12 @@ def discriminator_plan(config: Config, num_examples: int, units: str) -> Privacy
         expected_batch_size=float(gan.batch_size),
         capacity=gan.batch_size,
     )
-    only = (DISCRIMINATOR,)
-    return make_plan([discriminator], only, only, config.privacy, num_examples, None)
+    return plan_of_one(discriminator, config.privacy, num_examples)
 
 
 def settings(config: Config) -> DpGanConfig | DpCganConfig:
     """The fields of the method that runs."""
-    made: DpGanConfig | DpCganConfig = getattr(config, config.method)
-    return made
+    return getattr(config, config.method)
 
 
 def train(run: Run) -> Any:
@@ -143,7 +141,7 @@ class DpGan:
         return self.mechanism
 
     def charged(self, step: int) -> Mapping[str, int]:
-        """See `run.Phase`."""
+        """See `training.phase.Phase`."""
         return {DISCRIMINATOR: step}
 
     def eligible(self, labels: np.ndarray, step: int) -> np.ndarray:

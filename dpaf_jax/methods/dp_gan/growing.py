@@ -63,11 +63,10 @@ class GrowingAdversaries(Adversaries):
         def anew(optimizer: Any) -> Any:
             return jax.tree.map(lambda leaf: jnp.where(begins, 0, leaf), optimizer)
 
-        renewed: State = made._replace(
+        return made._replace(
             discriminator_optimizer=anew(made.discriminator_optimizer),
             generator_optimizer=anew(made.generator_optimizer),
         )
-        return renewed
 
     def _progress(self, generator_steps: jax.Array) -> jax.Array:
         return generator_steps / self.settings.generator_steps

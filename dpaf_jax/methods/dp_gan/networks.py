@@ -73,8 +73,7 @@ def _answers(discriminator: Any, params: Any, trio: Trio) -> jax.Array:
     """[2]: of the real, of the fake."""
     images = jnp.stack([trio.real, trio.fake])
     labels = jnp.stack([trio.label, trio.label])
-    answers: jax.Array = discriminator.apply(params, images, labels)
-    return answers
+    return discriminator.apply(params, images, labels)
 
 
 def _non_saturating(logits: jax.Array) -> Mapping[str, jax.Array]:

@@ -16,14 +16,10 @@ from dpaf_jax.methods.dp_kernel.published import (
     PublishedPhase,
     published_plan,
 )
-from dpaf_jax.methods.embedding.fourier import FourierFeatures
+from dpaf_jax.methods.embedding.fourier import check_fourier, fourier_features
 from dpaf_jax.methods.embedding.matching import Matching
 from dpaf_jax.methods.embedding.phase import MatchPhase
-from dpaf_jax.methods.embedding.plan import (
-    check_features,
-    check_length_scales,
-    one_release,
-)
+from dpaf_jax.methods.embedding.plan import one_release
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.training.run import Run
 
@@ -40,8 +36,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     Raises:
         UserError: the settings do not fit each other, or the budget.
     """
-    check_features(config, config.dp_kernel.features)
-    check_length_scales(config, config.dp_kernel.length_scales)
+    check_fourier(config)
     if _is_published(config):
         return published_plan(config, num_examples)
     return one_release(config, num_examples)
@@ -49,9 +44,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
 
 def matching(config: Config, plan: PrivacyPlan, num_devices: int) -> Matching:
     """The static part of a run on so many devices."""
-    fields = config.dp_kernel
-    made = FourierFeatures(config.data.shape, fields.features, fields.length_scales)
-    return Matching(config, plan, num_devices, made)
+    return Matching(config, plan, num_devices, fourier_features(config))
 
 
 def train(run: Run) -> Any:

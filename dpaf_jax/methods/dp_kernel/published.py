@@ -27,18 +27,17 @@ from dpaf_jax.config import Config
 from dpaf_jax.config.methods import DpKernelConfig
 from dpaf_jax.networks.images import reduced, to_float
 from dpaf_jax.privacy.accounting import capacity_for
-from dpaf_jax.privacy.budgets import check_batch_size, make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, plan_of_one
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import poisson_draw
 from dpaf_jax.release.samplers.latent import latent_sampler
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
 from dpaf_jax.training.input_pipeline import Feed, gather
-from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
+from dpaf_jax.training.optimizers import averaged_step, make_optimizer
 from dpaf_jax.training.run import Run
 
 LOSS = 'loss'
@@ -72,7 +71,7 @@ def published_plan(config: Config, num_examples: int) -> PrivacyPlan:
         expected_batch_size=float(size),
         capacity=capacity_for(num_examples, rate, CUT),
     )
-    return make_plan([loss], (LOSS,), (LOSS,), config.privacy, num_examples, REASON)
+    return plan_of_one(loss, config.privacy, num_examples, REASON)
 
 
 class PublishedState(NamedTuple):
@@ -148,12 +147,8 @@ class PublishedKernel:
             return jnp.square(noisy)
 
         value, gradient = jax.value_and_grad(loss)(state.generator)
-        generator, optimizer = descend(
-            self._optimizer, gradient, state.generator, state.optimizer
-        )
-        steps, decay = state.steps + 1, self.settings.ema_decay
-        average = moving_average(state.ema_params, generator, steps, decay)
-        state = PublishedState(generator, average, optimizer, steps)
+        decay = self.settings.ema_decay
+        state = PublishedState(*averaged_step(self._optimizer, gradient, state, decay))
         return state, {'loss_match': value}
 
     def noisy_mmd(
@@ -212,15 +207,13 @@ class PublishedPhase:
         self._feed = Feed(run)
 
     def init(self) -> PublishedState:
-        key = public_key(self._run.keys.public('init published', 0))
-        return jax.device_get(jax.jit(self._method.init)(key))
+        return self._run.first_state(self._method.init, 'init published')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {LOSS: step}
 
     def picture(self, state: PublishedState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run = self._run

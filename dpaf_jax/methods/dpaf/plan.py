@@ -4,9 +4,7 @@ import dataclasses
 import math
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf.phase1.classifier_phase import (
-    WINDOW,
-)
+from dpaf_jax.methods.dpaf.phase1.classifier_phase import WINDOW
 from dpaf_jax.methods.dpaf.phase1.labeller import steps_and_rate
 from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.privacy.budgets import check_batch_size, make_plan
@@ -63,10 +61,9 @@ def _phase1_name(config: Config) -> str:
 
 
 def _phase1(config: Config, num_examples: int) -> Mechanism | None:
-    c = config.dpaf.classifier
-    published = config.privacy.guarantee == 'as_published'
-    if not _trains(config)[0]:
+    if not _trains_phase1(config):
         return None
+    c, published = config.dpaf.classifier, _is_published(config)
     grouped = c.unit == 'group' and not published
     size = float(config.dpaf.batch_size if published else c.batch_size)
     if c.sampling_prob and not published:
@@ -121,10 +118,9 @@ def dpagg_steps(config: Config, dpagg: Mechanism) -> int:
 
 
 def _conv2(config: Config, num_examples: int) -> Mechanism | None:
-    c, dpaf = config.dpaf.conv2, config.dpaf
-    published = config.privacy.guarantee == 'as_published'
-    if not _trains(config)[1]:
+    if not _trains_conv2(config):
         return None
+    c, dpaf, published = config.dpaf.conv2, config.dpaf, _is_published(config)
     grouped = c.gradient == 'group' and not published
     size = dpaf.asymmetry * dpaf.batch_size if published else c.batch_size
     of = ' of conv1 and conv2* as one' if c.with_conv1 else ''
@@ -166,12 +162,11 @@ def _check(config: Config, num_examples: int) -> None:
             "Set it to 1 or 3, or leave 'perceptual' out of config.dpaf",
         )
     aggregates = k if dpaf.batches == 'class_pure' else 1
-    trains_phase1, trains_conv2 = _trains(config)
-    counts = trains_phase1 and not dpaf.classifier.sampling_prob
+    counts = _trains_phase1(config) and not dpaf.classifier.sampling_prob
     for field, size, used in (
         ('batch_size', dpaf.batch_size * aggregates, True),
         ('classifier.batch_size', dpaf.classifier.batch_size, counts),
-        ('conv2.batch_size', dpaf.conv2.batch_size, trains_conv2),
+        ('conv2.batch_size', dpaf.conv2.batch_size, _trains_conv2(config)),
     ):
         if used:
             check_batch_size(f'config.dpaf.{field}', size, num_examples)
@@ -181,55 +176,15 @@ def _check(config: Config, num_examples: int) -> None:
             f'is {dpaf.classes_per_step}',
             f"Use a divisor of num_classes = {k} and batches = 'class_pure', or 0",
         )
-    if dpaf.classifier.private == LABELLER and (
-        config.privacy.guarantee == 'as_published' or dpaf.classifier.unit == 'group'
-    ):
-        raise UserError(
-            'config.dpaf.classifier.private',
-            "is 'labeller' with settings that it does not know",
-            "Set config.privacy.guarantee to 'certified' and unit to 'singleton'",
-        )
-    if dpaf.classifier.private != LABELLER:
-        fields = ['epochs', 'learning_rate'] if trains_phase1 else []
-        if dpaf.classifier.private == 'discriminator':
-            fields = ['learning_rate']  # of conv1, as often as conv2*
-        for field in fields:
-            if not getattr(dpaf.classifier, field):
-                raise UserError(
-                    f'config.dpaf.classifier.{field}',
-                    'is 0, for which only a labeller has a rule',
-                    "Set it above 0, or private to 'labeller'",
-                )
+    _check_classifier(config)
     _check_groups(
         'classifier', dpaf.classifier.unit == 'group', dpaf.classifier.num_groups
     )
     _check_groups('conv2', dpaf.conv2.gradient == 'group', dpaf.conv2.num_groups)
-    if dpaf.conv2.gradient == 'group' and dpaf.batches == 'class_pure':
-        raise UserError(
-            'config.dpaf.conv2.gradient',
-            "is 'group', which holds all classes, but the head judges class by class",
-            "Set it to 'singleton', 'cotangent' or 'none', or batches to 'mixed'",
-        )
-    if dpaf.classifier.private == 'discriminator' and not trains_conv2:
-        raise UserError(
-            'config.dpaf.classifier.private',
-            "is 'discriminator', but conv2* does not learn, and conv1 learns as it does",
-            "Set config.dpaf.conv2.gradient to another than 'none', or private to 'none'",
-        )
-    if dpaf.conv2.with_conv1 and (
-        dpaf.conv2.gradient == 'none'
-        or dpaf.classifier.private in ('all', 'conv1', 'discriminator')
-    ):
-        raise UserError(
-            'config.dpaf.conv2.with_conv1',
-            'is True, but conv2* does not learn, or conv1 learns by itself',
-            "Set config.dpaf.classifier.private to 'none' and conv2.gradient to another",
-        )
+    _check_conv2(config)
     _check_losses(config)
     _check_schedule(config, num_examples)
-    if config.privacy.guarantee == 'as_published' and (
-        dpaf.batches != 'mixed' or not dpaf.batch_size
-    ):
+    if _is_published(config) and (dpaf.batches != 'mixed' or not dpaf.batch_size):
         raise UserError(
             'config.privacy.guarantee',
             "is 'as_published' with batches that the paper does not have",
@@ -237,13 +192,68 @@ def _check(config: Config, num_examples: int) -> None:
         )
 
 
-def _trains(config: Config) -> tuple[bool, bool]:
-    """Whether phase 1, and whether conv2*, learns from private images."""
-    published = config.privacy.guarantee == 'as_published'
+def _is_published(config: Config) -> bool:
+    return config.privacy.guarantee == 'as_published'
+
+
+def _trains_phase1(config: Config) -> bool:
+    """Whether phase 1 learns from private images."""
     learns = config.dpaf.classifier.private
-    in_phase2 = config.dpaf.conv2.with_conv1 or learns == 'discriminator'
-    phase1 = learns not in ('none', 'discriminator') or (published and not in_phase2)
-    return phase1, config.dpaf.conv2.gradient != 'none' or published
+    if learns == 'discriminator':
+        return False
+    alone = not config.dpaf.conv2.with_conv1
+    return learns != 'none' or (_is_published(config) and alone)
+
+
+def _trains_conv2(config: Config) -> bool:
+    """Whether conv2* learns from private images."""
+    return config.dpaf.conv2.gradient != 'none' or _is_published(config)
+
+
+def _check_classifier(config: Config) -> None:
+    classifier = config.dpaf.classifier
+    if classifier.private == LABELLER:
+        if _is_published(config) or classifier.unit == 'group':
+            raise UserError(
+                'config.dpaf.classifier.private',
+                "is 'labeller' with settings that it does not know",
+                "Set config.privacy.guarantee to 'certified' and unit to 'singleton'",
+            )
+        return
+    fields = ['epochs', 'learning_rate'] if _trains_phase1(config) else []
+    if classifier.private == 'discriminator':
+        fields = ['learning_rate']  # of conv1, as often as conv2*
+    for field in fields:
+        if not getattr(classifier, field):
+            raise UserError(
+                f'config.dpaf.classifier.{field}',
+                'is 0, for which only a labeller has a rule',
+                "Set it above 0, or private to 'labeller'",
+            )
+
+
+def _check_conv2(config: Config) -> None:
+    conv2, private = config.dpaf.conv2, config.dpaf.classifier.private
+    if conv2.gradient == 'group' and config.dpaf.batches == 'class_pure':
+        raise UserError(
+            'config.dpaf.conv2.gradient',
+            "is 'group', which holds all classes, but the head judges class by class",
+            "Set it to 'singleton', 'cotangent' or 'none', or batches to 'mixed'",
+        )
+    if private == 'discriminator' and not _trains_conv2(config):
+        raise UserError(
+            'config.dpaf.classifier.private',
+            "is 'discriminator', but conv2* does not learn, and conv1 learns as it does",
+            "Set config.dpaf.conv2.gradient to another than 'none', or private to 'none'",
+        )
+    if conv2.with_conv1 and (
+        conv2.gradient == 'none' or private in ('all', 'conv1', 'discriminator')
+    ):
+        raise UserError(
+            'config.dpaf.conv2.with_conv1',
+            'is True, but conv2* does not learn, or conv1 learns by itself',
+            "Set config.dpaf.classifier.private to 'none' and conv2.gradient to another",
+        )
 
 
 def _check_groups(part: str, used: bool, number: int) -> None:
@@ -262,7 +272,7 @@ def _check_schedule(config: Config, num_examples: int) -> None:
             'Set it to 1: each release is followed by generator_steps steps',
         )
     steps = dpagg_steps(config, dpagg)
-    if _trains(config)[1] and steps < dpaf.asymmetry:
+    if _trains_conv2(config) and steps < dpaf.asymmetry:
         raise UserError(
             'config.dpaf.conv2.gradient',
             f'is {dpaf.conv2.gradient!r}, but conv2* is updated every {dpaf.asymmetry} '
@@ -272,15 +282,15 @@ def _check_schedule(config: Config, num_examples: int) -> None:
 
 
 def _check_losses(config: Config) -> None:
-    generator, rows = config.dpaf.generator, make_tap_layout(config)
-    needs_conv2 = generator.adversarial or _trains(config)[1]
-    if needs_conv2 and 'conv2' not in rows:
+    generator, taps = config.dpaf.generator, make_tap_layout(config)
+    needs_conv2 = generator.adversarial or _trains_conv2(config)
+    if needs_conv2 and 'conv2' not in taps:
         raise UserError(
             'config.dpaf.taps',
             f'is {config.dpaf.taps!r}, but the discriminator reads conv2',
             "Add 'conv2', or use loss_match alone with conv2.gradient = 'none'",
         )
-    if LABELLER in rows and config.dpaf.classifier.private != LABELLER:
+    if LABELLER in taps and config.dpaf.classifier.private != LABELLER:
         raise UserError(
             'config.dpaf.taps',
             f'is {config.dpaf.taps!r}, but no labeller is learnt',
@@ -308,7 +318,7 @@ def _check_losses(config: Config) -> None:
         not generator.loss_match
         or config.dpaf.batches != 'class_pure'
         or config.dpaf.batch_size
-        or _trains(config)[1]
+        or _trains_conv2(config)
     ):
         raise UserError(
             'config.dpaf.generator.whitenings',

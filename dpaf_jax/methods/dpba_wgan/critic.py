@@ -183,10 +183,8 @@ class DpbaWgan:
         def add(i: jax.Array, sums: Any) -> Any:
             return jax.tree.map(jnp.add, sums, chunk(i))
 
-        nothing = jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-            jax.eval_shape(chunk, jnp.int32(0)),
-        )
+        shapes = jax.eval_shape(chunk, jnp.int32(0))
+        nothing = jax.tree.map(jnp.zeros_like, shapes)
         return jax.lax.fori_loop(0, -(-present // length), add, nothing)
 
     def _query(self, state: AdversarialState, batch: ClipBatch, key: jax.Array) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import DpbaWganConfig
-from dpaf_jax.privacy.budgets import check_batch_size, make_joint_plan
+from dpaf_jax.privacy.budgets import check_batch_size, claimed_plan, make_joint_plan
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 
@@ -73,7 +73,7 @@ def _check(config: Config, num_examples: int) -> None:
 
 
 def num_models(config: Config) -> int:
-    """Of the models that take turns: one for each label, or one for all."""
+    """How many models take turns: one for each label, or one for all."""
     return config.data.num_classes if config.dpba_wgan.per_label else 1
 
 
@@ -127,13 +127,4 @@ def _published_plan(config: Config, num_examples: int) -> PrivacyPlan:
         capacity=wgan.batch_size,
         noise_multiplier=math.sqrt(2 * rate * composed / privacy.epsilon),
     )
-    return PrivacyPlan(
-        mechanisms=(cost,),
-        guarantee=f'none (as published: {PUBLISHED_REASON})',
-        epsilon=None,
-        epsilon_rdp=None,
-        claimed_epsilon=privacy.epsilon,
-        delta=privacy.delta,
-        overflow_delta=0.0,
-        num_examples=num_examples,
-    )
+    return claimed_plan(cost, privacy, num_examples, PUBLISHED_REASON)

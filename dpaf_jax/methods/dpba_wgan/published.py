@@ -34,9 +34,9 @@ class PublishedDpbaWgan(DpbaWgan):
                 f'asks for {size} images a step, but the model in turn has {there}',
                 'Lower it',
             )
-        name = (
-            f'{COST}/{self.schedule.label(step)}' if self.settings.per_label else COST
-        )
+        name = COST
+        if self.settings.per_label:
+            name = f'{COST}/{self.schedule.label(step)}'
         draw = shuffled_batches(there, size, name, keys, self.schedule.own_step(step))
         return dataclasses.replace(draw, indices=eligible[draw.indices].astype('i4'))
 

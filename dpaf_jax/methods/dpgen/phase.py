@@ -20,18 +20,15 @@ from dpaf_jax.methods.dpgen.score_matching import (
 )
 from dpaf_jax.methods.dpgen.warm_start import warm_start
 from dpaf_jax.networks.score import make_score_network, noise_levels
-from dpaf_jax.privacy.budgets import check_batch_size, make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, claimed_plan, plan_of_one
 from dpaf_jax.privacy.grid import add
-from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.input_pipeline import Feed, gather
 from dpaf_jax.training.run import Run
 
-NAMES = ('score',)
 PUBLISHED_REASON = (
     'randomised response answers with private images, each of which can be read off the '
     'pair that it is released in'
@@ -54,17 +51,8 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     """
     score = mechanism(config, num_examples)
     if _published(config) and math.isfinite(config.privacy.epsilon):
-        return PrivacyPlan(
-            mechanisms=(score,),
-            guarantee=f'none (as published: {PUBLISHED_REASON})',
-            epsilon=None,
-            epsilon_rdp=None,
-            claimed_epsilon=config.privacy.epsilon,
-            delta=config.privacy.delta,
-            overflow_delta=0.0,
-            num_examples=num_examples,
-        )
-    return make_plan([score], NAMES, NAMES, config.privacy, num_examples, None)
+        return claimed_plan(score, config.privacy, num_examples, PUBLISHED_REASON)
+    return plan_of_one(score, config.privacy, num_examples)
 
 
 def train(run: Run) -> Any:
@@ -146,16 +134,14 @@ class ScorePhase:
     def init(self) -> ScoreState:
         if self._start is not None:
             return jax.device_get(jax.jit(self._matching.start)(self._start))
-        key = public_key(self._run.keys.public('init score', 0))
-        return jax.device_get(jax.jit(self._matching.init)(key))
+        return self._run.first_state(self._matching.init, 'init score')
 
     def charged(self, step: int) -> Mapping[str, int]:
         before = {m.name: m.steps for m in self._run.plan.mechanisms}
         return {**before, 'score': step}
 
     def picture(self, state: ScoreState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run = self._run
@@ -198,10 +184,7 @@ class ScorePhase:
             return add(sums, query(part)), None
 
         first = jax.tree.map(lambda leaf: leaf[0], draw)
-        nothing = jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-            jax.eval_shape(query, first),
-        )
+        nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(query, first))
         # Scanned on every backend: the network has no convolution that a CPU's loop slows.
         sums, _ = jax.lax.scan(more, nothing, draw)
         return self._matching.update(state, sums, key)

@@ -27,7 +27,7 @@ from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpgen import ScoreSampler, score_sampler
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
+from dpaf_jax.training.optimizers import averaged_step, make_optimizer
 
 Params = Any
 
@@ -158,12 +158,8 @@ class ScoreMatching:
 
     def descend(self, state: ScoreState, gradient: Any, steps: int) -> ScoreState:
         """The optimiser's step, of `steps` in all, and the moving average's."""
-        params, optimizer = descend(
-            self._optimizer(steps), gradient, state.params, state.optimizer
-        )
-        done, decay = state.steps + 1, self.config.dpgen.ema_decay
-        average = moving_average(state.ema_params, params, done, decay)
-        return ScoreState(params, average, optimizer, done)
+        optimizer, decay = self._optimizer(steps), self.config.dpgen.ema_decay
+        return ScoreState(*averaged_step(optimizer, gradient, state, decay))
 
 
 def make_score_matching(config: Config, plan: PrivacyPlan) -> ScoreMatching:

@@ -15,7 +15,6 @@ import numpy as np
 from dpaf_jax.data import Dataset
 from dpaf_jax.methods.dpgen.score_matching import Params, ScoreMatching, ScoreState
 from dpaf_jax.networks.score import UNLABELLED
-from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.sampling import shuffled_batches
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.input_pipeline import Feed, gather
@@ -63,8 +62,7 @@ class WarmStartPhase:
         self._compiled = parallel.pmapped(self._step, run.devices, donate=(0,))
 
     def init(self) -> ScoreState:
-        key = public_key(self._run.keys.public('init score', 0))
-        return jax.device_get(jax.jit(self._matching.init)(key))
+        return self._run.first_state(self._matching.init, 'init score')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {'score': 0}

@@ -29,7 +29,7 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.training import losses
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import share_of_fakes
-from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
+from dpaf_jax.training.optimizers import averaged_step, descend, make_optimizer
 
 Metrics = dict[str, jax.Array]
 
@@ -179,15 +179,12 @@ class Matching:
         )
         # The transpose of a sum over devices is a sum over devices: hence the mean.
         gradient = parallel.mean(gradient)
-        generator, optimizer = descend(
-            self._optimizer, gradient, state.generator, state.optimizer
+        held = state.generator, state.ema_params, state.optimizer, state.steps
+        generator, average, optimizer, steps = averaged_step(
+            self._optimizer, gradient, held, self.settings.ema_decay
         )
-        steps, decay = state.steps + 1, self.settings.ema_decay
         state = state._replace(
-            generator=generator,
-            ema_params=moving_average(state.ema_params, generator, steps, decay),
-            optimizer=optimizer,
-            steps=steps,
+            generator=generator, ema_params=average, optimizer=optimizer, steps=steps
         )
         return state, {'loss_match': loss}
 
@@ -239,9 +236,8 @@ class Matching:
         squares = parallel.total(member.T @ jnp.sum(jnp.square(rows), axis=1))
         counts = jnp.full(k, float(each))
         distance = losses.unbiased_squared_distance(sums, squares, counts, target)
-        if (
-            weights is not None
-        ):  # what the noise adds is public, and no gain of a critic's
+        if weights is not None:
+            # What the noise adds is public, and no gain of a critic's.
             noise = self.mechanism.noise_std / jnp.asarray(self.expected_counts)[:, 0]
             distance = distance - jnp.square(noise) * jnp.sum(weights)
         prior = jnp.array(self.config.data.prior)

@@ -16,14 +16,10 @@ import jax.numpy as jnp
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import PearlConfig
-from dpaf_jax.methods.embedding.fourier import FourierFeatures
+from dpaf_jax.methods.embedding.fourier import check_fourier, fourier_features
 from dpaf_jax.methods.embedding.matching import Matching
 from dpaf_jax.methods.embedding.phase import MatchPhase
-from dpaf_jax.methods.embedding.plan import (
-    check_features,
-    check_length_scales,
-    one_release,
-)
+from dpaf_jax.methods.embedding.plan import one_release
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.training.run import Run
 
@@ -38,17 +34,15 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     Raises:
         UserError: the settings do not fit each other, or the budget.
     """
-    check_features(config, config.pearl.features)
-    check_length_scales(config, config.pearl.length_scales)
+    check_fourier(config)
     return one_release(config, num_examples)
 
 
 def matching(config: Config, plan: PrivacyPlan, num_devices: int) -> Matching:
     """The static part of a run on so many devices."""
-    fields = config.pearl
-    made = FourierFeatures(config.data.shape, fields.features, fields.length_scales)
+    made = fourier_features(config)
     coins = jax.eval_shape(made.init, jax.random.key(0))
-    critic = FrequencyCritic(fields, coins.shape[0])
+    critic = FrequencyCritic(config.pearl, coins.shape[0])
     return Matching(config, plan, num_devices, made, critic)
 
 

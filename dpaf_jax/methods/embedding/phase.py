@@ -1,6 +1,5 @@
 """The release in front of the first generator step, then generator steps alone."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,15 +9,11 @@ from PIL import Image
 
 from dpaf_jax.methods.embedding.matching import Matching, MatchState, Metrics
 from dpaf_jax.methods.embedding.plan import EMBEDDING
-from dpaf_jax.privacy.keys import public_key
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import every_record
-from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.phase import repeat, window_length
 from dpaf_jax.training.run import Run
-
-WINDOW = 10  # at most so many generator steps in one compiled call
 
 
 class MatchPhase:
@@ -30,23 +25,19 @@ class MatchPhase:
         self._run, self._matching = run, matching
         self.total_steps = matching.settings.generator_steps
         self.images_per_step = float(matching.settings.batch_size)
-        # Steps that are written out one by one compile one by one, too.
-        most = 1 if run.unrolls else WINDOW
-        self._length = math.gcd(self.total_steps, most)
+        self._length = window_length(self.total_steps, run.unrolls)
         self._accumulate = parallel.pmapped(self._add, run.devices, donate=(0,))
         self._release_fn = parallel.pmapped(matching.release, run.devices, donate=(0,))
         self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))
 
     def init(self) -> MatchState:
-        key = public_key(self._run.keys.public('init embedding', 0))
-        return jax.device_get(jax.jit(self._matching.init)(key))
+        return self._run.first_state(self._matching.init, 'init embedding')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {EMBEDDING: min(step, 1)}
 
     def picture(self, state: MatchState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         if step == 0:

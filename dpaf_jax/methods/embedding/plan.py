@@ -12,7 +12,7 @@ import math
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import EmbeddingConfig
-from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.budgets import plan_of_one
 from dpaf_jax.privacy.plan import REPLACE_ONE, Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 
@@ -22,8 +22,7 @@ ROW_BOUND = 1.0
 
 def settings_of(config: Config) -> EmbeddingConfig:
     """The fields of the method that runs."""
-    fields: EmbeddingConfig = getattr(config, config.method)
-    return fields
+    return getattr(config, config.method)
 
 
 def one_release(config: Config, num_examples: int) -> PrivacyPlan:
@@ -50,23 +49,8 @@ def one_release(config: Config, num_examples: int) -> PrivacyPlan:
         expected_batch_size=float(num_examples),
         capacity=num_examples,
     )
-    only = (EMBEDDING,)
-    made = make_plan([embedding], only, only, config.privacy, num_examples, None)
+    made = plan_of_one(embedding, config.privacy, num_examples)
     return dataclasses.replace(made, neighbors=REPLACE_ONE) if replaces else made
-
-
-def check_features(config: Config, number: int) -> None:
-    """Cosines and sines come in pairs; UserError where they do not."""
-    if number % 2:
-        problem, remedy = f'is {number}', 'Use an even number: cosines and sines'
-        raise UserError(f'config.{config.method}.features', problem, remedy)
-
-
-def check_length_scales(config: Config, scales: tuple[float, ...]) -> None:
-    """Positive, finite and at least one; UserError where they are not."""
-    if not scales or not all(0 < scale < math.inf for scale in scales):
-        problem, remedy = f'is {scales}', 'Give one or more numbers above 0'
-        raise UserError(f'config.{config.method}.length_scales', problem, remedy)
 
 
 def _check_batch(config: Config) -> None:

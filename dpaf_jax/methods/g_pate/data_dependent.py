@@ -34,8 +34,7 @@ def log_other_winner(histograms: np.ndarray, sigma: float) -> np.ndarray:
     gaps = np.max(histograms, axis=-1, keepdims=True) - np.sort(histograms, axis=-1)
     beaten = special.log_ndtr(-gaps[..., :-1] / (np.sqrt(2) * sigma))
     most = np.log1p(-1 / histograms.shape[-1])
-    log_q: np.ndarray = np.minimum(special.logsumexp(beaten, axis=-1), most)
-    return log_q
+    return np.minimum(special.logsumexp(beaten, axis=-1), most)
 
 
 def log_other_verdict(
@@ -49,8 +48,7 @@ def log_other_verdict(
         sigma: of the noise on its height.
     """
     beyond = np.abs(np.max(histograms, axis=-1) - threshold) / sigma
-    log_q: np.ndarray = special.log_ndtr(-beyond)
-    return log_q
+    return special.log_ndtr(-beyond)
 
 
 def renyi(log_q: np.ndarray, variance: float) -> np.ndarray:
@@ -68,12 +66,12 @@ def renyi(log_q: np.ndarray, variance: float) -> np.ndarray:
     mu2 = np.sqrt(-variance * log_q)
     mu1 = mu2 + 1
     epsilon1, epsilon2 = mu1 / variance, mu2 / variance
-    independent = np.broadcast_to(orders / variance, np.broadcast_shapes(
-        log_q.shape, orders.shape))  # fmt: skip
+    shape = np.broadcast_shapes(log_q.shape, orders.shape)
+    independent = np.broadcast_to(orders / variance, shape)
     with np.errstate(all='ignore'):  # what is no number fails the theorem's conditions
-        rising = (mu2 - 1) * epsilon2 - mu2 * np.log(
-            mu1 / (mu1 - 1) * mu2 / (mu2 - 1)
-        )  # below this the bound rises with q, so a bound on q will do
+        # Below this the bound rises with q, so a bound on q will do.
+        ratio = mu1 / (mu1 - 1) * mu2 / (mu2 - 1)
+        rising = (mu2 - 1) * epsilon2 - mu2 * np.log(ratio)
         holds = (mu2 > 1) & (orders <= mu2) & (log_q + epsilon2 < 0) & (log_q <= rising)
         log_1q = _log1mexp(log_q)
         log_a = log_1q - _log1mexp((log_q + epsilon2) * (mu2 - 1) / mu2)

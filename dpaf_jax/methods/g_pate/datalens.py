@@ -23,6 +23,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.methods.g_pate.phase import train_student
 from dpaf_jax.methods.g_pate.plan import answers_plan, check, refuse_agreement
 from dpaf_jax.methods.g_pate.student import Fakes, GPate
+from dpaf_jax.methods.g_pate.teachers import coarse_shape
 from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
@@ -55,12 +56,6 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         l2_sensitivity=2 * math.sqrt(top_k),
         steps=g_pate.steps * g_pate.fakes,
     )
-
-
-def coarse_shape(config: Config) -> tuple[int, int, int]:
-    """[h, w, C] of the directions that teachers sign: one place for each cell of pixels."""
-    (height, width, channels), cell = config.data.shape, config.g_pate.cell
-    return -(-height // cell), -(-width // cell), channels
 
 
 def train(run: Run) -> Any:

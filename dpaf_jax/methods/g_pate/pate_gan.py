@@ -28,8 +28,8 @@ from dpaf_jax.config import Config
 from dpaf_jax.methods.g_pate.phase import train_student
 from dpaf_jax.methods.g_pate.plan import answers_plan, check, refuse_agreement
 from dpaf_jax.methods.g_pate.student import Fakes, GPate, GPateState, Metrics
-from dpaf_jax.methods.g_pate.teachers import State
-from dpaf_jax.methods.g_pate.voters import Coarse, Voters, cell
+from dpaf_jax.methods.g_pate.teachers import State, cell
+from dpaf_jax.methods.g_pate.voters import Coarse, Voters
 from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import PrivacyPlan

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 from PIL import Image
 
@@ -12,15 +11,12 @@ from dpaf_jax.methods.g_pate.agreement import Agreement
 from dpaf_jax.methods.g_pate.plan import noise_ratio
 from dpaf_jax.methods.g_pate.student import EXACT, GPate, GPateState, Metrics
 from dpaf_jax.methods.g_pate.teachers import Parts, Teachers
-from dpaf_jax.privacy.keys import public_key
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.input_pipeline import Feed, device_memory, gather
-from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.phase import repeat, window_length
 from dpaf_jax.training.run import Run
 
-WINDOW = 10  # at most so many steps in one scanned call
 MEMORY_SHARE = 0.8  # of a device's memory, that the teachers may take
 
 
@@ -69,7 +65,7 @@ class GPatePhase:
         self.total_steps = g_pate.steps
         self.images_per_step = float(g_pate.fakes)
         single = run.unrolls or g_pate.agreement
-        self._length = 1 if single else math.gcd(g_pate.steps, WINDOW)
+        self._length = window_length(g_pate.steps, single)
         self._agreement = self._of_the_teachers() if g_pate.agreement else None
         records = run.data.manifest.num_examples
         self._parts = Parts.of(run.data.index, records, g_pate.teachers)
@@ -77,15 +73,13 @@ class GPatePhase:
         self._feed = Feed(run)
 
     def init(self) -> GPateState:
-        key = public_key(self._run.keys.public('init g_pate', 0))
-        return jax.device_get(jax.jit(self._gan.init)(key))
+        return self._run.first_state(self._gan.init, 'init g_pate')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {self.name: step * self._gan.queries}
 
     def picture(self, state: GPateState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, steps = self._run, range(step, step + self._length)
@@ -114,7 +108,4 @@ class GPatePhase:
             draw, noise_key, key = xs
             return self._gan.step(state, gather(data, draw), noise_key, key)
 
-        made: tuple[Any, Metrics] = repeat(
-            self._run.unrolls, body, state, (draws, noise_keys, public_keys)
-        )
-        return made
+        return repeat(self._run.unrolls, body, state, (draws, noise_keys, public_keys))

@@ -8,7 +8,7 @@ import math
 
 from dpaf_jax.config import Config
 from dpaf_jax.privacy import voting
-from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.budgets import plan_of_one
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.smooth import g_pate_sampler
 from dpaf_jax.runtime.errors import UserError
@@ -70,12 +70,11 @@ def answers_plan(
         expected_batch_size=float(num_examples),
         capacity=num_examples,
     )
-    only = (name,)
-    return make_plan([answers], only, only, config.privacy, num_examples, None)
+    return plan_of_one(answers, config.privacy, num_examples)
 
 
 def check(config: Config, num_examples: int) -> None:
-    """Raises UserError where teachers do not fit N, or layers, size and cell each other."""
+    """UserError where there are more teachers than records, or cells do not fit layers."""
     if (teachers := config.g_pate.teachers) > num_examples:
         problem = f'is {teachers}, for {num_examples} records'
         raise UserError('config.g_pate.teachers', problem, 'Give each one at least')

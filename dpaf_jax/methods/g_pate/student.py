@@ -30,7 +30,7 @@ import optax
 
 from dpaf_jax.config import Config
 from dpaf_jax.methods.g_pate.plan import VOTES, noise_ratio
-from dpaf_jax.methods.g_pate.teachers import State, Teachers
+from dpaf_jax.methods.g_pate.teachers import State, Teachers, coarse_shape
 from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.keys import public_key
@@ -41,7 +41,7 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.parallel import Split
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
-from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
+from dpaf_jax.training.optimizers import averaged_step, make_optimizer
 
 EXACT = 'nonprivate_votes', 'nonprivate_passed'  # go nowhere but to that folder
 Metrics = dict[str, jax.Array]
@@ -162,12 +162,8 @@ class GPate:
 
     def questions(self, key: jax.Array, images: jax.Array) -> Any:
         """Random directions of the step's fakes, smooth over cells."""
-        g_pate, data = self.config.g_pate, self.config.data
-        # The columns of a table have no neighbours to be smooth with.
-        cell = 1 if data.columns else g_pate.cell
-        height, width, channels = data.shape
-        coarse_sides = -(-height // cell), -(-width // cell)
-        shape = (g_pate.fakes, *coarse_sides, channels, g_pate.projections)
+        g_pate = self.config.g_pate
+        shape = (g_pate.fakes, *coarse_shape(self.config), g_pate.projections)
         coarse = jax.random.normal(key, shape)
         whole = (*images.shape, g_pate.projections)
         projections = jax.image.resize(coarse, whole, 'bilinear')
@@ -194,8 +190,7 @@ class GPate:
                 state = side.learn(state, mine, fakes.images, fakes.labels)
             return state, self.answer(state[0], fakes)
 
-        made: tuple[State, jax.Array] = jax.vmap(one)(teachers, parts)
-        return made
+        return jax.vmap(one)(teachers, parts)
 
     def answer(self, params: Any, fakes: Fakes) -> jax.Array:
         """[m, k] int32 votes of one teacher, a function of its parameters alone."""
@@ -243,12 +238,10 @@ class GPate:
 
     def descended(self, state: GPateState, gradient: Any) -> GPateState:
         """After the generator's step by a gradient, and that of its average."""
-        generator, optimizer = descend(
-            self.optimizer, gradient, state.generator, state.optimizer
+        held = state.generator, state.ema_params, state.optimizer, state.steps
+        generator, average, optimizer, steps = averaged_step(
+            self.optimizer, gradient, held, self.config.g_pate.ema_decay
         )
-        steps = state.steps + 1
-        decay = self.config.g_pate.ema_decay
-        average = moving_average(state.ema_params, generator, steps, decay)
         return state._replace(
             generator=generator, ema_params=average, optimizer=optimizer, steps=steps
         )

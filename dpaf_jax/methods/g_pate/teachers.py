@@ -29,6 +29,17 @@ from dpaf_jax.training.optimizers import descend, make_optimizer
 State = tuple[Any, optax.OptState]  # of one teacher, or of all with an axis in front
 
 
+def cell(config: Config) -> int:
+    """Side in pixels of what is seen as one; the columns of a table have no neighbours."""
+    return 1 if config.data.columns else config.g_pate.cell
+
+
+def coarse_shape(config: Config) -> tuple[int, int, int]:
+    """[h, w, C] of an image with one place for each cell of pixels."""
+    (height, width, channels), side = config.data.shape, cell(config)
+    return -(-height // side), -(-width // side), channels
+
+
 class Teacher(nn.Module):
     """Fully connected layers with one answer for each class, picked by the label.
 

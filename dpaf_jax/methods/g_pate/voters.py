@@ -7,8 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from dpaf_jax.config import Config
-from dpaf_jax.methods.g_pate.teachers import Teacher, Teachers
+from dpaf_jax.methods.g_pate.teachers import Teacher, Teachers, cell
 from dpaf_jax.networks.discriminator import label_planes
 
 
@@ -31,11 +30,6 @@ class Coarse(nn.Module):
             side = (self.cell, self.cell)
             images = nn.avg_pool(images, side, side, 'SAME', count_include_pad=False)
         return Teacher(self.widths, self.num_classes)(images, labels)
-
-
-def cell(config: Config) -> int:
-    """Side in pixels of what is seen as one; the columns of a table have no neighbours."""
-    return 1 if config.data.columns else config.g_pate.cell
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,6 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 import optax
 from PIL import Image
@@ -17,9 +16,7 @@ from dpaf_jax.methods.adversarial.networks import Metrics
 from dpaf_jax.methods.gs_wgan.plan import GRADIENT, turns_of_one
 from dpaf_jax.methods.gs_wgan.turn import GsWgan, GsWganState
 from dpaf_jax.privacy.accounting import capacity_for
-from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.sampling import Draw
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.input_pipeline import Feed, gather
 from dpaf_jax.training.run import Run
@@ -48,8 +45,7 @@ class GsWganPhase:
         self._feed = Feed(run)
 
     def init(self) -> GsWganState:
-        key = public_key(self._run.keys.public('init gan', 0))
-        return jax.device_get(jax.jit(self._method.init)(key))
+        return self._run.first_state(self._method.init, 'init gan')
 
     def charged(self, step: int) -> Mapping[str, int]:
         if self._published:
@@ -58,8 +54,7 @@ class GsWganPhase:
         return {GRADIENT: turns_of_one(method.settings, method.critics, step)}
 
     def picture(self, state: GsWganState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, turn = self._run, self._whose(step)

@@ -15,7 +15,7 @@ import math
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import GsWganConfig
-from dpaf_jax.privacy.budgets import make_plan
+from dpaf_jax.privacy.budgets import plan_of_one
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.smooth import gs_wgan_sampler
 from dpaf_jax.runtime.errors import UserError
@@ -69,8 +69,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         expected_batch_size=float(images),
         capacity=num_examples,
     )
-    only, privacy = (GRADIENT,), config.privacy
-    return make_plan([mechanism], only, only, privacy, num_examples, PUBLISHED_REASON)
+    return plan_of_one(mechanism, config.privacy, num_examples, PUBLISHED_REASON)
 
 
 def num_critics(wgan: GsWganConfig, num_examples: int) -> int:

@@ -27,12 +27,10 @@ from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.p3gm import phased_sampler
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
+from dpaf_jax.training.optimizers import averaged_step, make_optimizer
 
 Metrics = dict[str, jax.Array]
-FIRST_LOG_STD = (
-    -1.0
-)  # of the encoder's noise, where all codes have a variance of about 1
+FIRST_LOG_STD = -1.0  # of the encoder's noise; all codes have a variance of about 1
 
 
 class DecoderState(NamedTuple):
@@ -90,7 +88,7 @@ class PhasedVae:
         settings = self.config.p3gm
         return make_optimizer('adam', settings.learning_rate, settings.steps)
 
-    def init(self, moments: Moments, key: jax.Array) -> DecoderState:
+    def init(self, key: jax.Array, moments: Moments) -> DecoderState:
         """Random weights: public coins."""
         weights = phased_sampler(self.config).init(key)[DECODER]
         log_std = jnp.full_like(moments.means, FIRST_LOG_STD)
@@ -164,10 +162,7 @@ class PhasedVae:
         noisy = self.release(state, batch, noise_key, key)
         size = self.mechanism.expected_batch_size
         gradient = jax.tree.map(lambda g: g / size, noisy)
-        params, optimizer = descend(
-            self._optimizer, gradient, state.params, state.optimizer
-        )
-        steps, decay = state.steps + 1, self.config.p3gm.ema_decay
-        average = moving_average(state.ema_params, params, steps, decay)
-        state = DecoderState(state.moments, params, average, optimizer, steps)
+        decay = self.config.p3gm.ema_decay
+        held = averaged_step(self._optimizer, gradient, state[1:], decay)
+        state = DecoderState(state.moments, *held)
         return state, {'noisy_gradient_norm': optax.tree.norm(gradient)}

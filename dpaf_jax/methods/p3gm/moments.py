@@ -86,8 +86,7 @@ class Encoder:
 
     def noisy(self, name: str, sums: Sums, key_data: jax.Array) -> jax.Array:
         """The release `pca` or `em`: noise on the sums over devices, once."""
-        made: jax.Array = noisy_total(sums, key_data, self.plan[name].noise_std)
-        return made
+        return noisy_total(sums, key_data, self.plan[name].noise_std)
 
     # --- pca --------------------------------------------------------------------------
 

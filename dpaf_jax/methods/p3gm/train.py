@@ -1,6 +1,5 @@
 """P3GM's two phases: two releases over all records, then windows of DP-SGD steps."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,18 +10,15 @@ from PIL import Image
 from dpaf_jax.methods.p3gm.decoder import DecoderState, Metrics, PhasedVae
 from dpaf_jax.methods.p3gm.moments import Encoder, Moments, Sums
 from dpaf_jax.methods.p3gm.plan import DECODER, EM, PCA
-from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.release.samplers.p3gm import MIXTURE
 from dpaf_jax.release.samplers.protocol import Params
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import Feed, every_record, gather
-from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.phase import repeat, window_length
 from dpaf_jax.training.run import Run
 
-WINDOW = 10  # at most so many steps in one compiled call
 Query = Callable[[Moments, ClipBatch], Sums]
 
 
@@ -117,20 +113,19 @@ class DecoderPhase:
         self._run, self._vae, self._moments = run, vae, moments
         self.total_steps = vae.mechanism.steps
         self.images_per_step = vae.mechanism.expected_batch_size
-        self._length = math.gcd(self.total_steps, WINDOW)
+        self._length = window_length(self.total_steps, unrolls=False)
         self._steps_fn = parallel.pmapped(self._steps, run.devices, (0,))
         self._feed = Feed(run)
 
     def init(self) -> DecoderState:
-        key = public_key(self._run.keys.public('init decoder', 0))
-        return jax.device_get(jax.jit(self._vae.init)(self._moments, key))
+        init, moments = self._vae.init, self._moments
+        return self._run.first_state(init, 'init decoder', moments)
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {PCA: 1, EM: 1, DECODER: step}
 
     def picture(self, state: DecoderState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, released(state), key)
+        return self._run.picture(released(state))
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, steps = self._run, range(step, step + self._length)

@@ -43,5 +43,4 @@ def _ceiling(job: Job, evaluated: dict[str, Any]) -> dict[str, Any]:
     if not asked.get('train_on_real'):
         return {}
     found = read_json(job.workdir.nonprivate / 'evaluation.json') or {}
-    ceiling: dict[str, Any] = found.get('real', {})
-    return ceiling
+    return found.get('real', {})

@@ -1,6 +1,7 @@
 """DPAF's sampler: a generator, and a labeller where phase 1 has learnt one."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -103,10 +104,7 @@ def truncated(config: Config, width: float) -> Config:
         problem = f'is {width:g}, for a release of {config.method}'
         raise UserError('--truncation', problem, 'Leave it out: only dpaf has it')
     scale = width * config.dpaf.generator.latent_scale
-    generator = dataclasses.replace(config.dpaf.generator, latent_scale=scale, warp=0.0)
-    return dataclasses.replace(
-        config, dpaf=dataclasses.replace(config.dpaf, generator=generator)
-    )
+    return _with_generator(config, latent_scale=scale, warp=0.0)
 
 
 def unbent(config: Config) -> Config:
@@ -117,7 +115,10 @@ def unbent(config: Config) -> Config:
     """
     if config.method != 'dpaf':  # a release holds its own method's section alone
         return config
-    generator = dataclasses.replace(config.dpaf.generator, warp=0.0)
-    return dataclasses.replace(
-        config, dpaf=dataclasses.replace(config.dpaf, generator=generator)
-    )
+    return _with_generator(config, warp=0.0)
+
+
+def _with_generator(config: Config, **fields: Any) -> Config:
+    generator = dataclasses.replace(config.dpaf.generator, **fields)
+    dpaf = dataclasses.replace(config.dpaf, generator=generator)
+    return dataclasses.replace(config, dpaf=dpaf)

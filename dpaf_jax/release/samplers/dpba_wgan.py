@@ -20,10 +20,7 @@ class SamplerPerLabel:
 
     def init(self, key: jax.Array) -> Params:
         """See `Sampler`."""
-        made: Params = jax.vmap(self.generator.init)(
-            jax.random.split(key, self.num_classes)
-        )
-        return made
+        return jax.vmap(self.generator.init)(jax.random.split(key, self.num_classes))
 
     def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
         """See `Sampler`: every generator draws all, each image is its own label's.

@@ -8,7 +8,7 @@ from dpaf_jax.release.samplers.dpgen import Denoise, ScoreSampler, heun
 
 
 class DiffusionSampler(ScoreSampler):
-    """Draws images of given classes; a `samplers.Sampler`."""
+    """Draws images of given classes; see `protocol.Sampler`."""
 
     @property
     def levels(self) -> tuple[float, ...]:

@@ -108,15 +108,14 @@ def heun(
 
 @dataclasses.dataclass(frozen=True)
 class ScoreSampler:
-    """Draws images of given classes; a `samplers.Sampler`."""
+    """Draws images of given classes; see `protocol.Sampler`."""
 
     network: ScoreNetwork
     config: Config
 
     def init(self, key: jax.Array) -> Any:
         """Random parameters, as training starts from."""
-        data = self.config.data
-        image = jnp.zeros((1, data.image_size, data.image_size, data.channels))
+        image = jnp.zeros((1, *self.config.data.shape))
         return self.network.init(key, image, jnp.ones(1), jnp.zeros(1, jnp.int32))
 
     @property
@@ -126,8 +125,7 @@ class ScoreSampler:
 
     def sample(self, params: Any, key: jax.Array, labels: jax.Array) -> jax.Array:
         """[B] int32 labels to [B, H, W, C] float32 images in [-1, 1]."""
-        data = self.config.data
-        shape = (len(labels), data.image_size, data.image_size, data.channels)
+        shape = (len(labels), *self.config.data.shape)
         first, rest = jax.random.split(key)
         start = self.levels[0] * jax.random.normal(first, shape)
 

@@ -27,8 +27,7 @@ class LatentSampler:
     def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
         """See `Sampler`."""
         z = self.scale * jax.random.normal(key, (len(labels), self.z_dim))
-        images: jax.Array = self.generator.apply(params, z, labels)
-        return images
+        return self.generator.apply(params, z, labels)
 
 
 def latent_sampler(config: Config) -> LatentSampler:

@@ -29,6 +29,7 @@ from dpaf_jax.release.samplers.smooth import (
 from dpaf_jax.runtime.errors import UserError
 
 PRIOR = 'prior'  # among released parameters: class probabilities, noisy and paid for
+PER_CLASS = 8  # images in a row of a preview
 SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dpaf': dpaf_sampler,
     'dpgen': score_sampler,
@@ -72,11 +73,7 @@ def released_shapes(config: Config) -> Params:
 
 
 def preview(
-    config: Config,
-    params: Params,
-    key: jax.Array,
-    per_class: int = 8,
-    sampler: Sampler | None = None,
+    config: Config, params: Params, key: jax.Array, sampler: Sampler | None = None
 ) -> Image.Image:
     """A picture of samples, a row per class: what progress is judged by.
 
@@ -84,11 +81,10 @@ def preview(
         config: of the run.
         params: the sampler's.
         key: of the draws.
-        per_class: images in a row.
         sampler: default: the method's.
     """
     k = config.data.num_classes
-    labels = np.repeat(np.arange(k), per_class)
+    labels = np.repeat(np.arange(k), PER_CLASS)
     sampler = sampler or make_sampler(config)
     made = jax.jit(sampler.sample)(params, key, labels)
-    return sample_grid(np.asarray(to_uint8(made)), labels, k, per_class)
+    return sample_grid(np.asarray(to_uint8(made)), labels, k, PER_CLASS)

@@ -36,8 +36,7 @@ def warped(key: jax.Array, images: jax.Array, most: float) -> jax.Array:
     places = jnp.stack(jnp.meshgrid(*2 * [jnp.arange(side)], indexing='ij')) + moves
 
     def bend(channel: jax.Array, places: jax.Array) -> jax.Array:
-        bent: jax.Array = map_coordinates(channel, list(places), 1, 'nearest')
-        return bent
+        return map_coordinates(channel, list(places), 1, 'nearest')
 
     channels = jax.vmap(bend, (2, None), 2)
     return jax.vmap(channels)(images, places)

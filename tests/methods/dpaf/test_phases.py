@@ -171,7 +171,7 @@ def test_a_window_equals_its_single_steps_and_only_the_head_reads_dpagg():
 
 
 def test_the_length_of_a_window_does_not_change_a_one_shot_run(monkeypatch):
-    monkeypatch.setattr(one_shot_phase, '_longest_window', lambda run: 2)
+    monkeypatch.setattr(one_shot_phase, 'window_length', lambda total, unrolls: 2)
     run, _, phase, start = gan_phase(1, **MODES['one shot'])
     assert phase._length == 2
     assert_close(train(run, phase, start), trained('one shot')[1])

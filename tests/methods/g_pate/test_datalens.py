@@ -13,8 +13,9 @@ from g_pate_cases import mixed
 
 from dpaf_jax.audit.methods import g_pate as audit
 from dpaf_jax.methods.g_pate import datalens
-from dpaf_jax.methods.g_pate.datalens import DataLens, coarse_shape, top_signs
+from dpaf_jax.methods.g_pate.datalens import DataLens, top_signs
 from dpaf_jax.methods.g_pate.student import Fakes, GPate
+from dpaf_jax.methods.g_pate.teachers import coarse_shape
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.noise import noisy_total

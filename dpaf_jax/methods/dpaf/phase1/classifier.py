@@ -69,7 +69,7 @@ class Classifier:
     def init(self, key: jax.Array) -> ClassifierState:
         """Random parameters: public coins."""
         data, net = self.config.data, self.networks
-        image = jnp.zeros((1, data.image_size, data.image_size, data.channels))
+        image = jnp.zeros((1, *data.shape))
         planes = jnp.zeros((1, data.num_classes))
         keys = jax.random.split(key, 3)
         conv1 = net.conv1.init(keys[0], image, planes)

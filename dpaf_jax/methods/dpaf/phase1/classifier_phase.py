@@ -11,7 +11,6 @@ from dpaf_jax.methods.dpaf.draws import draw_records
 from dpaf_jax.methods.dpaf.networks import Params, started
 from dpaf_jax.methods.dpaf.phase1.classifier import Classifier, ClassifierState
 from dpaf_jax.methods.dpaf.phase1.labeller import Labeller, LabellerState
-from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.input_pipeline import Feed, gather
 from dpaf_jax.training.phase import repeat
@@ -39,8 +38,7 @@ class ClassifierPhase:
         return Feed(self._run)
 
     def init(self) -> ClassifierState | LabellerState:
-        key = public_key(self._run.keys.public('init classifier', 0))
-        state = jax.device_get(jax.jit(self._classifier.init)(key))
+        state = self._run.first_state(self._classifier.init, 'init classifier')
         known = {name: p for name, p in self._start.items() if name == 'conv1'}
         return state._replace(params=started(state.params, known))
 

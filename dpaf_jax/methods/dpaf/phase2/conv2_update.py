@@ -148,10 +148,8 @@ def conv2_query(
             assert segment_ids is not None
             v = _raw_cotangents(gan, state, flat, segment_ids)
         else:
-            v, segment_ids = (
-                cotangents(gan, state),
-                gan.aggregator.segment_ids(flat.labels),
-            )
+            v = cotangents(gan, state)
+            segment_ids = gan.aggregator.segment_ids(flat.labels)
 
         def pull(trained: Params, unit: dict[str, Any]) -> jax.Array:
             one = jax.tree.map(lambda leaf: leaf[None], unit['inputs'])

@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,19 +18,8 @@ from dpaf_jax.methods.dpaf.phase2.whitening import Factors, Whitening
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import every_record, gather
-from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.phase import repeat, window_length
 from dpaf_jax.training.run import Run
-
-WINDOW = 10  # at most so many steps in one compiled call, where they are scanned
-
-
-def _longest_window(run: Run) -> int:
-    """Where steps are written out one by one, one step is a program.
-
-    It compiles in a tenth of the time, costs the host a fraction of a millisecond, and a stop
-    does not wait for ten.
-    """
-    return 1 if run.unrolls else WINDOW
 
 
 class OneShotPhase(GanPhase):
@@ -45,7 +33,7 @@ class OneShotPhase(GanPhase):
         super().__init__(run, gan, learnt, start)
         dpaf = run.config.dpaf
         self._per_release = dpaf.generator_steps
-        self._length = math.gcd(self._per_release, _longest_window(run))
+        self._length = window_length(self._per_release, run.unrolls)
         self.total_steps = gan.schedule.dpagg_steps * self._per_release
         self.images_per_step = dpaf.generator.batch_size
         pmapped = functools.partial(parallel.pmapped, devices=run.devices)

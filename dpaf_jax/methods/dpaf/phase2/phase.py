@@ -7,17 +7,14 @@ unrolled on CPU. The host draws the coins; images stay on the device where they 
 import functools
 from typing import Any
 
-import jax
 import numpy as np
 from PIL import Image
 
 from dpaf_jax.methods.dpaf.draws import draw_records
 from dpaf_jax.methods.dpaf.networks import Params, started
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, StepKeys
-from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.release.samplers.dpaf import LABELLER
 from dpaf_jax.release.samplers.latent import latent_sampler
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.training.input_pipeline import Feed
 from dpaf_jax.training.run import Run
 
@@ -38,17 +35,15 @@ class GanPhase:
         }
 
     def init(self) -> GanState:
-        key = public_key(self._run.keys.public('init gan', 0))
-        state = jax.device_get(jax.jit(self._gan.init)(key, self._learnt))
+        state = self._run.first_state(self._gan.init, 'init gan', self._learnt)
         start = {n: p for n, p in self._start.items() if n not in (self._learnt or {})}
         params = started({**state.params, 'generator': state.generator}, start)
         made = params.pop('generator')
         return state._replace(params=params, generator=made, ema_params=made)
 
     def picture(self, state: GanState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
         generator = latent_sampler(self._run.config)
-        return preview(self._run.config, state.ema_params, key, sampler=generator)
+        return self._run.picture(state.ema_params, generator)
 
     @functools.cached_property
     def _feed(self) -> Feed:

@@ -35,10 +35,10 @@ NOISE_RIDGE = 10.0  # ... and of the variance of the aggregates' noise
 TINY = 1e-12  # where there is neither
 
 
-def blocks(rows: TapLayout) -> list[slice]:
+def blocks(taps: TapLayout) -> list[slice]:
     """Runs of at most `LONGEST` columns of one tap; without `count`, which is constant."""
     made, start = [], 0
-    for tap in rows.blocks:
+    for tap in taps.blocks:
         parts = -(-tap.size // LONGEST) if tap.name != 'count' else 0
         ends = [start + tap.size * i // max(parts, 1) for i in range(parts + 1)]
         made += [slice(*pair) for pair in itertools.pairwise(ends)]
@@ -85,8 +85,7 @@ class Whitening:
         for key in keys[1:]:
             run.stop.check_within_window()
             moments = self._add_fn(moments, state, key, centres)
-        factors: Factors = self._factors_fn(moments)
-        return factors
+        return self._factors_fn(moments)
 
     @property
     def _labels(self) -> np.ndarray:
@@ -166,8 +165,8 @@ class Whitening:
         return float((noise**2).mean())
 
 
-def whitened(factors: Factors, rows: TapLayout, gaps: jax.Array) -> jax.Array:
+def whitened(factors: Factors, taps: TapLayout, gaps: jax.Array) -> jax.Array:
     """Gaps [..., F] in units of the spread: their squared norm is the distance."""
-    parts = [gaps[..., block] for block in blocks(rows)]
+    parts = [gaps[..., block] for block in blocks(taps)]
     made: list[Any] = [part @ p for part, p in zip(parts, factors, strict=True)]
     return jnp.concatenate(made, axis=-1)

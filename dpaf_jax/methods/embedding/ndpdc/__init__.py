@@ -21,7 +21,7 @@ from dpaf_jax.methods.embedding.ndpdc.aggregate import AggregatePhase
 from dpaf_jax.methods.embedding.ndpdc.condensation import AGGREGATE, Condensation
 from dpaf_jax.methods.embedding.ndpdc.condense import CondensePhase
 from dpaf_jax.methods.embedding.plan import ROW_BOUND
-from dpaf_jax.privacy.budgets import check_batch_size, make_plan
+from dpaf_jax.privacy.budgets import check_batch_size, plan_of_one
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.run import Run
@@ -52,8 +52,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         expected_batch_size=float(settings.batch_size),
         capacity=settings.batch_size,
     )
-    only = (AGGREGATE,)
-    return make_plan([aggregate], only, only, config.privacy, num_examples, None)
+    return plan_of_one(aggregate, config.privacy, num_examples)
 
 
 def train(run: Run) -> Any:

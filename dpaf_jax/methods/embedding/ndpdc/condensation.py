@@ -128,10 +128,7 @@ class Condensation:
 
     def rows(self, coins: Coins, images: jax.Array) -> jax.Array:
         """[B, F] features of images [B, H, W, C] in [-1, 1], before the clip."""
-        found: jax.Array = self._network.apply(
-            coins.weights, changed(coins.change, images)
-        )
-        return found
+        return self._network.apply(coins.weights, changed(coins.change, images))
 
     def query(self, coins: Coins, batch: ClipBatch) -> jax.Array | ExactSum:
         """This device's pre-noise table [K, F] of some of the records drawn.

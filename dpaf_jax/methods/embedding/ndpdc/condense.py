@@ -1,6 +1,5 @@
 """Phase 2: the images are fitted to the aggregates, as often as one likes."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,13 +13,9 @@ from dpaf_jax.methods.embedding.ndpdc.condensation import (
     Condensation,
     CondenseState,
 )
-from dpaf_jax.privacy.keys import public_key
-from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.phase import repeat, window_length
 from dpaf_jax.training.run import Run
-
-WINDOW = 10  # at most so many steps in one compiled call
 
 
 class CondensePhase:
@@ -42,19 +37,17 @@ class CondensePhase:
         self.images_per_step = float(
             method.sampler.number * run.config.data.num_classes
         )
-        self._length = math.gcd(self.total_steps, 1 if run.unrolls else WINDOW)
+        self._length = window_length(self.total_steps, run.unrolls)
         self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))
 
     def init(self) -> CondenseState:
-        key = public_key(self._run.keys.public('init images', 0))
-        return jax.device_get(jax.jit(self._method.init)(key))
+        return self._run.first_state(self._method.init, 'init images')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {AGGREGATE: self._method.mechanism.steps}
 
     def picture(self, state: CondenseState) -> Image.Image:
-        key = public_key(self._run.keys.public('picture', 0))
-        return preview(self._run.config, state.ema_params, key)
+        return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         turns = np.arange(step, step + self._length) % len(self._released.seeds)
