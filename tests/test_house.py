@@ -156,3 +156,18 @@ def test_sampling_and_judging_import_no_accountant_and_no_scikit_learn():
         [sys.executable, '-c', code], capture_output=True, text=True, check=True
     )
     assert not {'dp_accounting', 'sklearn', 'scipy', 'orbax'} & set(ran.stdout.split())
+
+
+@pytest.mark.parametrize('name', sorted(n for n in MODULES if n.startswith('methods.')))
+def test_a_method_finds_its_mechanisms_by_name(name):
+    """Not by place: a class histogram may stand in front of them, with less noise."""
+    tree = ast.parse(MODULES[name].read_text(encoding='utf-8'))
+    by_place = [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == 'mechanisms'
+        and ast.unparse(node.value).endswith('plan.mechanisms')
+    ]
+    assert not by_place

@@ -92,18 +92,22 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     Raises:
         UserError: the config does not fit the method, or epsilon cannot be met.
     """
-    method, whole, share = get(config.method), config.privacy, config.data.noisy_prior
-    if not share:
-        made: PrivacyPlan = method.plan(config, num_examples)
-    else:
-        rest = dataclasses.replace(whole, epsilon=whole.epsilon * (1 - share))
-        made = method.plan(dataclasses.replace(config, privacy=rest), num_examples)
-        classes = class_histogram(num_examples, whole.epsilon * share)
-        made = with_first(classes, made, whole)
+    privacy, share = config.privacy, config.data.noisy_prior
+    made: PrivacyPlan = get(config.method).plan(_with_the_rest(config), num_examples)
+    if share:
+        classes = class_histogram(num_examples, privacy.epsilon * share)
+        made = with_first(classes, made, privacy)
     if config.data.group:
         neighbors = made.neighbors.replace(ONE_RECORD, ONE_GROUP)
         made = dataclasses.replace(made, neighbors=neighbors)
     return made
+
+
+def _with_the_rest(config: Config) -> Config:
+    """The config that the method reads: with what a class histogram leaves of epsilon."""
+    epsilon = config.privacy.epsilon * (1 - config.data.noisy_prior)
+    privacy = dataclasses.replace(config.privacy, epsilon=epsilon)
+    return dataclasses.replace(config, privacy=privacy)
 
 
 def check_installed(config: Config) -> None:
@@ -129,8 +133,6 @@ def train(run: Run) -> Any:
     noisy = add_laplace(exact, run.plan[CLASSES].noise_std, run.keys.lasting(CLASSES))
     prior = shares(noisy)
     data = dataclasses.replace(run.config.data, class_prior=tuple(map(float, prior)))
-    informed = dataclasses.replace(
-        run, config=dataclasses.replace(run.config, data=data)
-    )
-    params = get(run.config.method).train(informed)
+    config = dataclasses.replace(_with_the_rest(run.config), data=data)
+    params = get(config.method).train(dataclasses.replace(run, config=config))
     return {**params, PRIOR: {'classes': prior}}

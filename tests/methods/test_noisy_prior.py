@@ -11,6 +11,8 @@ from dp_accounting import LaplaceDpEvent
 
 from dpaf_jax import methods
 from dpaf_jax.config import from_config_dict
+from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
+from dpaf_jax.methods.dpba_wgan.plan import scale_of_step
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
@@ -58,6 +60,36 @@ def test_the_histogram_takes_its_share_of_epsilon(tmp_path, method):
         from_config_dict(config_dict(tmp_path, method, data__noisy_prior=0.0)), 100
     )
     assert own[0].noise_multiplier > alone.mechanisms[0].noise_multiplier
+
+
+@pytest.mark.parametrize('levels', [1, 3])
+def test_every_critic_step_has_its_own_noise_and_draw_beside_a_histogram(levels):
+    """DPBA-WGAN has several mechanisms; the histogram's stands in front of them."""
+    fields = {'dpba_wgan__noise_levels': levels, 'dpba_wgan__generator_steps': 20}
+    config = tiny.config(method='dpba_wgan', data__noisy_prior=0.1, **fields)
+    plan = methods.plan(config, 100)
+    method = DpbaWgan(config, plan, 1)
+    steps = range(20 * config.dpba_wgan.discriminator_steps)
+    scales = scale_of_step(config.dpba_wgan)
+    for step in steps:
+        assert method.mechanism_at(step) == plan[f'critic_{scales[step]}']
+    charged = method.charged(len(steps))
+    assert charged == {m.name: m.steps for m in plan.mechanisms if m.name != 'classes'}
+    coarsest = max(plan[name].grid.spacing for name in charged)
+    assert method.grid.spacing == coarsest
+
+
+def test_the_method_trains_with_what_the_histogram_leaves_of_epsilon(tmp_path):
+    config, seen = from_config_dict(config_dict(tmp_path)), []
+
+    def train(run):
+        seen.append(run.config.privacy.epsilon)
+        return {'generator': {}}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(methods.dp_merf, 'train', train)
+        methods.train(tiny.run(tmp_path, config))
+    assert seen == [pytest.approx(0.9 * config.privacy.epsilon)]
 
 
 def test_samples_follow_the_noisy_shares_and_the_release_verifies(tmp_path):

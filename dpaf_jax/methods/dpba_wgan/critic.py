@@ -95,7 +95,7 @@ class DpbaWgan:
     @property
     def grid(self) -> Grid | None:
         """One grid for all steps: the coarsest, which the largest noise fits."""
-        grids = [m.grid for m in self.plan.mechanisms]
+        grids = [m.grid for m in self.schedule.mechanisms]
         return max((g for g in grids if g), key=lambda g: g.spacing, default=None)
 
     def mechanism_at(self, step: int) -> Mechanism:
@@ -169,7 +169,7 @@ class DpbaWgan:
         """
         drawn = ~batch.is_padding_example[:, 0]
         order, present = jnp.argsort(~drawn), jnp.sum(drawn)
-        expected = self.plan.mechanisms[0].expected_batch_size / self.num_devices
+        expected = self.schedule.mechanisms[0].expected_batch_size / self.num_devices
         length = math.ceil(expected + USUALLY * math.sqrt(expected))
 
         def chunk(i: jax.Array) -> Any:
@@ -194,7 +194,7 @@ class DpbaWgan:
             state.discriminator,
             WeightedTrio(trios, *self.weights(for_term)),
             batch.is_padding_example[:, 0],
-            l2_clip_norm=self.plan.mechanisms[0].l2_sensitivity,
+            l2_clip_norm=self.schedule.mechanisms[0].l2_sensitivity,
             grid=self.grid,
         )
 
@@ -218,7 +218,7 @@ class DpbaWgan:
 
         def step(own: AdversarialState, _: Any) -> tuple[AdversarialState, Metrics]:
             noisy = self.noisy_sum(own, batch, noise_key, key, noise_std)
-            size = self.plan.mechanisms[0].expected_batch_size
+            size = self.schedule.mechanisms[0].expected_batch_size
             gradient = jax.tree.map(lambda g: g / size, noisy)
             return self.adversaries.update_discriminator(own, gradient)
 

@@ -14,7 +14,7 @@ from dpaf_jax.privacy.budgets import check_batch_size, claimed_plan, make_joint_
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 
-COST = 'cost'
+COST, CRITIC = 'cost', 'critic_'
 PUBLISHED_REASON = (
     "noise multiplies the critic's scores or is added where it has no gradient, and "
     'nothing bounds the gradient of an example'
@@ -46,7 +46,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     counts = np.bincount(scale_of_step(wgan, models), minlength=wgan.noise_levels)
     mechanisms = [
         Mechanism(
-            name=f'critic_{i}',
+            name=f'{CRITIC}{i}',
             kind=KIND + (UNPROVEN if wgan.per_label else ''),
             sampling_prob=_rate(config, num_examples),
             l2_sensitivity=math.inf if no_clip else wgan.l2_clip_norm,
@@ -70,6 +70,13 @@ def _check(config: Config, num_examples: int) -> None:
             f'is {wgan.generator_steps}, which {models} models cannot share evenly',
             f'Use a multiple of {models}, or per_label = False',
         )
+
+
+def critic_mechanisms(plan: PrivacyPlan) -> tuple[Mechanism, ...]:
+    """Those of critic steps, from the least noise on; beside them may be a class histogram."""
+    return tuple(
+        m for m in plan.mechanisms if m.name == COST or m.name.startswith(CRITIC)
+    )
 
 
 def num_models(config: Config) -> int:

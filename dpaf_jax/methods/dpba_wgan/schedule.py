@@ -11,7 +11,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpba_wgan.plan import is_published, num_models, scale_of_step
+from dpaf_jax.methods.dpba_wgan.plan import (
+    critic_mechanisms,
+    is_published,
+    num_models,
+    scale_of_step,
+)
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 
 
@@ -22,9 +27,14 @@ class Schedule:
     config: Config
     plan: PrivacyPlan
 
+    @functools.cached_property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """Of the critic, one for each scale of the noise; they differ in nothing else."""
+        return critic_mechanisms(self.plan)
+
     def mechanism_at(self, step: int) -> Mechanism:
         """The mechanism of the plan that a step belongs to."""
-        return self.plan.mechanisms[self._mechanism_of_step[self.own_step(step)]]
+        return self.mechanisms[self._mechanism_of_step[self.own_step(step)]]
 
     def own_step(self, step: int) -> int:
         """How many steps the model has had before whose turn it is."""
@@ -39,8 +49,8 @@ class Schedule:
         """Steps of each mechanism before `step`, of the first model: none is ahead of it."""
         rounds, since = divmod(step, self._turn * self._models)
         done = self._mechanism_of_step[: rounds * self._turn + min(since, self._turn)]
-        counts = np.bincount(done, minlength=len(self.plan.mechanisms))
-        names = [m.name for m in self.plan.mechanisms]
+        counts = np.bincount(done, minlength=len(self.mechanisms))
+        names = [m.name for m in self.mechanisms]
         return dict(zip(names, map(int, counts), strict=True))
 
     @property
@@ -53,7 +63,7 @@ class Schedule:
 
     @functools.cached_property
     def _mechanism_of_step(self) -> np.ndarray:
-        """[T] int: place in the plan of the mechanism of each step of a model."""
+        """[T] int: place in `mechanisms` of that of each step of a model."""
         scale = scale_of_step(self.config.dpba_wgan, self._models)
         if is_published(self.config):
             return np.zeros_like(scale)

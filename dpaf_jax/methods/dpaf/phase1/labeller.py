@@ -54,7 +54,7 @@ def steps_and_rate(config: Config, num_examples: int) -> tuple[float, float]:
     with optimizer = 'momentum' (docs/research/2026-11-23-labeller-records.md).
 
     Args:
-        config: `privacy.epsilon` is of the whole run.
+        config: `privacy.epsilon` is of all that DPAF does.
         num_examples: N, public.
     """
     share = min(num_examples * config.privacy.epsilon / REFERENCE, MOST)
