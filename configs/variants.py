@@ -67,8 +67,8 @@ def labelled(config: ConfigDict) -> ConfigDict:
     config.privacy.budgets = '75%,rest,25%'
     config.networks.layers = ''  # by the size
     dpaf = config.dpaf
-    dpaf.taps = 'count,contrast,fourier,wavelet,shape,labeller'
-    config.networks.generator = 'styled'
+    dpaf.taps = 'count,contrast,fourier,wavelet,shape,texture,labeller'
+    config.networks.generator = 'fine'
     dpaf.generator.learning_rate = 4e-3
     dpaf.generator_steps = 2000
     dpaf.generator.loss_smooth = 0.35
@@ -76,7 +76,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
     # 60 000 records in ten classes: from epsilon 4.5 on. With more noise it gains nothing, and
     # images look scratched, or have blots.
     dpaf.generator.whiten_below = 0.02
-    dpaf.generator.warp = 0.07
+    dpaf.generator.warp = 0.03
     labeller = dpaf.classifier
     labeller.private = 'labeller'
     labeller.optimizer = 'momentum'

@@ -19,6 +19,7 @@ _label_init = nn.initializers.normal(1.0)
 _style_init = nn.initializers.normal(0.02)
 STYLE, STYLE_LABEL = 256, 64  # units of a style, and of the label's part in making it
 FINE = 16  # maps of a fine generator at the image's own side
+LEAST_SLOPE = 0.2  # of its output by what the last convolution says
 
 
 class Generator(nn.Module):
@@ -124,24 +125,23 @@ class FineGenerator(StyledGenerator):
 
 @jax.custom_vjp
 def _within_range(values: jax.Array) -> jax.Array:
-    """Cut to [-1, 1]; a step back into the range is as long as one within it.
+    """The hyperbolic tangent, whose gradient is taken for `LEAST_SLOPE` at least.
 
-    A hyperbolic tangent hardly lets a saturated pixel go, so stains stay, and never quite
-    makes black.
+    Its own vanishes where pixels are all black or all bright, and stains of such pixels stay.
     """
-    return jnp.clip(values, -1, 1)
+    return jnp.tanh(values)
 
 
-def _cut(values: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _within_range(values), values
+def _forward(values: jax.Array) -> tuple[jax.Array, jax.Array]:
+    images = _within_range(values)
+    return images, images
 
 
-def _step_back(values: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
-    outwards = jnp.where(values > 0, cotangent < 0, cotangent > 0)
-    return (jnp.where((jnp.abs(values) > 1) & outwards, 0.0, cotangent),)
+def _backward(images: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
+    return (jnp.maximum(1 - jnp.square(images), LEAST_SLOPE) * cotangent,)
 
 
-_within_range.defvjp(_cut, _step_back)
+_within_range.defvjp(_forward, _backward)
 
 
 class _Styled(nn.Module):

@@ -66,8 +66,10 @@ def _wave(turns: jax.Array) -> jax.Array:
 
 def _octaves(image_size: int) -> tuple[int, ...]:
     """The places of each octave that has room for a square."""
-    room = [image_size // 2**i >= SQUARE + PLACES[i] for i in range(len(PLACES))]
-    return tuple(places for places, fits in zip(PLACES, room, strict=True) if fits)
+    room = [image_size // 2**i - SQUARE + 1 for i in range(len(PLACES))]
+    return tuple(
+        min(places, fits) for places, fits in zip(PLACES, room, strict=True) if fits > 0
+    )
 
 
 def _squares(images: jax.Array) -> jax.Array:
