@@ -19,7 +19,6 @@ _label_init = nn.initializers.normal(1.0)
 _style_init = nn.initializers.normal(0.02)
 STYLE, STYLE_LABEL = 256, 64  # units of a style, and of the label's part in making it
 FINE = 16  # maps of a fine generator at the image's own side
-LEAST_SLOPE = 0.2  # of its output by what the last convolution says
 
 
 class Generator(nn.Module):
@@ -102,12 +101,12 @@ class StyledGenerator(Generator):
         inner = list(zip(self.sides[1:], self.widths, strict=True))[:-1]
         for side, width in reversed(inner):
             maps = nn.leaky_relu(_Styled()(_Double(width, side)(maps), style), SLOPE)
-        return self._image(maps, style)
+        return jnp.tanh(self._image(maps, style))
 
     def _image(self, maps: jax.Array, style: jax.Array) -> jax.Array:
         """From maps of half the image's side."""
         del style
-        return jnp.tanh(_Double(self.channels, self.sides[0])(maps))
+        return _Double(self.channels, self.sides[0])(maps)
 
 
 class FineGenerator(StyledGenerator):
@@ -120,28 +119,7 @@ class FineGenerator(StyledGenerator):
     def _image(self, maps: jax.Array, style: jax.Array) -> jax.Array:
         maps = _Styled()(_Double(FINE, self.sides[0], kernel=1)(maps), style)
         last = nn.Conv(self.channels, (3, 3), conv_general_dilated=convolve_by_shape)
-        return _within_range(last(nn.leaky_relu(maps, SLOPE)))
-
-
-@jax.custom_vjp
-def _within_range(values: jax.Array) -> jax.Array:
-    """The hyperbolic tangent, whose gradient is taken for `LEAST_SLOPE` at least.
-
-    Its own vanishes where pixels are all black or all bright, and stains of such pixels stay.
-    """
-    return jnp.tanh(values)
-
-
-def _forward(values: jax.Array) -> tuple[jax.Array, jax.Array]:
-    images = _within_range(values)
-    return images, images
-
-
-def _backward(images: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
-    return (jnp.maximum(1 - jnp.square(images), LEAST_SLOPE) * cotangent,)
-
-
-_within_range.defvjp(_forward, _backward)
+        return last(nn.leaky_relu(maps, SLOPE))
 
 
 class _Styled(nn.Module):

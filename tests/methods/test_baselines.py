@@ -268,7 +268,7 @@ def test_the_other_modes_end_to_end(method, mode, tmp_path):
 
 @pytest.mark.parametrize('method', ['dp_gan', 'dpba_wgan'])
 def test_the_audit_looks_at_no_step_that_the_run_does_not_have(method):
-    config = config_of(method, 'digits')
+    config = from_config_dict(config_of(method, 'digits'))
     plan, keys = tiny.plan(config), RunKeys(b'12345678', 'audit')
     trace = session.AUDITS[method].trace(config, plan, keys)
     seen = {name: len(used) for name, used in trace.keys.items()}
