@@ -11,6 +11,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dpaf_jax.networks.images import averaged
 
@@ -18,9 +19,8 @@ SQUARE = 4  # pixels along a square's side
 MAPS = 64  # cosines of an octave
 # Along a side, how many places squares are averaged over apart, from the finest octave on.
 PLACES = 4, 2, 1
-POSITIONS = (
-    32  # at most so many squares along a side; larger images are read in strides
-)
+# At most so many squares along a side; larger images are read in strides.
+POSITIONS = 32
 # Length scales of the cosines, for pixels in [0, 1]: of what a square is beside its mean, from
 # a few grey levels on, and of the mean.
 GRAIN, LIGHT = (0.03, 1.0), 0.5
@@ -43,10 +43,8 @@ def texture_features(
     Returns:
         [B, num_features] float32 in [-2, 2]; 0 for a black image.
     """
-    octaves = []
-    for i, (places, known) in enumerate(
-        zip(_octaves(images.shape[1]), params, strict=True)
-    ):
+    octaves, all_places = [], _octaves(images.shape[1])
+    for i, (places, known) in enumerate(zip(all_places, params, strict=True)):
         squares = _squares(averaged(images, 2**i))
         waves = _wave(squares @ known['weights'] + known['phases'])
         means = _means(waves, places) - _wave(known['phases'])
@@ -86,14 +84,11 @@ def _squares(images: jax.Array) -> jax.Array:
 
 
 def _means(waves: jax.Array, places: int) -> jax.Array:
-    """[B, S, S, M] to [B, places, places, M]: parts of nearly equal size."""
+    """[B, S, S, M] to [B, places, places, M]: over parts of nearly equal size."""
     side = waves.shape[1]
-    edges = [round(side * i / places) for i in range(places + 1)]
-    member = jnp.zeros((places, side))
-    for i in range(places):
-        member = member.at[i, edges[i] : edges[i + 1]].set(
-            1 / (edges[i + 1] - edges[i])
-        )
+    member = np.zeros((places, side), np.float32)
+    for place, part in enumerate(np.array_split(np.arange(side), places)):
+        member[place, part] = 1 / len(part)
     return jnp.einsum('ph,qw,bhwm->bpqm', member, member, waves)
 
 
