@@ -84,8 +84,8 @@ class NetworksConfig:
     )
     generator: str = one_of(
         'reverse', ('reverse', 'styled', 'fine'),
-        'reverse: of the discriminator; styled: the latent enters every layer; fine: and '
-        'a layer of the image\'s own side.',
+        'reverse: of the discriminator; styled: the latent enters every layer; fine: the '
+        'same, and a last layer as large as the image.',
     )  # fmt: skip
     generator_width: int = at_least(
         32, 1, 'As width, for the generator, from the image inwards.'

@@ -266,6 +266,25 @@ def test_the_other_modes_end_to_end(method, mode, tmp_path):
     assert read_manifest(tmp_path / 'run' / 'private' / 'data') is not None
 
 
+@pytest.mark.parametrize(
+    'method',
+    [
+        m if m == 'dpba_wgan' else pytest.param(m, marks=pytest.mark.slow)
+        for m in METHODS
+    ],
+)
+def test_each_trains_beside_a_class_histogram_and_its_release_verifies(
+    method, tmp_path
+):
+    """DPBA-WGAN always: it has several mechanisms, and once took another's noise."""
+    source = tiny_runs.write_npz(tmp_path / 'images.npz')
+    config = config_of(method, source, data__noisy_prior=0.1)
+    pipeline = Pipeline(config, tmp_path / 'run')
+    for stage in ('prepare', 'plan', 'release'):
+        pipeline.run(stage)
+    assert verify(tmp_path / 'run' / 'release').passed
+
+
 @pytest.mark.parametrize('method', ['dp_gan', 'dpba_wgan'])
 def test_the_audit_looks_at_no_step_that_the_run_does_not_have(method):
     config = from_config_dict(config_of(method, 'digits'))

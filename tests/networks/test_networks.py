@@ -12,10 +12,7 @@ from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.networks.discriminator import label_planes
-from dpaf_jax.networks.generator import (
-    _Styled,
-    make_generator,
-)
+from dpaf_jax.networks.generator import _Styled, make_generator
 from dpaf_jax.networks.images import to_float, to_uint8
 from dpaf_jax.runtime.errors import UserError
 

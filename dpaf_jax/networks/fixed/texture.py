@@ -17,7 +17,7 @@ from dpaf_jax.networks.images import averaged
 
 SQUARE = 4  # pixels along a square's side
 MAPS = 64  # cosines of an octave
-# Along a side, how many places squares are averaged over apart, from the finest octave on.
+# Parts along a side, each with its own means; from the finest octave on.
 PLACES = 4, 2, 1
 # At most so many squares along a side; larger images are read in strides.
 POSITIONS = 32

@@ -158,7 +158,7 @@ class Gan:
     def _init_params(self, key: jax.Array, learnt: Params) -> Params:
         """Of the discriminator, and of the taps that have some."""
         data, net, keys = self.config.data, self.networks, jax.random.split(key, 5)
-        image = jnp.zeros((1, data.image_size, data.image_size, data.channels))
+        image = jnp.zeros((1, *data.shape))
         planes = jnp.zeros((1, data.num_classes))
         conv1 = learnt.get('conv1') or net.conv1.init(keys[0], image, planes)
         maps1 = net.conv1.apply(conv1, image, planes)
