@@ -88,9 +88,9 @@ def compare(
         ValueError: a side has fewer images than these figures need.
     """
     for name, side in (('real', real), ('synthetic', synthetic)):
-        if len(side.pooled) < max(LEAST, neighbours + 1):
+        if len(side.pooled) < least(neighbours):
             raise ValueError(
-                f'{len(side.pooled)} {name} images; at least {LEAST} are needed'
+                f'{len(side.pooled)} {name} images; at least {least(neighbours)} are needed'
             )
     score, spread = inception_score(synthetic.probabilities)
     return {
@@ -101,6 +101,11 @@ def compare(
         'num_real': len(real.pooled),
         'num_synthetic': len(synthetic.pooled),
     }
+
+
+def least(neighbours: int) -> int:
+    """Images of a side that these figures need."""
+    return max(LEAST, neighbours + 1)
 
 
 def few_images(found: dict[str, float]) -> str:

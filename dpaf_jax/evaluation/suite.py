@@ -64,6 +64,10 @@ def evaluate(
             )
     if config.fidelity_images and efficientnet.is_installed():
         num = min(config.fidelity_images, len(source.images), len(test.images))
+        least = fidelity.least(config.neighbours)
+        if num < least:
+            tell(f'no fidelity: of {num} images of each side, where it needs {least}')
+            return made
         tell(f'features of {num} images of each side')
         made['fidelity'] = fidelity.evaluate(
             test.images, source.images, num, config.neighbours

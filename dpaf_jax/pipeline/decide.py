@@ -17,6 +17,7 @@ from dpaf_jax.config.schema import check
 from dpaf_jax.data.survey import proposed, survey, table
 from dpaf_jax.runtime import processes
 from dpaf_jax.runtime.files import read_json
+from dpaf_jax.training import fingerprint
 from dpaf_jax.training.workdir import Workdir
 
 FIELDS = (  # section, name
@@ -47,8 +48,9 @@ def decided(config: Config, workdir: Workdir) -> Config:
 
 
 def _begun_or_seen(config: Config, workdir: Workdir) -> Decided:
-    if before := read_json(workdir.config):
-        return before['config']
+    before = (read_json(workdir.config) or {}).get('config')
+    if before and (_has_begun(workdir) or _is_of(before, config)):
+        return before
     values, seen, told = look(config)
     if sys.stdout.isatty():
         print(seen)
@@ -57,6 +59,21 @@ def _begun_or_seen(config: Config, workdir: Workdir) -> Decided:
         print(f'What was seen is private: {workdir.keep_survey(seen)}')
     print(told, flush=True)
     return values
+
+
+def _has_begun(workdir: Workdir) -> bool:
+    """Whether keys were taken: then another config is refused, by name of what differs."""
+    return workdir.fingerprint.exists() or workdir.release.exists()
+
+
+def _is_of(before: Decided, config: Config) -> bool:
+    """Whether the data of a run that was planned are those of a config with open fields."""
+    now, open_fields = fingerprint.trained_with(config), undecided(config)
+    return all(
+        before.get(name) == value
+        for name, value in now.items()
+        if name.startswith('data.') and name not in open_fields
+    )
 
 
 def undecided(config: Config) -> list[str]:

@@ -211,13 +211,15 @@ def _declared(
     records = f'{size} × {size} pixels, {"colour" if channels == 3 else "grey"}'
     if data.get('columns'):
         records = f'rows with the columns {data["columns"]}'
-    prior = data.get('class_prior')
+    prior = data.get('class_prior') or 'taken to be equal'
+    if data.get('noisy_prior'):
+        prior = 'by a noisy histogram, which ε covers'
     public = release.get('test_set_is_public')
     return [
         ('Kind of source', data.get('source')),
         ('Records', records),
         ('Classes', ', '.join(_class_names(data))),
-        ('Shares of the classes', prior or 'taken to be equal'),
+        ('Shares of the classes', prior),
         ('N, number of training records, or more', privacy['num_examples']),
         (
             'Held out for tests, where the source has no test split',

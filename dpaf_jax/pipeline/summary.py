@@ -38,7 +38,9 @@ def _check(workdir: Workdir) -> str:
 def _accuracies(report: dict[str, Any]) -> list[str]:
     made = report['accuracy'].get('synthetic', {})
     if not made:
-        return ['Not evaluated: data.test_fraction = 0 holds nothing out.']
+        if report['floor'] is None:
+            return ['Not evaluated: data.test_fraction = 0 holds nothing out.']
+        return ['No accuracy: all are of one class.']
     rows = {MODEL_NAMES.get(name, name): figure(found) for name, found in made.items()}
     rows |= {
         f'{MODEL_NAMES.get(name, name)}, by real images (ceiling)': figure(found)

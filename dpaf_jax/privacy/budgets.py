@@ -118,7 +118,8 @@ def make_plan(
         UserError: the budgets cannot be met, or a certified delta is not below 1 / N.
     """
     if math.isinf(privacy.epsilon):
-        if privacy.guarantee == 'certified':  # draws are padded: leave them room
+        # Draws are padded: leave them room.
+        if privacy.guarantee == 'certified' or not published_reason:
             mechanisms = _fit(mechanisms, NO_NOISE_OVERFLOW, num_examples)
         return _plan(mechanisms, NO_NOISE, privacy.delta, num_examples)
     present = [m.name for m in mechanisms]

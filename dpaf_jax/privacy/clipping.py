@@ -42,8 +42,9 @@ def clip_factor(vector: Any, l2_clip_norm: float) -> jax.Array:
     squares = [
         sum_of(lambda part: jnp.square(part * inverse), leaf.ravel())
         for leaf in jax.tree.leaves(vector)
+        if leaf.size
     ]
-    square = functools.reduce(jnp.add, squares)
+    square = functools.reduce(jnp.add, squares, jnp.float32(0))
     # The square root has no gradient at 0.
     factor = jnp.minimum(1.0, MARGIN / jnp.sqrt(jnp.maximum(square, 1e-30)))
     return jnp.where(jnp.isfinite(square), factor, 0.0)

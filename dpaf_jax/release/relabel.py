@@ -19,7 +19,8 @@ def by_label(
 
     An image of class c is a draw from what the generator makes of all classes, given that
     the labeller calls it c. A class that the labeller does not see in `PATIENCE` batches is
-    served by the generator's own images of it, with a warning.
+    served by the generator's own images of it, with a warning. Classes that are too rare for a
+    batch have one such image in each, which counts for nothing else.
 
     Args:
         draw: makes a batch; always of the same classes, so nothing depends on `labels`.
@@ -27,6 +28,7 @@ def by_label(
         meant: [B] int, classes that every batch is made of: by the public prior.
         num_classes: K.
     """
+    all_meant = np.concatenate([meant, np.setdiff1d(np.arange(num_classes), meant)])
     ready: list[collections.deque[np.ndarray]]
     ready = [collections.deque(maxlen=STOCK * len(meant)) for _ in range(num_classes)]
     since, number = np.zeros(num_classes, int), 0
@@ -35,11 +37,15 @@ def by_label(
         wanted = labels[start : start + len(meant)]
         needed = np.bincount(wanted, minlength=num_classes)
         while any(len(ready[c]) < needed[c] for c in range(num_classes)):
-            images, given = draw(number, meant)
+            images, given = draw(number, all_meant)
             number += 1
-            since = np.where(np.isin(np.arange(num_classes), given), 0, since + 1)
-            for image, label, own in zip(images, given, meant, strict=True):
-                ready[own if since[own] >= PATIENCE else label].append(image)
+            seen = np.isin(np.arange(num_classes), given[: len(meant)])
+            since = np.where(seen, 0, since + 1)
+            for i, (image, own) in enumerate(zip(images, all_meant, strict=True)):
+                if since[own] >= PATIENCE:
+                    ready[own].append(image)
+                elif i < len(meant):
+                    ready[given[i]].append(image)
             doubted |= _doubt(since, needed, doubted)
         yield np.stack([ready[label].popleft() for label in wanted])
 

@@ -92,14 +92,15 @@ class Run:
         placed = parallel.replicate(state, self.devices)
         vote = parallel.Vote(self.devices)
         saved_at, ahead = time.monotonic(), None
-        processes.from_first(self._mark_running)
         while step < phase.total_steps:
             # The first one compiles, and may pass over all records: both take long.
             try:
                 placed, step, metrics = phase.window(placed, step)
             except WindowLeft:
                 self._leave(phase, checkpoints, step, placed, board)
-            self.stop.unsaved = True
+            if not self.stop.unsaved:  # nothing has left the process yet
+                self.stop.unsaved = True
+                processes.from_first(self._mark_running)
             # One window ahead of the device, not more: a stop is noticed soon.
             jax.block_until_ready(ahead)
             ahead = parallel.first(metrics)

@@ -116,6 +116,25 @@ def test_what_is_wrong_is_named_without_a_value(tmp_path, suffix, change, messag
 
 
 @pytest.mark.parametrize(
+    ('content', 'message'),
+    [
+        (b'age,bmi,dose,label\n', 'has no rows'),
+        (b'age,bmi,dose,label\n1,2,\xe9,0\n', 'is not a table'),
+        (b'age,bmi,dose,label\n' + 200_000 * b'7', 'is not a table'),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused_without_its_text(
+    tmp_path, content, message
+):
+    (tmp_path / 'x.csv').write_bytes(content)
+    with pytest.raises(UserError, match=message) as refused:
+        data.prepare(
+            settings(f'table:{tmp_path / "x.csv"}').data, tmp_path / 'prepared'
+        )
+    assert 'e9' not in str(refused.value) and '777' not in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ('changes', 'message'),
     [
         ({'data__columns': 'age'}, r'config\.data\.columns: has the entry .age.'),

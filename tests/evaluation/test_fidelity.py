@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from dpaf_jax.evaluation import fidelity
+from dpaf_jax.config import EvaluationConfig
+from dpaf_jax.evaluation import fidelity, suite
 from dpaf_jax.networks.perceptual.efficientnet import Features
 
 pytestmark = pytest.mark.usefixtures('optimised')
@@ -116,6 +117,17 @@ def test_the_figures_have_their_names_and_numbers():
 def test_too_few_images_are_refused():
     with pytest.raises(ValueError, match='19 synthetic images'):
         fidelity.compare(features(60), features(19))
+
+
+def test_a_suite_goes_without_fidelity_where_images_are_too_few(monkeypatch):
+    """The end of a run is no place to stop for want of eight test images."""
+    monkeypatch.setattr(suite.efficientnet, 'is_installed', lambda: True)
+    pixels, labels = np.zeros((12, 8, 8, 1), np.uint8), np.zeros(12, np.int32)
+    told = []
+    side = suite.Labelled(pixels, labels)
+    made = suite.evaluate(side, side, 1, EvaluationConfig(), told.append)
+    assert made == {'utility': {}, 'fidelity': {}}
+    assert told == ['no fidelity: of 12 images of each side, where it needs 20']
 
 
 def test_the_images_that_are_compared_are_the_same_every_time():

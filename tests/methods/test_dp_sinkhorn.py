@@ -205,8 +205,12 @@ def test_a_step_adds_the_plans_noise_once(number):
 # --- training -------------------------------------------------------------------------
 
 
-def test_fakes_come_nearer_to_the_records():
-    method = method_of(sigma=0.0, dp_sinkhorn__learning_rate=0.02)
+@pytest.mark.parametrize('debias_share', [0.0, 0.2])  # 0: no fresh fakes
+def test_fakes_come_nearer_to_the_records(debias_share):
+    fields = {'learning_rate': 0.02, 'debias_share': debias_share}
+    method = method_of(
+        sigma=0.0, **{f'dp_sinkhorn__{name}': value for name, value in fields.items()}
+    )
     data = tiny.dataset(method.config)
     batch = tiny.batch(data.images[:9], data.labels[:9])
     step = parallel.pmapped(method.step, jax.local_devices()[:1])

@@ -153,6 +153,32 @@ def test_open_fields_are_decided_once_said_and_kept(folder, tmp_path, capsys):
         assert Pipeline(config, tmp_path / 'run').config == pipeline.config
 
 
+@pytest.mark.parametrize('change', ['folder', 'split'])
+def test_what_was_decided_of_other_data_is_not_taken(folder, tmp_path, change):
+    """Before training begins a workdir may be planned anew, with another folder."""
+    config = tiny.config_dict(data__source=f'folder:{folder}', **OPEN, **tiny.ONE_SHOT)
+    first = Pipeline(config, tmp_path / 'run')
+    first.run('plan')
+    if change == 'folder':
+        config.data.source = f'folder:{_other_folder(tmp_path)}'
+    else:
+        config.data.test_fraction = 0.5
+    second = Pipeline(config, tmp_path / 'run').config
+    assert second.data.num_examples < first.config.data.num_examples
+    names = {'folder': 'benign/tumour', 'split': first.config.data.class_names}
+    assert second.data.class_names == names[change]
+
+
+def _other_folder(root):
+    rng = np.random.default_rng(1)
+    for name in ('benign', 'tumour'):
+        (root / 'other' / name).mkdir(parents=True)
+        for i in range(20):
+            pixels = rng.integers(0, 256, (9, 9), np.uint8)
+            Image.fromarray(pixels).save(root / 'other' / name / f'{i}.png')
+    return root / 'other'
+
+
 @pytest.mark.parametrize('is_terminal', [True, False])
 def test_what_was_seen_goes_to_a_terminal_or_a_private_file(
     folder, tmp_path, capsys, monkeypatch, is_terminal

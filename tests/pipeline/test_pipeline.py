@@ -200,6 +200,15 @@ class TestReport:
         other = tiny_runs.finished('canonical')  # which did not ask for it
         assert not (other.workdir / 'nonprivate').exists()
 
+    def test_it_is_asked_for_anew_when_the_private_folder_is_gone(self, copied):
+        """The report advises to delete it."""
+        pipeline = copied(evaluation__seeds=2)
+        shutil.rmtree(pipeline.workdir.private / 'data')
+        for stage in ('prepare', 'evaluate'):
+            pipeline.run(stage)
+        accuracy = read(pipeline.workdir.evaluation)['accuracy']['synthetic']
+        assert len(accuracy['cnn']['values']) == 2
+
     def test_a_run_without_evaluation_has_a_report_without_accuracies(self, copied):
         pipeline = copied()
         (pipeline.workdir.root / 'evaluation.json').unlink()

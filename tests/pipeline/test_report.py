@@ -216,6 +216,13 @@ def test_a_reader_learns_when_by_what_and_on_which_data(tmp_path):
     assert '48 × 48 pixels, colour' in page.text and 'folder' in page.text
 
 
+def test_a_histogram_of_classes_is_not_called_equal_shares(tmp_path):
+    data = {'num_classes': 2, 'noisy_prior': 0.05, 'class_prior': ()}
+    _, page, _ = written(tmp_path, config={'method': 'dpaf', 'data': data})
+    assert 'by a noisy histogram, which ε covers' in page.text
+    assert 'taken to be equal' not in page.text
+
+
 def test_the_next_step_goes_by_what_was_found(tmp_path):
     _, page, _ = written(tmp_path)
     assert (
@@ -402,3 +409,11 @@ def test_page_and_terminal_say_that_a_run_has_failed(tmp_path):
     assert taught_nothing in summary.summary(workdir)
     written(tmp_path, config=config, **classified([[519, 0], [0, 481]]))
     assert taught_nothing not in summary.summary(workdir)
+
+
+@pytest.mark.parametrize(
+    ('floor', 'told'), [(None, 'data.test_fraction = 0'), (1.0, 'of one class')]
+)
+def test_the_terminal_says_why_there_is_no_accuracy(tmp_path, floor, told):
+    written(tmp_path, accuracy={'synthetic': {}} if floor else {}, floor=floor)
+    assert told in summary.summary(Workdir(tmp_path))

@@ -79,10 +79,12 @@ def calls(monkeypatch):
     return asked
 
 
-def settle(names, text, epsilon=10.0):
-    privacy = tiny.config(privacy__epsilon=epsilon, privacy__budgets=text).privacy
+def settle(names, text, epsilon=10.0, guarantee='certified', reason='reason'):
+    privacy = tiny.config(
+        privacy__epsilon=epsilon, privacy__budgets=text, privacy__guarantee=guarantee
+    ).privacy
     mechanisms = [make(name) for name in names]
-    return budgets.make_plan(mechanisms, NAMES, REST_ORDER, privacy, 40, 'reason')
+    return budgets.make_plan(mechanisms, NAMES, REST_ORDER, privacy, 40, reason)
 
 
 def spent(calls):
@@ -157,6 +159,14 @@ def test_an_infinite_epsilon_asks_for_no_noise(calls):
     assert not calls
     assert plan.epsilon is None
     assert all(m.noise_multiplier == 0 for m in plan.mechanisms)
+
+
+def test_without_noise_draws_have_the_same_room_where_both_modes_run_the_same_step():
+    """With as many slots as records are expected, half of all draws would be cut."""
+    certified = settle(NAMES, '0.1,rest,0.2', math.inf)
+    same = settle(NAMES, '0.1,rest,0.2', math.inf, 'as_published', None)
+    rooms = [[m.capacity for m in plan.mechanisms] for plan in (certified, same)]
+    assert rooms[0] == rooms[1]
 
 
 def test_more_records_at_a_time_than_exact_sums_have_room_for_are_refused():

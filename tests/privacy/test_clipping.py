@@ -77,6 +77,12 @@ def test_clip_treats_any_shape_as_one_vector():
     np.testing.assert_allclose(clip(matrix, 1.0), matrix / norm(matrix), rtol=2e-5)
 
 
+def test_clip_leaves_what_has_no_entries():
+    assert clip(np.zeros((0, 3), np.float32), 1.0).shape == (0, 3)
+    made = clip_vector({'none': jnp.zeros(0), 'some': jnp.full(4, 5.0)}, 1.0)
+    assert norm(np.asarray(made['some'])) == pytest.approx(1, rel=1e-4)
+
+
 clip_jacobian = jax.jit(jax.jacobian(clip_vector))
 
 

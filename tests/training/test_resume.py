@@ -346,6 +346,25 @@ class TestSignals:
         after = tiny_runs.contents(tmp_path / 'run' / 'checkpoints')
         assert before.keys() == after.keys()
 
+    def test_a_first_window_that_is_killed_leaves_the_stop_before_it(self, tmp_path):
+        """Nothing has left the process: the run may still move to another machine."""
+        config = tiny_runs.begun(tmp_path / 'run')
+        stopped = tmp_path / 'run' / 'checkpoints' / 'stopped.json'
+        seen, window = [], OneShotPhase.window
+
+        def noted(phase, state, step):
+            seen.append(stopped.exists())
+            if len(seen) > 1:
+                raise MemoryError
+            return window(phase, state, step)
+
+        with (
+            mock.patch.object(OneShotPhase, 'window', noted),
+            pytest.raises(MemoryError),
+        ):
+            Pipeline(config, tmp_path / 'run').run('train')
+        assert seen == [True, False] and not stopped.exists()
+
     def test_whitening_that_is_left_behind_a_release_leaves_the_state_before_it(
         self, tmp_path
     ):

@@ -68,12 +68,19 @@ def _whole(file: pathlib.Path, labels: np.ndarray, name: str) -> np.ndarray:
 
 
 def _from_csv(file: pathlib.Path, names: Sequence[str]) -> list[np.ndarray]:
-    with file.open(newline='', encoding='utf-8-sig') as lines:
-        reader = csv.reader(lines)
-        header = [name.strip() for name in next(reader, [])]
-        _require(file, names, header)
-        places = [header.index(name) for name in names]
-        return list(np.array(list(_numbers(file, reader, names, places))).T)
+    try:
+        with file.open(newline='', encoding='utf-8-sig') as lines:
+            reader = csv.reader(lines)
+            header = [name.strip() for name in next(reader, [])]
+            _require(file, names, header)
+            places = [header.index(name) for name in names]
+            rows = list(_numbers(file, reader, names, places))
+    except (UnicodeDecodeError, csv.Error):  # whose text quotes the file's
+        remedy = 'Save it as comma-separated UTF-8 text'
+        raise UserError(str(file), 'is not a table', remedy) from None
+    if not rows:
+        raise UserError(str(file), 'has no rows', 'Name a table of records')
+    return list(np.array(rows).T)
 
 
 def _numbers(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpaf_jax.config import Config, public_dict
-from dpaf_jax.data import load
+from dpaf_jax.data import load, prepare, read_manifest
 from dpaf_jax.evaluation import suite, utility
 from dpaf_jax.pipeline.stages.job import Job
 from dpaf_jax.release.bundle import CARD, CONFIG, canonical_json, load_release
@@ -37,6 +37,8 @@ def run(job: Job) -> dict[str, Any]:
     before = read_json(workdir.evaluation)
     if before and before['config'] == asked(config):
         return before['accuracy']
+    if read_manifest(job.data_directory) is None:  # deleted since the release was made
+        prepare(config.data, job.data_directory)
     data = load(config.data, job.data_directory)
     test = np.asarray(data.test_images), np.asarray(data.test_labels)
     if not len(test[1]):
