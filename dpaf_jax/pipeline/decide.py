@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.schema import check
+from dpaf_jax.data import read_manifest
 from dpaf_jax.data.survey import proposed, survey, table
 from dpaf_jax.runtime import processes
 from dpaf_jax.runtime.files import read_json
@@ -34,7 +35,7 @@ Decided = dict[str, Any]  # {'data.channels': 3}
 
 
 def decided(config: Config, workdir: Workdir) -> Config:
-    """The config of a run without open fields: as its folder was begun, or after a look.
+    """The config of a run without open fields: after a look, or as its images were prepared.
 
     Says what was decided, and keeps what was seen in the folder's private part, where it
     is not printed on a terminal. All processes call this; the first one looks.
@@ -49,7 +50,7 @@ def decided(config: Config, workdir: Workdir) -> Config:
 
 def _begun_or_seen(config: Config, workdir: Workdir) -> Decided:
     before = (read_json(workdir.config) or {}).get('config')
-    if before and (_has_begun(workdir) or _is_of(before, config)):
+    if before and (_has_begun(workdir) or _was_prepared(before, config, workdir)):
         return before
     values, seen, told = look(config)
     if sys.stdout.isatty():
@@ -66,8 +67,13 @@ def _has_begun(workdir: Workdir) -> bool:
     return workdir.fingerprint.exists() or workdir.release.exists()
 
 
-def _is_of(before: Decided, config: Config) -> bool:
-    """Whether the data of a run that was planned are those of a config with open fields."""
+def _was_prepared(before: Decided, config: Config, workdir: Workdir) -> bool:
+    """Whether the images are decoded that a config with open fields asks for.
+
+    As long as they are not, the folder may have changed since it was planned for.
+    """
+    if read_manifest(workdir.decoded(config.data.cache)) is None:
+        return False
     now, open_fields = fingerprint.trained_with(config), undecided(config)
     return all(
         before.get(name) == value

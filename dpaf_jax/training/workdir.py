@@ -47,6 +47,10 @@ class Workdir:
         self.stopped = self.root / 'checkpoints' / 'stopped.json'
         self.stages = self.root / 'stages.json'
 
+    def decoded(self, cache: str) -> pathlib.Path:
+        """Where private images lie decoded: here, unless the config names a place."""
+        return pathlib.Path(cache) if cache else self.private / 'data'
+
     def keep_survey(self, text: str) -> pathlib.Path:
         """Writes what a look at the data saw; returns where, a private place.
 

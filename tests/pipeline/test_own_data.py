@@ -153,30 +153,38 @@ def test_open_fields_are_decided_once_said_and_kept(folder, tmp_path, capsys):
         assert Pipeline(config, tmp_path / 'run').config == pipeline.config
 
 
-@pytest.mark.parametrize('change', ['folder', 'split'])
-def test_what_was_decided_of_other_data_is_not_taken(folder, tmp_path, change):
-    """Before training begins a workdir may be planned anew, with another folder."""
-    config = tiny.config_dict(data__source=f'folder:{folder}', **OPEN, **tiny.ONE_SHOT)
+@pytest.mark.parametrize('change', ['source', 'class', 'split'])
+def test_what_was_decided_of_other_data_is_not_taken(tmp_path, change):
+    """A plan is no promise: the folder may grow before images are prepared."""
+    config = tiny.config_dict(
+        data__source=f'folder:{_small(tmp_path, "cat", "dog")}',
+        **OPEN,
+        **tiny.ONE_SHOT,
+    )
     first = Pipeline(config, tmp_path / 'run')
     first.run('plan')
-    if change == 'folder':
-        config.data.source = f'folder:{_other_folder(tmp_path)}'
+    expected = first.config.data.class_names
+    if change == 'source':
+        config.data.source = f'folder:{_small(tmp_path / "other", "benign", "tumour")}'
+        expected = 'benign/tumour'
+    elif change == 'class':
+        _small(tmp_path, 'owl')
+        expected = 'cat/dog/owl'
     else:
         config.data.test_fraction = 0.5
-    second = Pipeline(config, tmp_path / 'run').config
-    assert second.data.num_examples < first.config.data.num_examples
-    names = {'folder': 'benign/tumour', 'split': first.config.data.class_names}
-    assert second.data.class_names == names[change]
+    second = Pipeline(config, tmp_path / 'run').config.data
+    assert second.class_names == expected
+    assert second.num_examples != first.config.data.num_examples
 
 
-def _other_folder(root):
+def _small(root, *classes):
     rng = np.random.default_rng(1)
-    for name in ('benign', 'tumour'):
-        (root / 'other' / name).mkdir(parents=True)
+    for name in classes:
+        (root / 'small' / name).mkdir(parents=True)
         for i in range(20):
             pixels = rng.integers(0, 256, (9, 9), np.uint8)
-            Image.fromarray(pixels).save(root / 'other' / name / f'{i}.png')
-    return root / 'other'
+            Image.fromarray(pixels).save(root / 'small' / name / f'{i}.png')
+    return root / 'small'
 
 
 @pytest.mark.parametrize('is_terminal', [True, False])

@@ -31,8 +31,7 @@ class Job:
     @property
     def data_directory(self) -> pathlib.Path:
         """Of the decoded private images."""
-        cache = self.config.data.cache
-        return pathlib.Path(cache) if cache else self.workdir.private / 'data'
+        return self.workdir.decoded(self.config.data.cache)
 
     def require(self, path: pathlib.Path, stage: str) -> None:
         """Refuses to go on without a file that an earlier stage leaves.
