@@ -32,6 +32,8 @@ demo: install
 	@echo; for picture in $(DEMO)/release/*.png; do echo "Picture: $$picture"; done
 	@echo 'Report:  $(DEMO)/report.html'
 	@echo 'Release: $(DEMO)/release; its ε, and why it holds, in privacy.json there'
+	@echo 'Next:    source $(VENV)/bin/activate, once per terminal; then' \
+	  'python -m dpaf_jax.verify --release=$(DEMO)/release'
 
 # One worker per core, at most 8, and 3 GiB of memory for each.
 MOST_WORKERS := import os; size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"); \

@@ -1,7 +1,7 @@
 """Every field of a run at DPAF's canonical value; other configs are deltas of this.
 
 A field, its canonical value, its range and its meaning stand once, in
-dpaf_jax/config/schema.py, data.py and methods.py. Values that the papers print are theirs
+docs/reference/fields.md. Values that the papers print are theirs
 (batch 24, mu = 8, n_critic = 3, top 90 %, z of 100 dimensions, budgets (0.1, rest, 0.1)); what
 they leave open is ours and is listed with its reason in docs/explanation/algorithm.md.
 Any field can be replaced on the command line: --config.privacy.epsilon=1.

@@ -141,7 +141,7 @@ def main_table() -> str:
         ],
         faces('CelebA-10k, gender, 32 × 32', 'celeba10k_gender', GENDER),
         faces('CelebA-10k, hair colour, 32 × 32', 'celeba10k_hair', HAIR),
-        ['digits, 8 × 8', 'small CNN', *digits, NONE, NONE],
+        ['digits of 8 × 8, at 16 × 16', 'small CNN', *digits, NONE, NONE],
     )
 
 

@@ -3,7 +3,7 @@
     python -m dpaf_jax.main --config=configs/recommended.py:digits --workdir=runs/digits
 
 Any config field can be replaced: --config.privacy.epsilon=1. `--stage=plan` prints the
-mechanisms, their noise and epsilon without looking at an image. The same command again
+mechanisms, their noise and epsilon, and trains nothing. The same command again
 resumes an interrupted run, or says that it is done.
 
 On several hosts start it once on each, with --cluster and a workdir that all of them see.

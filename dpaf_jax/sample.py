@@ -54,6 +54,9 @@ def main(argv: Sequence[str]) -> None:
         release = load_release(pathlib.Path(folder))
         config = truncated(release.config, _TRUNCATION.value)
         release = dataclasses.replace(release, config=config)
+        if out.suffix == '.csv' and not release.config.data.columns:
+            remedy = 'Name a folder, or a file that ends in .npz or .parquet'
+            raise UserError(f'--out: {out}', 'is for tables, not for images', remedy)
         labels = balanced_labels(_NUM.value, _prior(release))
         if out.suffix == '.npz':
             images = np.concatenate(list(release.generate(labels, _SEED.value)))

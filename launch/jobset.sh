@@ -7,6 +7,7 @@
 #   launch/jobset.sh --dry-run ...    prints the manifest and checks the config (plan)
 #
 # Follow it with: kubectl logs --follow --selector=jobset.sigs.k8s.io/jobset-name=dpaf
+# Before another run, or to resume one that has ended: kubectl delete jobset dpaf
 set -euo pipefail
 here=$(dirname "$0")
 
@@ -19,7 +20,8 @@ for argument in "$@"; do
     *) arguments+=("$argument") ;;
   esac
 done
-if [[ -z $image || ! $pods =~ ^[1-9][0-9]*$ || " ${arguments[*]-} " != *' --workdir='* ]]; then
+given=" ${arguments[*]-} "
+if [[ -z $image || ! $pods =~ ^[1-9][0-9]*$ || $given != *' --workdir='* || $given != *' --config='* ]]; then
   echo "usage: $0 [--dry-run] --image=IMAGE [--pods=N] --config=FILE --workdir=/runs/NAME ..." >&2
   exit 2
 fi

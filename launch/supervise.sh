@@ -37,7 +37,7 @@ command+=("$python" -m dpaf_jax.main "${arguments[@]}")
 if ((dry_run)); then
   printf 'would run:'
   printf ' %q' "${command[@]}"
-  printf '\n'
+  printf '\nData that are not needed for the plan are not looked for.\n'
   exec "${command[@]}" --stage=plan
 fi
 

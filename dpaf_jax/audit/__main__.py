@@ -46,10 +46,9 @@ def main(argv: Sequence[str]) -> None:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
     if (CONFIG.value is None) == (_RELEASE.value is None) or _OUT.value is None:
         fail_with_help(argv, '--out is needed, and --config or --release')
-    try:
-        numbers = [int(number) for number in _DEVICES.value]
-    except ValueError:
+    if not all(number.isdecimal() and int(number) for number in _DEVICES.value):
         fail(f'--devices: is {",".join(_DEVICES.value)}. Give numbers like 1,8.')
+    numbers = [int(number) for number in _DEVICES.value]
     # Only the CPU obeys: it then pretends to be as many devices.
     os.environ['XLA_FLAGS'] = (
         os.environ.get('XLA_FLAGS', '')

@@ -10,6 +10,7 @@ from PIL import Image, ImageOps
 from dpaf_jax.data.sources.base import Content
 
 _MODES = {1: 'L', 3: 'RGB'}
+DEEP = ('I', 'F')  # how Pillow's modes with more than 8 bits a channel begin
 _DAMAGE = (
     OSError,
     SyntaxError,  # Pillow's word for a broken PNG
@@ -85,7 +86,7 @@ def _open(content: Content) -> Image.Image:
 def _convert(
     picture: Image.Image, channels: int, window: tuple[float, float] | None
 ) -> Image.Image:
-    if picture.mode.startswith(('I', 'F')):
+    if picture.mode.startswith(DEEP):
         # Pillow would clip these at 255 without a word.
         if window is None:
             raise BadPictureError('has more than 8 bits a channel, and needs a window')

@@ -44,7 +44,7 @@ def real(text: str, data: DataConfig) -> tuple[Labelled, Labelled]:
         data: image size, channels, attribute, and what to hold out where the source has
             no test split; with a `test_fraction` of 0 all its images are test images.
     """
-    source, config = opened(text, data)
+    source, config = opened(text, data, '--real')
     if source.is_test is None and config.test_fraction == 0:
         is_test = np.ones(len(source.labels), bool)
     else:
@@ -73,13 +73,16 @@ def shape(text: str, data: DataConfig) -> tuple[int, int]:
     return min(first.shape[:2]), first.shape[2] if first.ndim == 3 else 1
 
 
-def opened(text: str, data: DataConfig) -> tuple[Source, DataConfig]:
+def opened(
+    text: str, data: DataConfig, flag: str = '--synthetic'
+) -> tuple[Source, DataConfig]:
     """The source that a path or a source's name means, and its config."""
     path = pathlib.Path(text).expanduser()
     if text.partition(':')[0] not in SOURCES:
         if not path.exists():
-            remedy = f'Give a folder, an .npz file, or one of {", ".join(SOURCES)}'
-            raise UserError(text, 'is not there', remedy)
+            kinds = ', '.join(SOURCES)
+            remedy = f'Give a folder, an .npz file, a release, or a source: {kinds}'
+            raise UserError(f'{flag}: {text}', 'is not there', remedy)
         text = f'folder:{path}' if path.is_dir() else f'npz:{path}'
     if text.startswith('table:'):
         raise UserError(text, 'is a table', 'Give images')

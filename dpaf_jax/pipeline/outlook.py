@@ -21,6 +21,8 @@ from dpaf_jax.training.history import between, number
 TOO_FEW = 100  # records per class times epsilon: nothing was measured below 147
 FEW, FAIR = 400, 5000
 MOST_EPSILON = 10  # that is suggested: a larger one promises hardly anything
+WEAK_EPSILON = 5  # from which the promise should not stand alone
+MOST_EXPONENT = 30  # beyond it nobody reads the number
 OTHER_DPAF = 'dpaf without one-shot class aggregates and a labeller'
 LARGEST = 32  # side of the images of all runs below
 # Of a generated image of 32 x 32 pixels, two CPU cores to itself; 2026-11-25.
@@ -101,7 +103,7 @@ class Outlook:
     @property
     def text(self) -> str:
         """Everything but the mechanisms, as lines."""
-        lines = [self.verdict]
+        lines = [self.verdict, *_promised(self.privacy)]
         if self.nearest:
             lines.append('Nearest measured runs (accuracy of a small CNN):')
         lines += [f'  {_told(run)}' for run in self.nearest]
@@ -155,6 +157,16 @@ def outlook(config: Config, privacy: PrivacyPlan) -> Outlook:
         _nearest(strength) if certified and _is_measured(config) else (),
         _seconds(config) if config.method == 'dpaf' else None,
     )
+
+
+def _promised(privacy: PrivacyPlan) -> list[str]:
+    """What a certified epsilon means, in a line."""
+    if privacy.guarantee != CERTIFIED or not privacy.epsilon:
+        return []
+    factor = float(f'{math.exp(min(privacy.epsilon, MOST_EXPONENT)):.2g}')
+    times = f'{factor:g}' if factor < 10 else f'{factor:,.0f}'.replace(',', ' ')
+    weak = ': weak by itself' if privacy.epsilon >= WEAK_EPSILON else ''
+    return [f'Any one of them makes an outcome at most {times} times as likely{weak}.']
 
 
 def _nearest(strength: float) -> tuple[Measured, ...]:

@@ -34,6 +34,7 @@ from dpaf_jax.runtime.files import write_text, written_whole
 T = TypeVar('T')
 BATCH = 500  # images generated in one call
 GENERATOR, CONFIG = 'generator.safetensors', 'config.json'
+RELEASE = 'release'  # its folder within a run's
 PRIVACY, CARD, PICTURE = 'privacy.json', 'README.md', 'samples.png'
 FILES = (GENERATOR, CONFIG, PRIVACY, CARD, PICTURE)
 
@@ -219,11 +220,11 @@ def load_release(directory: str | os.PathLike[str]) -> Release:
     directory = pathlib.Path(directory)
     for name in (GENERATOR, CONFIG, PRIVACY):
         if not (directory / name).is_file():
-            raise UserError(
-                str(directory / name),
-                'is missing',
-                'Give the folder of a whole release',
-            )
+            inner = directory / RELEASE
+            remedy = 'Give the folder of a whole release'
+            if (inner / name).is_file():
+                remedy = f"{directory} is a run's folder: give {inner}"
+            raise UserError(str(directory / name), 'is missing', remedy)
     config = from_public_dict(_read(directory / CONFIG, _read_object))
     privacy = _read(directory / PRIVACY, _read_object)
     flat = _read(directory / GENERATOR, safetensors.numpy.load_file)

@@ -1,5 +1,6 @@
 """The flag --config of the commands that take one, and what can be wrong with its file."""
 
+import difflib
 import logging
 import os
 import pathlib
@@ -16,6 +17,9 @@ from dpaf_jax.runtime import command
 
 # Where `configs` stands beside the package: in a clone and where the wheel is installed.
 HOME = str(pathlib.Path(__file__).resolve().parents[2])
+FIELDS = (
+    'dpaf_jax.config.defaults() has all; docs/reference/fields.md says what they are.'
+)
 CONFIG = config_flags.DEFINE_config_file(
     'config',
     None,
@@ -71,10 +75,14 @@ def _fail_at(argv: Sequence[str], error: Exception) -> NoReturn:
     if unknown and isinstance(error, LookupError | AttributeError):
         for flag in (argument.partition('=')[0] for argument in argv):
             if flag.startswith('--config.') and unknown[1] in flag.split('.'):
-                command.fail(
-                    f'{flag}: no such field. '
-                    'dpaf_jax/config/schema.py, data.py and methods.py list all.'
-                )
+                command.fail(f'{flag}: no such field. {_meant(str(error), FIELDS)}')
+    bad = re.match(r'flag (--config[.][^=]+)=(.*): (could not|invalid)', str(error))
+    if bad:
+        kind = 'whole number' if bad[3] == 'invalid' else 'number'
+        command.fail(f'{bad[1]}: is {bad[2]!r}. Give a {kind}.')
+    absent = re.search(r"No such file or directory: '(.+)'", str(error))
+    if absent and isinstance(error, OSError):
+        command.fail(f'--config: {absent[1]} is not there. {_near(absent[1])}')
     if isinstance(error, OSError):
         lines = ['--config:', lines[-1].rpartition('failure to load: ')[-1]]
     elif not isinstance(error, flags.Error):
@@ -83,3 +91,18 @@ def _fail_at(argv: Sequence[str], error: Exception) -> NoReturn:
         # A config's own complaint, which absl wraps into a traceback: its last line.
         lines = [lines[0].replace('Error whilst parsing config file:', ''), lines[-1]]
     command.fail_with_help(argv, ' '.join(lines))
+
+
+def _meant(text: str, otherwise: str) -> str:
+    """What ml_collections takes a name for, in its words; or something else."""
+    found = re.search(r'Did you mean "([^"]+)"', text)
+    return f'Did you mean {found[1]}?' if found else otherwise
+
+
+def _near(path: str) -> str:
+    """The package's own config whose name is nearest, where one is near."""
+    names = [file.stem for file in pathlib.Path(HOME, 'configs').glob('[a-z]*.py')]
+    found = difflib.get_close_matches(pathlib.Path(path).stem, names, 1)
+    return (
+        f'Did you mean configs/{found[0]}.py?' if found else 'Give a file of configs/.'
+    )

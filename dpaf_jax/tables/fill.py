@@ -3,6 +3,7 @@
 import pathlib
 from collections.abc import Sequence
 
+from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import write_bytes, write_json, write_text
 from dpaf_jax.tables import data_sets, formats, pictures
 from dpaf_jax.tables.execute import Outcome, execute, wanted
@@ -31,7 +32,12 @@ def fill(
     """
     of = {table.name: list(cells(table, setup)) for table in tables}
     every = [run for each in of.values() for cell in each for run in cell.runs]
-    for name in sorted({run.lacks for run in every if run.lacks}):
+    lacking = sorted({run.lacks for run in every if run.lacks})
+    if jobs and every and all(run.lacks for run in every):
+        needed = '; '.join(map(data_sets.wanted, lacking))
+        problem = 'has no data set of these tables'
+        raise UserError('--data', problem, f'Give a folder with {needed}')
+    for name in lacking:
         print(f'not there, and left out: {data_sets.wanted(name)}')
     todo = wanted(every, part) if jobs else []
     where, writes = _first_cells(of), part == (1, 1)

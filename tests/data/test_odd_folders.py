@@ -152,7 +152,7 @@ ODD = {
     'a bomb': (lambda r: write(r, 'cat/x.png', bomb()), 'cat/x.png is truncated or dam', 0),
     'sixteen bits': (
         lambda r: save(r, 'cat/x.png', Image.fromarray(np.full((9, 9), 999, np.uint16))),
-        'or state config.data.window', 0,
+        '--config.data.window=0:4095', 0,
     ),
     'a palette': (lambda r: save(r, 'cat/x.png', picture(99, 'P')), '1 P', 21),
     'four inks': (lambda r: save(r, 'cat/x.tif', picture(99, 'CMYK')), '1 CMYK', 21),

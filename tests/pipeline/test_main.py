@@ -143,7 +143,8 @@ def test_a_whole_run_from_elsewhere_then_once_more(tmp_path):
     assert (other.returncode, other.stdout) == (2, '')
     assert other.stderr == (
         'error: --workdir: runs/a belongs to a run with another config: '
-        'privacy.epsilon (was 2.0, now 3.0). Give a new workdir, or the old config.\n'
+        'privacy.epsilon (was 2.0, now 3.0). Give the old config; or a new workdir, which '
+        'spends epsilon anew: of both together the sum is promised.\n'
     )
 
 

@@ -1,5 +1,6 @@
 """What is promised before a run is what was measured, and a warning where N is too few."""
 
+import dataclasses
 import math
 import statistics
 
@@ -127,6 +128,16 @@ def test_a_table_has_rows():
     typed = from_config_dict(tiny_runs.load_config('credit', 'g_pate'))
     found = outlook(typed, planned(60000).privacy)
     assert found.verdict.startswith('60000 rows of 2 classes at ε = 1. No forecast')
+
+
+@pytest.mark.parametrize(
+    ('epsilon', 'told'),
+    [(0.9998, 'most 2.7 times as likely.'), (9.9994, '22 000 times as likely: weak')],
+)
+def test_a_plan_says_what_its_epsilon_means(epsilon, told):
+    found = planned(60000)
+    privacy = dataclasses.replace(found.privacy, epsilon=epsilon)
+    assert told in dataclasses.replace(found, privacy=privacy).text
 
 
 def test_photographs_are_promised_less_than_grey_shapes():

@@ -209,6 +209,10 @@ class TestReport:
         accuracy = read(pipeline.workdir.evaluation)['accuracy']['synthetic']
         assert len(accuracy['cnn']['values']) == 2
 
+    def test_a_report_of_other_settings_is_refused(self, copied):
+        with pytest.raises(UserError, match='is of other settings'):
+            copied(evaluation__seeds=3).run('report')
+
     def test_a_run_without_evaluation_has_a_report_without_accuracies(self, copied):
         pipeline = copied()
         (pipeline.workdir.root / 'evaluation.json').unlink()

@@ -189,6 +189,10 @@ class TestLoad:
         with pytest.raises(UserError, match='does not fit config.json beside it'):
             load_release(copy)
 
+    def test_a_runs_folder_is_told_where_its_release_is(self, copy):
+        with pytest.raises(UserError, match=rf"is a run's folder: give {copy}[.]"):
+            load_release(copy.parent)
+
     def test_a_config_of_another_version_is_refused_by_field(self, copy):
         rewrite(copy / 'config.json', unheard_of=1)
         with pytest.raises(UserError, match='unheard_of: no such field'):

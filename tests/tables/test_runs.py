@@ -14,6 +14,7 @@ from finished_runs import finish, setup
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.tables import data_sets
 from dpaf_jax.tables.execute import execute, wanted
+from dpaf_jax.tables.fill import fill
 from dpaf_jax.tables.papers import TABLES
 from dpaf_jax.tables.runs import Run, Setup, cells
 from dpaf_jax.tables.scales import SCALES
@@ -77,6 +78,15 @@ def test_runs_without_their_data_are_left_out(tmp_path):
     assert {run.lacks for run in runs} == {'', 'celeba64:gender', 'celeba64:hair'}
     assert not any(run.lacks for run in wanted(runs, (1, 1)))
     assert 'celeba or celeba.tar in --data' in data_sets.wanted('celeba64:gender')
+
+
+def test_a_table_without_any_of_its_data_is_no_success(tmp_path):
+    nothing = dataclasses.replace(setup(tmp_path), data=None)
+    table = TABLES['dpgen/1']
+    assert all(run.lacks for run in runs_of('dpgen/1', nothing))
+    with pytest.raises(UserError, match='--data: has no data set of these tables'):
+        fill([table], nothing, 1, (1, 1))
+    assert fill([table], nothing, 0, (1, 1)) == []
 
 
 # --- processes --------------------------------------------------------------------------

@@ -82,7 +82,9 @@ def _nothing(root: pathlib.Path, has_table: bool) -> str:
         return f'lists no pictures in {_TABLE}'
     loose = len(list(list_pictures(root)))
     if not loose:
-        return 'holds no pictures'
+        others = sorted({file.suffix for file in root.rglob('?*.*') if file.is_file()})
+        kinds = f' of a kind that is read, but files in {", ".join(others[:3])}'
+        return 'holds no pictures' + (kinds if others else '')
     return f'holds {loose} picture{"s" if loose > 1 else ""}, but no classes'
 
 

@@ -154,6 +154,7 @@ def _whole_windows(steps: float, window: int) -> int:
 
 def _check(config: Config, num_examples: int) -> None:
     dpaf, k = config.dpaf, config.data.num_classes
+    _check_published(config)
     make_tap_layout(config)
     if config.public_features and config.data.channels not in (1, 3):
         raise UserError(
@@ -184,12 +185,6 @@ def _check(config: Config, num_examples: int) -> None:
     _check_conv2(config)
     _check_losses(config)
     _check_schedule(config, num_examples)
-    if _is_published(config) and (dpaf.batches != 'mixed' or not dpaf.batch_size):
-        raise UserError(
-            'config.privacy.guarantee',
-            "is 'as_published' with batches that the paper does not have",
-            "Set config.dpaf.batches to 'mixed' and batch_size above 0",
-        )
 
 
 def _is_published(config: Config) -> bool:
@@ -210,14 +205,29 @@ def _trains_conv2(config: Config) -> bool:
     return config.dpaf.conv2.gradient != 'none' or _is_published(config)
 
 
+def _check_published(config: Config) -> None:
+    """The paper has mixed batches of a fixed size, and keeps no classifier."""
+    dpaf = config.dpaf
+    is_printed = dpaf.batches == 'mixed' and dpaf.batch_size
+    if _is_published(config) and (
+        not is_printed or dpaf.classifier.private == LABELLER
+    ):
+        raise UserError(
+            'config.privacy.guarantee',
+            "is 'as_published', but these settings are not the paper's (batches by class, "
+            'one release of all, a labeller)',
+            "Take a config's ':printed', such as configs/mnist.py:printed",
+        )
+
+
 def _check_classifier(config: Config) -> None:
     classifier = config.dpaf.classifier
     if classifier.private == LABELLER:
-        if _is_published(config) or classifier.unit == 'group':
+        if classifier.unit == 'group':
             raise UserError(
-                'config.dpaf.classifier.private',
-                "is 'labeller' with settings that it does not know",
-                "Set config.privacy.guarantee to 'certified' and unit to 'singleton'",
+                'config.dpaf.classifier.unit',
+                "is 'group', but a labeller learns from single records",
+                "Set it to 'singleton'",
             )
         return
     fields = ['epochs', 'learning_rate'] if _trains_phase1(config) else []

@@ -185,7 +185,8 @@ class Pipeline:
             raise UserError(
                 '--workdir',
                 f'{self.workdir.root} belongs to a run with another config: {changed}',
-                'Give a new workdir, or the old config',
+                'Give the old config; or a new workdir, which spends epsilon anew: of both '
+                'together the sum is promised',
             )
 
     def is_done(self) -> bool:

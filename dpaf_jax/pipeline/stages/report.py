@@ -4,10 +4,12 @@ from typing import Any
 
 from dpaf_jax.config import public_dict
 from dpaf_jax.pipeline import checks, report
+from dpaf_jax.pipeline.stages.evaluate import asked
 from dpaf_jax.pipeline.stages.job import Job
 from dpaf_jax.release import pictures
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.release.export import read_npz
+from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json
 from dpaf_jax.training.history import History
 
@@ -21,6 +23,13 @@ def run(job: Job) -> dict[str, Any]:
         images, labels = read_npz(workdir.samples)
         grid = pictures.sample_grid(images, labels, job.config.data.num_classes)
     evaluated = read_json(workdir.evaluation) or {}
+    if evaluated and evaluated['config'] != asked(job.config):
+        raise UserError(
+            str(workdir.evaluation),
+            'is of other settings than are asked for now',
+            'Give the fields of config.evaluation and config.samples that it was made '
+            'with, or run --stage=evaluate again',
+        )
     return report.write_report(
         workdir.root,
         config=public_dict(job.config),
