@@ -31,4 +31,6 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     if variant == 'canonical':
         config.dpaf.batch_size = 60
         config.dpaf.epochs = 80.0
+        config.networks.generator = 'styled'
+        config.dpaf.taps = 'fourier,conv2'  # few steps: more taps want more of them
     return config

@@ -38,14 +38,14 @@ def small_batches(config: ConfigDict) -> ConfigDict:
     """
     config.networks.label_injection = 'none'
     config.networks.layers = 'C1-C1-x'
-    config.networks.generator = 'styled'
+    config.networks.generator = 'fine'
     dpaf = config.dpaf
     dpaf.batches = 'class_pure'
     dpaf.batch_size = 240
     dpaf.epochs = 20.0
     dpaf.asymmetry = 2  # nothing but the length of a compiled window
     dpaf.n_critic = 1
-    dpaf.taps = 'fourier,conv2'
+    dpaf.taps = 'fourier,wavelet,shape,texture,conv2'
     dpaf.classifier.private = 'none'
     dpaf.conv2.gradient = 'none'
     dpaf.head.learning_rate = 1e-3
