@@ -2,6 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+# Rows: brightness, red against blue, green against both.
+_OPPONENT = np.array([[1, 1, 1], [1, 0, -1], [1, -2, 1]], np.float32)
+_OPPONENT /= np.linalg.norm(_OPPONENT, axis=1, keepdims=True)
 
 MAX_SIDE = 32  # larger images are reduced to this: the weights would be huge
 
@@ -35,3 +40,8 @@ def averaged(images: jax.Array, factor: int) -> jax.Array:
 def reduced(images: jax.Array) -> jax.Array:
     """Means over squares, so that the side is at most MAX_SIDE."""
     return averaged(images, reduction(images.shape[1]))
+
+
+def opponent(images: jax.Array) -> jax.Array:
+    """[..., 3] colours as brightness and two hues, by a rotation; [..., 1] as they are."""
+    return images @ _OPPONENT.T if images.shape[-1] == 3 else images

@@ -1,8 +1,13 @@
-"""How strong an image's contrasts are: what features of one norm cannot say.
+"""How strong an image's contrasts and hues are: what features of one norm cannot say.
 
 Fourier features of a few statistics of each channel, so that class means tell how often
 images of a class are bright, flat or rough. Without them nothing that DPAGG releases says
 how far light and dark lie apart, and generators of photographs overdo it.
+
+Colours are seen as brightness and two hues. Hues of photographs vary little and are smooth,
+which channels of red, green and blue hide: there each channel is mostly brightness. So the
+statistics are of hues as such, and colour images have Fourier features of a coarse map of
+their hues, too (docs/research/2026-11-27-hues.md).
 """
 
 import math
@@ -10,49 +15,77 @@ import math
 import jax
 import jax.numpy as jnp
 
-COLUMNS = 128
+from dpaf_jax.networks.fixed.cosines import Cosines, cosines_of, init_cosines
+from dpaf_jax.networks.images import averaged, opponent
+
+COLUMNS, HUE_COLUMNS = 128, 256  # cosines of the statistics, and of the map
 STATISTICS = 3  # of a channel
-SCALES = 0.5, 4.0  # length scales of the cosines: from fine to coarse
+SCALES = 0.5, 4.0  # length scales of the statistics' cosines: from fine to coarse
 MEAN, SPREAD = 4.0, 2.0  # what makes a usual difference of each statistic about 1
+PLACES = 8  # along a side of the map, at least
+# Length scales of the map's cosines per root of its entries: those of two photographs of one
+# kind are about .08 apart.
+HUE_SCALES = 0.026, 0.13
 
 
-def contrast_features(images: jax.Array, params: dict[str, jax.Array]) -> jax.Array:
-    """Cosines of the statistics of each image.
+def num_features(channels: int) -> int:
+    """Columns of `contrast_features`."""
+    return COLUMNS + HUE_COLUMNS * (channels == 3)
+
+
+def contrast_features(images: jax.Array, params: dict[str, Cosines]) -> jax.Array:
+    """Cosines of the statistics of each image, and of a map of its hues.
 
     Args:
         images: [B, H, W, C] float32 in [0, 1].
         params: of `init_contrast`.
 
     Returns:
-        [B, COLUMNS] float32 in [-1, 1].
+        [B, num_features(C)] float32 in [-1, 1].
     """
-    return jnp.cos(statistics(images) @ params['weights'] + params['phases'])
+    seen = opponent(images)
+    waves = [cosines_of(_statistics(seen), params['statistics'])]
+    if 'hues' in params:
+        waves.append(cosines_of(_hues(seen), params['hues']))
+    return jnp.concatenate(waves, axis=1)
 
 
-def statistics(images: jax.Array) -> jax.Array:
+def _statistics(seen: jax.Array) -> jax.Array:
     """[B, 3 C]: each channel's mean, log spread, and log difference of neighbours."""
-    mean = jnp.mean(images, axis=(1, 2))
-    variance = jnp.mean(jnp.square(images - mean[:, None, None]), axis=(1, 2))
-    down = jnp.mean(jnp.abs(images[:, 1:] - images[:, :-1]), axis=(1, 2))
-    right = jnp.mean(jnp.abs(images[:, :, 1:] - images[:, :, :-1]), axis=(1, 2))
+    mean = jnp.mean(seen, axis=(1, 2))
+    variance = jnp.mean(jnp.square(seen - mean[:, None, None]), axis=(1, 2))
+    down = jnp.mean(jnp.abs(seen[:, 1:] - seen[:, :-1]), axis=(1, 2))
+    right = jnp.mean(jnp.abs(seen[:, :, 1:] - seen[:, :, :-1]), axis=(1, 2))
     # Blank images have a logarithm and a gradient, too.
     spread = jnp.log(jnp.sqrt(variance + 1e-4) + 0.02)
     rough = jnp.log(down + right + 0.01)
     return jnp.concatenate([MEAN * mean, SPREAD * spread, SPREAD * rough], axis=1)
 
 
-def init_contrast(key: jax.Array, channels: int) -> dict[str, jax.Array]:
+def _hues(seen: jax.Array) -> jax.Array:
+    """[B, n]: both hues, averaged over the places of a coarse grid."""
+    places = averaged(seen[..., 1:], _reduction(seen.shape[1]))
+    return places.reshape(len(seen), -1)
+
+
+def _reduction(side: int) -> int:
+    return max(1, side // PLACES)
+
+
+def init_contrast(key: jax.Array, image_size: int, channels: int) -> dict[str, Cosines]:
     """Random directions at many length scales (Rahimi and Recht 2007): never trained.
 
     Args:
         key: public coins.
-        channels: of the images.
+        image_size, channels: of the images.
     """
-    key_weights, key_scales, key_phases = jax.random.split(key, 3)
-    low, high = map(math.log, SCALES)
-    scales = jax.random.uniform(key_scales, (COLUMNS,), minval=low, maxval=high)
-    weights = jax.random.normal(key_weights, (STATISTICS * channels, COLUMNS))
-    return {
-        'weights': weights / (jnp.exp(scales) * math.sqrt(channels)),
-        'phases': jax.random.uniform(key_phases, (COLUMNS,), maxval=2 * math.pi),
-    }
+    unit = math.sqrt(channels)
+    scales = SCALES[0] * unit, SCALES[1] * unit
+    made = {'statistics': init_cosines(key, STATISTICS * channels, COLUMNS, scales)}
+    if channels == 3:
+        number = 2 * (image_size // _reduction(image_size)) ** 2
+        unit = math.sqrt(number)
+        scales = HUE_SCALES[0] * unit, HUE_SCALES[1] * unit
+        hues = init_cosines(jax.random.fold_in(key, 1), number, HUE_COLUMNS, scales)
+        made['hues'] = hues
+    return made

@@ -18,7 +18,8 @@ def pictures(side, channels, number=3):
 
 
 def features(images, seed=0):
-    params = contrast.init_contrast(jax.random.key(seed), images.shape[-1])
+    _, side, _, channels = images.shape
+    params = contrast.init_contrast(jax.random.key(seed), side, channels)
     return contrast.contrast_features(jnp.asarray(images), params)
 
 
@@ -49,9 +50,9 @@ def test_each_statistic_of_each_channel_is_told():
 
 def test_statistics_do_not_depend_on_how_fine_pixels_are():
     images = pictures(16, 3)
-    mean, spread, _ = np.split(contrast.statistics(images), 3, axis=1)
+    mean, spread, _ = np.split(contrast._statistics(images), 3, axis=1)
     finer = images.repeat(2, axis=1).repeat(2, axis=2)
-    finer_mean, finer_spread, _ = np.split(contrast.statistics(finer), 3, axis=1)
+    finer_mean, finer_spread, _ = np.split(contrast._statistics(finer), 3, axis=1)
     np.testing.assert_allclose(finer_mean, mean, rtol=1e-5)
     np.testing.assert_allclose(finer_spread, spread, rtol=1e-5)
 
@@ -62,3 +63,49 @@ def test_a_grey_image_has_finite_features_and_gradient(grey):
     gradient = jax.grad(lambda x: jnp.sum(features(x) ** 2))(blank)
     assert jnp.isfinite(gradient).all()
     assert jnp.isfinite(features(blank)).all()
+
+
+# --- hues -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('side', [16, 28, 32, 64])
+def test_grey_images_have_no_hues_and_colours_have_as_many_columns_as_said(side):
+    for channels in (1, 3):
+        made = features(np.zeros((2, side, side, channels), np.float32))
+        assert made.shape == (2, contrast.num_features(channels))
+
+
+def stained(images):
+    """A quarter of each image in another hue, as bright as it was."""
+    made = images.copy()
+    made[:, :16, :16] += np.float32([0.2, 0, -0.2])
+    return made
+
+
+def test_a_stain_is_told_where_wavelets_and_brightness_hardly_see_it():
+    """Photographs of one kind have hues that vary little about any place."""
+    rng = np.random.default_rng(1)
+    images = pictures(32, 1, 40).repeat(3, axis=3) + rng.normal(0, 0.02, (40, 1, 1, 3))
+    images = np.float32(images)
+
+    def gap(rows):
+        own, other = rows(images), rows(stained(images))
+        spread = np.linalg.norm(own[::2].mean(axis=0) - own[1::2].mean(axis=0))
+        return np.linalg.norm(own.mean(axis=0) - other.mean(axis=0)) / spread
+
+    assert gap(lambda x: np.asarray(features(x))[:, contrast.COLUMNS :]) > 3 * gap(
+        lambda x: np.asarray(wavelet_features(2 * x - 1))
+    )
+
+
+def test_rough_hues_are_told_below_rough_brightness():
+    """In red, green and blue each statistic is mostly of brightness."""
+    rng = np.random.default_rng(2)
+    images = pictures(32, 1, 40).repeat(3, axis=3)
+    noise = rng.normal(0, 0.03, images.shape[:3])
+    hue = images + noise[..., None] * np.float32([1, 0, -1])
+    gap = np.linalg.norm(
+        np.asarray(features(np.float32(hue)))[:, : contrast.COLUMNS].mean(axis=0)
+        - np.asarray(features(np.float32(images)))[:, : contrast.COLUMNS].mean(axis=0)
+    )
+    assert gap > 7  # 4.8 by statistics of red, green and blue

@@ -1,19 +1,13 @@
-"""Random Fourier features that taps are made of (Rahimi and Recht 2007): never trained.
-
-Class means of such features are a kernel mean embedding (Gretton et al. 2012): they say how
-densely images of a class lie about each place.
-"""
+"""The random Fourier features that taps are made of, of pixels, wavelets and a labeller."""
 
 import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from dpaf_jax.networks.fixed.cosines import Cosines, init_cosines
 from dpaf_jax.networks.fixed.wavelets import num_features
 from dpaf_jax.networks.images import reduced
-
-Cosines = dict[str, jax.Array]
 
 FOURIER_COLUMNS, SHAPE_COLUMNS, LABELLER_COLUMNS = 1024, 2048, 512
 # Length scale of the Fourier features per unit of sqrt(pixels): images of one class are
@@ -29,13 +23,6 @@ SHAPE_DIRECTIONS = 512
 LABELLER_SCALES = 1 / 40, 1 / 6
 
 
-def cosines(values: jax.Array, known: Cosines) -> jax.Array:
-    """[B, columns] in [-1, 1], of values [B, n] and what an `init` below has drawn."""
-    if 'weights' in known:
-        values = values @ known['weights']
-    return jnp.cos(values @ known['directions'] + known['phases'])
-
-
 def init_fourier(key: jax.Array, image_size: int, channels: int) -> Cosines:
     """Of an image's pixels, at one length scale.
 
@@ -45,7 +32,7 @@ def init_fourier(key: jax.Array, image_size: int, channels: int) -> Cosines:
     """
     pixels = reduced(jnp.zeros((1, image_size, image_size, channels))).size
     length = FOURIER_SCALE * math.sqrt(pixels)
-    return _init_cosines(key, pixels, FOURIER_COLUMNS, (length, length))
+    return init_cosines(key, pixels, FOURIER_COLUMNS, (length, length))
 
 
 def init_shape(key: jax.Array, image_size: int, channels: int) -> Cosines:
@@ -58,7 +45,7 @@ def init_shape(key: jax.Array, image_size: int, channels: int) -> Cosines:
     number = num_features(image_size, channels)
     key_weights, key_cosines = jax.random.split(key)
     weights = jax.random.normal(key_weights, (number, SHAPE_DIRECTIONS))
-    found = _init_cosines(key_cosines, SHAPE_DIRECTIONS, SHAPE_COLUMNS, SHAPE_SCALES)
+    found = init_cosines(key_cosines, SHAPE_DIRECTIONS, SHAPE_COLUMNS, SHAPE_SCALES)
     return {'weights': weights / math.sqrt(SHAPE_DIRECTIONS), **found}
 
 
@@ -71,18 +58,6 @@ def init_labeller(key: jax.Array, weights: jax.Array) -> Cosines:
     """
     # A labeller that has learnt nothing has no length; its logits are all 0.
     length = jnp.sqrt(jnp.sum(jnp.square(weights)) / weights.shape[1] + 1e-12)
-    found = _init_cosines(key, weights.shape[1], LABELLER_COLUMNS, LABELLER_SCALES)
+    found = init_cosines(key, weights.shape[1], LABELLER_COLUMNS, LABELLER_SCALES)
     found['directions'] /= length
     return {'weights': weights, **found}
-
-
-def _init_cosines(
-    key: jax.Array, size: int, columns: int, scales: tuple[float, float]
-) -> Cosines:
-    """Directions [size, columns] and phases, of length scales between two."""
-    key_weights, key_scales, key_phases = jax.random.split(key, 3)
-    low, high = np.log(scales)
-    lengths = jax.random.uniform(key_scales, (columns,), minval=low, maxval=high)
-    directions = jax.random.normal(key_weights, (size, columns))
-    phases = jax.random.uniform(key_phases, (columns,), maxval=2 * math.pi)
-    return {'directions': directions / jnp.exp(lengths), 'phases': phases}

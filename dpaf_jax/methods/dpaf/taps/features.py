@@ -16,6 +16,7 @@ from dpaf_jax.methods.dpaf.taps import cosines
 from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.fixed import contrast, texture
+from dpaf_jax.networks.fixed.cosines import cosines_of
 from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
 from dpaf_jax.networks.images import reduced
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
@@ -41,7 +42,7 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     return {
         'count': (1,),
         'pixels': (size, size, config.data.channels),
-        'contrast': (contrast.COLUMNS,),
+        'contrast': (contrast.num_features(config.data.channels),),
         'fourier': (cosines.FOURIER_COLUMNS,),
         'wavelet': (num_features(size, config.data.channels),),
         'shape': (cosines.SHAPE_COLUMNS,),
@@ -66,7 +67,7 @@ def init_taps(config: Config, key: jax.Array, learnt: Params) -> Params:
     like = {'image_size': data.image_size, 'channels': data.channels}
     params: Params = {}
     if 'contrast' in tapped:
-        params['contrast'] = contrast.init_contrast(coins['contrast'], data.channels)
+        params['contrast'] = contrast.init_contrast(coins['contrast'], **like)
     if 'fourier' in tapped:
         params['fourier'] = cosines.init_fourier(coins['fourier'], **like)
     if 'shape' in tapped:
@@ -110,9 +111,9 @@ def features(
         taps['contrast'] = _unit(contrast.contrast_features(light, known))
     if known := params.get('fourier'):
         small = reduced(light).reshape(len(images), -1)
-        taps['fourier'] = _unit(cosines.cosines(small, known))
+        taps['fourier'] = _unit(cosines_of(small, known))
     if known := params.get('shape'):
-        taps['shape'] = _unit(cosines.cosines(wavelets, known))
+        taps['shape'] = _unit(cosines_of(wavelets, known))
     if known := params.get('texture'):
         taps['texture'] = _unit(texture.texture_features(light, known))
     seen = {'wavelet': wavelets}
@@ -120,7 +121,7 @@ def features(
         seen[PERCEPTUAL] = perceptual.perceptual_features(network, images)
         taps[PERCEPTUAL] = perceptual.with_squares(seen[PERCEPTUAL])
     if known := params.get(LABELLER):
-        taps[LABELLER] = _unit(cosines.cosines(seen[networks.labeller_reads], known))
+        taps[LABELLER] = _unit(cosines_of(seen[networks.labeller_reads], known))
     return taps
 
 
