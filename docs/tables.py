@@ -64,13 +64,17 @@ def measured(**wanted: object) -> str:
     """The figure of the rows that match: `mean ± std (generators)`.
 
     Raises:
-        ValueError: a mean over generators matches beside others, which may be of it.
+        ValueError: a mean over generators matches beside others, which may be of it; or
+            rows of several data sets, methods, guarantees or N match.
     """
     rows = select(
         RESULTS, **{'state': '', 'overrides': '', 'classifier': 'cnn'} | wanted
     )
     if not rows:
         return NONE
+    for name in ('data', 'method', 'guarantee', 'records'):
+        if len({row[name] for row in rows}) > 1:
+            raise ValueError(f'rows of more than one {name}: {wanted}')
     values = [float(row['accuracy'] or row['auroc']) for row in rows]
     spread = statistics.stdev(values) if len(values) > 1 else None
     number = len(values)
@@ -406,15 +410,16 @@ def auroc() -> str:
         [
             label,
             *(
-                measured(data=data, epsilon=epsilon, classifier=judge)
+                measured(data=data, epsilon=epsilon, method=method, classifier=judge)
                 for judge in judges
             ),
         ]
-        for label, data, epsilon in (
-            ('`made`, ε = 10', 'made', 10),
-            ('real rows', 'made', ''),
-            ('`breast_cancer`, ε = 1', 'breast_cancer', 1),
-            ('real rows', 'breast_cancer', ''),
+        for label, data, epsilon, method in (
+            ('`made`, ε = 10', 'made', 10, 'g_pate'),
+            ('the same, PATE-GAN', 'made', 10, 'pate_gan'),
+            ('real rows', 'made', '', 'real'),
+            ('`breast_cancer`, ε = 1', 'breast_cancer', 1, 'g_pate'),
+            ('real rows', 'breast_cancer', '', 'real'),
         )
     ]
     return table(f'AUROC|{"|".join(judges.values())}', *rows)

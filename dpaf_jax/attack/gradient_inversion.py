@@ -89,8 +89,9 @@ def run(target: Target, iterations: int = 500, attempts: int = 300) -> dict[str,
             'Choose membership or memorisation',
         )
     scenes = train(target.members, target.labels, iterations)
+    classes = classes_of(target.labels)
     found = {
-        (strategy, attacker): attack(scenes, strategy, attacker, attempts)
+        (strategy, attacker): attack(scenes, classes, strategy, attacker, attempts)
         for strategy in STRATEGIES
         for attacker in ATTACKERS
     }
@@ -185,6 +186,11 @@ def terms(scene: Scene, classes: int) -> jax.Array:
     return jax.jacrev(both)(scene.params)
 
 
+def classes_of(labels: np.ndarray) -> int:
+    """Numbered from 0."""
+    return int(np.max(labels)) + 1
+
+
 def train(images: np.ndarray, labels: np.ndarray, iterations: int) -> Scene:
     """Plain descent on one image at a time; every iteration, before its step.
 
@@ -196,7 +202,7 @@ def train(images: np.ndarray, labels: np.ndarray, iterations: int) -> Scene:
     flat = np.asarray(images[np.sort(chosen)], np.float32).reshape(iterations, -1) / 255
     order = np.argsort(np.argsort(chosen, kind='stable'), kind='stable')
     flat, y = flat[order], np.asarray(labels)[chosen].astype(np.int32)
-    classes = int(np.max(labels)) + 1
+    classes = classes_of(labels)
     unravel, size = _shapes(flat.shape[1], classes)
     start = jax.tree.map(
         lambda leaf: rng.normal(size=leaf.shape) / np.sqrt(max(leaf.shape[0], 1)),
@@ -236,16 +242,18 @@ def observed(
 # --- the attack -----------------------------------------------------------------------
 
 
-def attack(scenes: Scene, strategy: str, attacker: str, attempts: int) -> Fits:
+def attack(
+    scenes: Scene, classes: int, strategy: str, attacker: str, attempts: int
+) -> Fits:
     """Attacks every iteration.
 
     Args:
         scenes: with a leading axis [iterations].
+        classes: of all labels, drawn or not.
         strategy: what protects the gradient.
         attacker: one of `ATTACKERS`; both know the label.
         attempts: steps of descent.
     """
-    classes = int(np.max(scenes.label)) + 1
     gradients = np.asarray(
         jax.lax.map(lambda s: terms(s, classes), scenes, batch_size=CHUNK)
     )

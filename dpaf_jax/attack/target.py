@@ -20,13 +20,12 @@ from dpaf_jax.release.samplers.dpaf import unbent
 from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import json_text, write_bytes
-from dpaf_jax.training.workdir import Workdir
+from dpaf_jax.training.workdir import NOT_PRIVATE, Workdir
 
 WARNING = (
     'NOT PRIVATE: made from real training images; no epsilon covers it. '
     'Do not publish it and do not put it beside the release.'
 )
-MARK = 'NOT_PRIVATE'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,11 +59,11 @@ class Target:
     def write_json(self, name: str, content: dict[str, Any]) -> pathlib.Path:
         """Writes `<name>_NOT_PRIVATE.json`, the warning and the time first."""
         text = json_text({'warning': WARNING, 'when': now(), **content})
-        return self._write(f'{name}_{MARK}.json', text.encode())
+        return self._write(f'{name}{NOT_PRIVATE}.json', text.encode())
 
     def write_png(self, name: str, image: Image.Image) -> pathlib.Path:
         """Writes `<name>_NOT_PRIVATE.png`."""
-        path = self._write(f'{name}_{MARK}.png', b'')
+        path = self._write(f'{name}{NOT_PRIVATE}.png', b'')
         image.save(path, optimize=True)
         return path
 
@@ -72,12 +71,12 @@ class Target:
         """Writes `<name>_NOT_PRIVATE.csv`, the warning first."""
         text = io.StringIO()
         csv.writer(text).writerows([[WARNING], *lines])
-        return self._write(f'{name}_{MARK}.csv', text.getvalue().encode())
+        return self._write(f'{name}{NOT_PRIVATE}.csv', text.getvalue().encode())
 
     def _write(self, name: str, content: bytes) -> pathlib.Path:
         self.folder.mkdir(parents=True, exist_ok=True)
         os.chmod(self.folder, 0o700)
-        write_bytes(self.folder / f'{MARK}.txt', f'{WARNING}\n'.encode())
+        write_bytes(self.folder / f'{NOT_PRIVATE[1:]}.txt', f'{WARNING}\n'.encode())
         write_bytes(self.folder / name, content)
         return self.folder / name
 

@@ -21,7 +21,7 @@ from absl import logging
 
 from dpaf_jax import methods
 from dpaf_jax.audit import bounds, canaries
-from dpaf_jax.audit.findings import Check, Outcome
+from dpaf_jax.audit.findings import Check, Outcome, reach
 from dpaf_jax.audit.target import MethodAudit
 from dpaf_jax.config import Config
 from dpaf_jax.networks.images import to_float
@@ -70,7 +70,7 @@ def _run(
     bound = bounds.epsilon_lower_bound(scores[0], scores[1], alpha, plan.delta)
     most = bounds.largest_bound(runs, alpha, plan.delta)
     assert plan.epsilon is not None
-    detail = f'{runs} runs a side can show {most:.2f} at most'
+    detail = f'{runs} runs a side {reach(most, plan.epsilon)}'
     return bound <= plan.epsilon, bound, plan.epsilon, detail
 
 

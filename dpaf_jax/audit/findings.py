@@ -15,11 +15,22 @@ KINDS = {
     'epsilon (one run)': 'guesses about many canaries in one release',
     'sensitivity': 'how far one record moves the exact sum',
     'noise level': 'standard deviation of the noise',
+    'noise of each': 'standard deviation of the noise, coordinate by coordinate',
+    'noise repeats': 'coordinates with the same noise, on one device or several',
     'noise law': 'shape of the noise',
     'noise independence': 'correlation between coordinates, steps and purposes',
     'noise keys': 'no key twice',
     'inclusion': 'who is drawn, how often, and together with what',
 }
+
+
+POWERLESS = 'below the claim: it can refute nothing'
+
+
+def reach(most: float, claimed: float) -> str:
+    """What an attack's bound can be at most, for people."""
+    told = f'can show {most:.2f} at most'
+    return f'{told}, {POWERLESS}' if most <= claimed else told
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +54,11 @@ class Finding:
     measured: float
     claimed: float
     detail: str = ''
+
+    @property
+    def has_power(self) -> bool:
+        """Whether it could have found a violation; False for too few repetitions."""
+        return POWERLESS not in self.detail
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in audit.json."""

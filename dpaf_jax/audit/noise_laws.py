@@ -57,6 +57,12 @@ class Law:
         spread = np.copysign(cell + excess, noise)
         return np.where((cell >= 0) & (cell % 1 == 0), spread, np.nan)
 
+    def tails(self, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """[F] chances that a coordinate of [R, F] noise has so little, and so much."""
+        total = self.factor * np.sum(np.abs(noise) ** self.power, axis=0)
+        law = stats.chi2(self.degrees * len(noise))
+        return law.cdf(total), law.sf(total)
+
     def scale(self, noise: np.ndarray, alpha: float) -> tuple[float, float, float]:
         """Confidence limits of the scale, and its estimate between them; 1 is claimed."""
         total = float(np.sum(np.abs(noise) ** self.power))

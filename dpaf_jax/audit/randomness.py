@@ -79,9 +79,14 @@ def _rate(draws: Draws, alpha: float) -> Outcome:
 
 def _two_steps(draws: Draws, alpha: float) -> Outcome:
     """Who is in a step and in the one after; every step counts once."""
-    period = 1
-    while len(np.intersect1d(draws.eligible[0], draws.eligible[period])) == 0:
-        period += 1
+    period = next(
+        (
+            step
+            for step, eligible in enumerate(draws.eligible[1:], 1)
+            if len(np.intersect1d(draws.eligible[0], eligible))
+        ),
+        len(draws.eligible),  # nobody may be in two steps that were seen
+    )
     both = trials = 0
     for start in range(0, len(draws.chosen) - period, 2 * period):
         for t in range(start, min(start + period, len(draws.chosen) - period)):

@@ -64,14 +64,19 @@ def verdict(audit: Audit) -> str:
     if audit.violations:
         which = '; '.join(f'{f.mechanism}: {f.kind}' for f in audit.violations)
         return f'VIOLATION: {len(audit.violations)} of {number} checks failed ({which})'
+    weak = sum(not finding.has_power for finding in audit.findings)
+    without = f' ({weak} of them could have found none)' if weak else ''
     return (
-        f'No violation in {number} checks, at {CONFIDENCE:.1%} simultaneous confidence. '
+        f'No violation in {number} checks{without}, at {CONFIDENCE:.1%} simultaneous '
+        'confidence. '
         'That proves nothing: it is what was tried without success.'
     )
 
 
 def _word(finding: Finding) -> str:
-    return 'ok' if finding.passed else 'FAIL'
+    if not finding.passed:
+        return 'FAIL'
+    return 'ok' if finding.has_power else '–'
 
 
 def _by(finding: Finding) -> str:

@@ -18,13 +18,16 @@ import numpy as np
 from scipy import stats
 
 from dpaf_jax.audit import bounds
-from dpaf_jax.audit.findings import Check, Outcome
+from dpaf_jax.audit.findings import Check, Outcome, reach
 from dpaf_jax.audit.noise_laws import LAWS
 from dpaf_jax.audit.target import AuditTarget, Scene
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.chacha import KEY_WORDS
 
 SAMPLES = 600_000  # of the noise: a standard deviation off by 1 % is 11 sigma away
+LEAST_RELEASES = 4  # of the noise: columns of so many values meet by no chance
+COMPARED_RELEASES = 16  # in which coordinates are compared
+CELL = 1e-4  # of the noise's scale: nearer values are taken for one
 BATCH_VALUES = 3_000_000  # coordinates that one call releases, at most
 BATCH_KEYS = 512
 # Guesses about many canaries say nothing at a delta near 1 / their number: this much less.
@@ -88,6 +91,11 @@ class MechanismAudit:
                 made.append(
                     self._check('noise level', level, self._level, number, draw)
                 )
+            made.append(
+                self._check('noise of each', each, self._each_coordinate, number)
+            )
+            if not self._law_of.rounded:
+                made.append(self._check('noise repeats', each, self._repeats, number))
         made.append(self._check('noise law', case, self._law))
         made.append(self._check('noise independence', 'coordinates', self._coordinates))
         return made
@@ -126,7 +134,7 @@ class MechanismAudit:
         if draw == 'empty draw':
             scene = scene.empty()
         exact = self._exact(number, scene)
-        releases = -(-SAMPLES // len(exact))
+        releases = max(LEAST_RELEASES, -(-SAMPLES // len(exact)))
         chunks = self._noisy(number, scene, draw, releases)
         noise = np.concatenate([chunk - exact for chunk in chunks])
         return self._law_of.continuous(noise, self._scale) / self._scale
@@ -197,7 +205,7 @@ class MechanismAudit:
         bound = bounds.epsilon_lower_bound(*self._scores, alpha, self._delta)
         most = bounds.largest_bound(self._repetitions, alpha, self._delta)
         claimed = self.claimed_epsilon(self._delta)
-        detail = f'{self._repetitions} repetitions a side can show {most:.2f} at most'
+        detail = f'{self._repetitions} repetitions a side {reach(most, claimed)}'
         return bound <= claimed, bound, claimed, detail
 
     def _gaussian(self, alpha: float) -> Outcome:
@@ -255,6 +263,23 @@ class MechanismAudit:
         low, ratio, high = self._law_of.scale(noise, alpha)
         detail = f'over the plan: in [{low:.4f}, {high:.4f}], {noise.size} values'
         return low <= 1 <= high, ratio, 1.0, detail
+
+    def _each_coordinate(self, number: int, alpha: float) -> Outcome:
+        """One coordinate without noise is a release without noise."""
+        noise = self._noise(number, 'empty draw')
+        releases, size = noise.shape
+        low, high = self._law_of.tails(noise)
+        p = float(min(1.0, 2 * size * min(low.min(), high.min())))
+        detail = f'p; each of {size} coordinates in {releases} releases'
+        return p >= alpha, p, alpha, detail
+
+    def _repeats(self, number: int, _: float) -> Outcome:
+        """Coordinates that have the same noise, or its opposite: their sum has none."""
+        noise = self._noise(number, 'empty draw')[:COMPARED_RELEASES]
+        cells = np.rint(np.nan_to_num(noise) / CELL).astype(np.int64).T
+        cells = np.ascontiguousarray(cells * np.where(cells[:, :1] < 0, -1, 1))
+        repeated = len(cells) - len({column.tobytes() for column in cells})
+        return repeated == 0, repeated, 0.0, f'repeated of {len(cells)} coordinates'
 
     def _law(self, alpha: float) -> Outcome:
         values = self._noise(self._one, 'empty draw').ravel()[:200_000]

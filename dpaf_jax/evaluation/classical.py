@@ -112,7 +112,16 @@ def evaluate(
         outcomes = []
         for seed in range(1 if name in DRAWS_NOTHING else seeds):
             on_progress(name)
-            model = MODELS[name](seed).fit(pixels, dense)
+            model = MODELS[name](seed)
+            if name == 'mlp' and _too_few_to_hold_out(dense):
+                model.set_params(early_stopping=False)
+            model.fit(pixels, dense)
             outcomes.append(Outcome(present[model.predict(tests)]))
         results[name] = summarised(outcomes, test_labels, num_classes)
     return results
+
+
+def _too_few_to_hold_out(labels: np.ndarray) -> bool:
+    """Whether a tenth cannot have an image of each class, as early stopping needs."""
+    counts = np.bincount(labels)
+    return bool(counts.min() < 2 or len(labels) / 10 < len(counts))

@@ -33,6 +33,14 @@ def opened(
         attribute=attribute,
         test_fraction=test_fraction,
     )
+    own = images.class_names(synthetic, data, '--synthetic')
+    others = images.class_names(real, data, '--real')
+    if own and others and own != others:
+        raise UserError(
+            f'--synthetic: {synthetic}',
+            f'has the classes {", ".join(own)}, but --real has {", ".join(others)}',
+            'Give both the same classes: they are numbered by their sorted names',
+        )
     train, test = images.real(real, data)
     made = images.synthetic(synthetic, num, data)
     least = min(int(labels.min()) for _, labels in (made, test))
@@ -55,10 +63,13 @@ def evaluated(sides: Sides, settings: dict[str, Any], tell: TellFn) -> dict[str,
         f'test images, {sides.num_classes} classes'
     )
     report['floor'] = utility.floor(sides.test.labels)
+    with_real = config.train_on_real and len(sides.train.labels)
+    if with_real:
+        config = suite.alike(config, sides.synthetic, sides.train, sides.test)
     report['synthetic'] = suite.evaluate(
         sides.synthetic, sides.test, sides.num_classes, config, tell
     )
-    if config.train_on_real and len(sides.train.labels):
+    if with_real:
         tell(f'the same with {len(sides.train.labels)} real training images')
         report['real'] = suite.evaluate(
             sides.train, sides.test, sides.num_classes, config, tell

@@ -58,6 +58,16 @@ def real(text: str, data: DataConfig) -> tuple[Labelled, Labelled]:
     )
 
 
+def class_names(text: str, data: DataConfig, flag: str) -> tuple[str, ...]:
+    """Of a folder or a release that has names, in the order of the labels; or none."""
+    path = pathlib.Path(text).expanduser()
+    if (path / GENERATOR).exists():
+        names = load_release(path).config.data.names
+    else:
+        names = opened(text, data, flag)[0].class_names
+    return () if all(name.isdecimal() for name in names) else tuple(names)
+
+
 def shape(text: str, data: DataConfig) -> tuple[int, int]:
     """Side and channels of the first image, before it is decoded to any other."""
     path = pathlib.Path(text).expanduser()

@@ -4,6 +4,7 @@ Nothing here is covered by epsilon. What compares with test images belongs to th
 what real training images give, the ceiling and the floor, to the private side.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -73,6 +74,12 @@ def evaluate(
             test.images, source.images, num, config.neighbours
         )
     return made
+
+
+def alike(config: EvaluationConfig, *sides: Labelled) -> EvaluationConfig:
+    """As many images of each side for fidelity: figures of other numbers do not compare."""
+    least = min(config.fidelity_images, *(len(side.labels) for side in sides))
+    return dataclasses.replace(config, fidelity_images=least)
 
 
 def calibrated(

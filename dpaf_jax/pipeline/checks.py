@@ -8,9 +8,7 @@ from typing import Any
 
 from dpaf_jax.release.bundle import checksum
 from dpaf_jax.runtime.files import read_json
-from dpaf_jax.training.workdir import Workdir
-
-MARK = '_NOT_PRIVATE'  # what attacks end the names of their files with
+from dpaf_jax.training.workdir import NOT_PRIVATE, Workdir
 
 
 def outcomes(workdir: Workdir, privacy: dict[str, Any]) -> dict[str, Any]:
@@ -23,7 +21,8 @@ def outcomes(workdir: Workdir, privacy: dict[str, Any]) -> dict[str, Any]:
     Returns:
         `verify` and `audit`: None where it was not run, else `verdict`, `when`,
         `passed`, and `current`: whether it was about what lies here now. `attacks`: by
-        name `verdict` and `when`, None where a file does not say it. Attacks are made
+        name `verdict` and `when`, None where a file does not say it, and `violated`: whether
+        it found more than epsilon permits. Attacks are made
         from real training images: their outcomes are covered by no epsilon.
 
     Raises:
@@ -44,7 +43,7 @@ def outcomes(workdir: Workdir, privacy: dict[str, Any]) -> dict[str, Any]:
             current=audit['plan'] == privacy,
         ),
         'attacks': {
-            path.stem.removesuffix(MARK): _outcome(read_json(path))
+            path.stem.removesuffix(NOT_PRIVATE): _attacked(read_json(path))
             for path in sorted((workdir.nonprivate / 'attacks').glob('*.json'))
         },
     }
@@ -52,3 +51,7 @@ def outcomes(workdir: Workdir, privacy: dict[str, Any]) -> dict[str, Any]:
 
 def _outcome(found: dict[str, Any], **more: bool) -> dict[str, Any]:
     return {'verdict': found.get('verdict'), 'when': found.get('when'), **more}
+
+
+def _attacked(found: dict[str, Any]) -> dict[str, Any]:
+    return _outcome(found, violated=bool(found.get('violations')))

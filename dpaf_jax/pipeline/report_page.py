@@ -239,9 +239,20 @@ def _next_steps(
     if not certified:
         return ['Do not share this release: nothing is certified. Run it certified.']
     steps = []
-    if not checked['verify']:
+    verified, audited = checked['verify'], checked['audit']
+    if audited and not audited['passed']:
+        return ['Do not share this release: its audit has found a violation.']
+    broken = [
+        name for name, found in checked['attacks'].items() if found.get('violated')
+    ]
+    if broken:
+        return [
+            'Do not share this release: more was found than ε permits, by '
+            f'{", ".join(broken)}.'
+        ]
+    if not verified or not verified.get('current', True):
         steps.append(f'Have the release checked by itself: {commands["verify"]}')
-    elif not checked['verify']['passed']:
+    elif not verified['passed']:
         return ['Do not share this release: its check has failed.']
     if not checked['attacks']:
         steps.append(f'See what an attacker finds: {commands["attacks"]}')

@@ -84,7 +84,7 @@ def model_card(
         public_data=_public_features(config) + _warm_start(config),
         held=_held(config),
         labels=_labels(config),
-        accuracy=figures_head(config) + _rows(accuracy) if accuracy else '',
+        accuracy=figures_head(config) + _rows(config, accuracy) if accuracy else '',
     )
 
 
@@ -176,9 +176,10 @@ def figures_head(config: Config) -> str:
     )
 
 
-def _rows(accuracy: dict[str, Any]) -> str:
+def _rows(config: Config, accuracy: dict[str, Any]) -> str:
+    names = TABLE_MODELS if config.data.columns else MODELS
     return ''.join(
         f'| {model} | {a["mean"]:.3f} | {a["std"]:.3f} | {len(a["values"])} |\n'
         for model, a in accuracy.items()
-        if model in (*MODELS, *TABLE_MODELS)
+        if model in names
     )

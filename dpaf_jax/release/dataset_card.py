@@ -3,6 +3,7 @@
 It says what the release says, no more: nothing in it comes from private data.
 """
 
+import json
 from typing import Any
 
 import numpy as np
@@ -145,10 +146,15 @@ def _meaning(epsilon: float) -> str:
 def _feature(name: str, kind: dict[str, Any]) -> str:
     if kind['_type'] == 'ClassLabel':
         names = ''.join(
-            f"\n          '{k}': {name!r}" for k, name in enumerate(kind['names'])
+            f"\n          '{k}': {_text(name)}" for k, name in enumerate(kind['names'])
         )
         return (
             f'  - name: {name}\n    dtype:\n      class_label:\n        names:{names}'
         )
     shown = 'image' if kind['_type'] == 'Image' else kind['dtype']
-    return f'  - name: {name!r}\n    dtype: {shown}'
+    return f'  - name: {_text(name)}\n    dtype: {shown}'
+
+
+def _text(name: str) -> str:
+    """A name as YAML: every JSON string is one."""
+    return json.dumps(name, ensure_ascii=False)

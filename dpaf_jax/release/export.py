@@ -65,14 +65,17 @@ def write_folder(
 ) -> None:
     """Writes train/<class>/<index>.png, image by image.
 
-    Classes are named as the release names them. Numbers sort as such, and names as those of a
-    folder do, whose labels follow their order.
+    Classes are named as the release names them. Whoever reads the folder numbers classes by
+    their sorted names: names in another order have their label in front.
     """
     if path.exists():
         raise UserError(str(path), 'exists', 'Give a folder that is not there yet')
     data = release.config.data
-    digits = 0 if data.class_names else len(str(data.num_classes - 1))
-    names = [name.zfill(digits) for name in data.names]
+    digits, names = len(str(data.num_classes - 1)), list(data.names)
+    if not data.class_names:
+        names = [name.zfill(digits) for name in names]
+    elif names != sorted(names):
+        names = [f'{label:0{digits}d}_{name}' for label, name in enumerate(names)]
     with written_whole(path) as staging:
         for name in names:
             (staging / 'train' / name).mkdir(parents=True)

@@ -145,7 +145,11 @@ def first_records(
 def _first(path: str, number: int) -> dict[str, np.ndarray]:
     with np.load(path, allow_pickle=False) as whole:
         arrays = {name: whole[name] for name in whole.files}
-    for name in ('train_x', 'train_y'):
+    cut = arrays.keys() & {'train_x', 'train_y', 'x_train', 'y_train'}
+    if len(cut) != 2:
+        problem = f'has the keys {", ".join(sorted(arrays))}'
+        raise UserError(path, problem, 'Use train_x, train_y, test_x, test_y')
+    for name in cut:
         arrays[name] = arrays[name][:number]
     return arrays
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json, require_space, write_json, write_text
 
+NOT_PRIVATE = '_NOT_PRIVATE'  # what attacks end the names of their files with
 MIN_FREE_BYTES = 200 * 2**20
 
 

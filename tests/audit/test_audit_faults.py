@@ -6,6 +6,7 @@ audit runs the real code. The audit's coins are fixed: the chance of a false ala
 """
 
 import contextlib
+import dataclasses
 import functools
 from unittest import mock
 
@@ -24,6 +25,7 @@ from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.methods.dpaf.phase2.phase import GanPhase
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.privacy import chacha, noise
+from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.noise import add_gaussian, noisy_total
 from dpaf_jax.privacy.plan import Mechanism
@@ -97,6 +99,44 @@ def test_division_by_the_true_sizes_of_the_classes():
 
 
 # --- noise ------------------------------------------------------------------------------
+
+
+def changed(change):
+    """The noise of a release's coordinates, on whatever device, as `change` makes it."""
+    make = noise._noise
+
+    def wrong(sums, *args):
+        made = make(sums, *args)
+        if isinstance(made, ExactSum):
+            parts = jax.tree.map(change, (made.high, made.low))
+            return dataclasses.replace(made, high=parts[0], low=parts[1])
+        return jax.tree.map(change, made)
+
+    return mock.patch.object(noise, '_noise', wrong)
+
+
+def test_one_coordinate_without_noise():
+    with changed(lambda x: x.at[..., 0].set(0)):
+        caught = mechanism_failures('dpagg', **tiny.ONE_SHOT)
+    assert 'noise of each' in caught
+    assert not honest('dpagg', fields=tuple(tiny.ONE_SHOT.items()))
+
+
+def test_the_same_noise_for_two_classes():
+    with changed(lambda x: jnp.broadcast_to(x[:1], x.shape)):
+        caught = mechanism_failures('dpagg', **tiny.ONE_SHOT)
+    assert 'noise repeats' in caught
+
+
+def test_the_same_noise_on_every_device():
+    blocks = chacha.blocks
+
+    def wrong(key, counters):
+        return blocks(key, counters - counters[0])
+
+    with mock.patch.object(chacha, 'blocks', wrong):
+        assert 'noise repeats' in mechanism_failures('dpagg', (1, 2))
+        assert not mechanism_failures('dpagg', (1,))
 
 
 @pytest.mark.parametrize('factor', [0.5, 0.98])

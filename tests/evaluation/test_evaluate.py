@@ -373,3 +373,12 @@ def test_arrays_that_do_not_fit_are_refused(change, message):
     }
     with pytest.raises(ValueError, match=message):
         utility.evaluate(**change(arguments), num_classes=3, config=settings())
+
+
+def test_classical_models_learn_from_a_class_of_one_image():
+    images, labels = toy(60)
+    labels[labels == 2] = 0
+    labels[0] = 2
+    tests, truth = toy(30, seed=1)
+    made = classical.evaluate(images, labels, tests, truth, 3, seeds=1)
+    assert len(made['mlp']['values']) == 1

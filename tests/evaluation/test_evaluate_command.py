@@ -100,6 +100,30 @@ def test_a_mistake_is_one_line(real, made, message, tmp_path, monkeypatch):
         command.opened(real, made, 0, '', 0.2)
 
 
+def test_folders_of_other_classes_are_refused(tmp_path):
+    """Else 'dog' would be judged as the real folder's second class."""
+    for side, names in (('real', ['bird', 'cat', 'dog']), ('made', ['bird', 'dog'])):
+        for name in names:
+            (tmp_path / side / name).mkdir(parents=True)
+            for i in range(4):
+                pixels = np.full((8, 8), 20 * i, np.uint8)
+                Image.fromarray(pixels).save(tmp_path / side / name / f'{i}.png')
+    sides = [str(tmp_path / side) for side in ('real', 'made')]
+    with pytest.raises(
+        UserError, match='has the classes bird, dog, but --real has bird, cat'
+    ):
+        command.opened(*sides, 0, '', 0.5)
+    command.opened(sides[0], sides[0], 0, '', 0.5)
+
+
+def test_fidelity_beside_a_ceiling_is_of_as_many_images():
+    def side(number):
+        return suite.Labelled(np.zeros((number, 4, 4, 1), np.uint8), np.zeros(number))
+
+    config = suite.alike(EvaluationConfig(), side(300), side(4000), side(900))
+    assert config.fidelity_images == 300
+
+
 def test_the_picture_has_both_sides(tmp_path):
     sides = command.opened(
         archive(tmp_path / 'r.npz', 40), archive(tmp_path / 'm.npz', 12), 0, '', 0.5

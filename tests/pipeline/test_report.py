@@ -263,6 +263,30 @@ def test_outcomes_stand_with_their_times_and_no_command(tmp_path):
     assert page.text.index('not covered by ε') < page.text.index('nothing found')
 
 
+@pytest.mark.parametrize(
+    ('checked', 'told'),
+    [
+        ({'audit': CONSISTENT | {'passed': False}}, 'its audit has found a violation'),
+        (
+            {
+                'attacks': {
+                    'membership': {'verdict': 'V', 'when': 'w', 'violated': True}
+                }
+            },
+            'more was found than ε permits, by membership',
+        ),
+        (
+            {'verify': CONSISTENT | {'current': False}},
+            'Have the release checked by itself',
+        ),
+    ],
+)
+def test_what_was_found_decides_the_next_step(tmp_path, checked, told):
+    _, page, _ = written(tmp_path, checked=CHECKED | checked)
+    assert told in page.text
+    assert ('Share the folders' in page.text) == ('checked by itself' in told)
+
+
 def test_a_rejected_release_and_a_violation_stand_out(tmp_path):
     rejected = CONSISTENT | {'verdict': 'REJECTED: files', 'passed': False}
     for name in ('verify', 'audit'):

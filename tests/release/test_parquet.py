@@ -87,3 +87,12 @@ def test_sizes_have_the_hubs_names(number, size):
     from dpaf_jax.release import dataset_card
 
     assert dataset_card.size_category(number) == dataset_card.SIZES[size]
+
+
+@pytest.mark.parametrize('name', ['it\'s "q"', 'a\\b', 'no', 'α: β', '1'])
+def test_any_name_of_a_class_is_read_back_from_the_card(name):
+    from dpaf_jax.release import dataset_card
+
+    text = dataset_card._feature('label', {'_type': 'ClassLabel', 'names': [name, 'x']})
+    (read,) = yaml.safe_load(text)
+    assert read['dtype']['class_label']['names'] == {'0': name, '1': 'x'}

@@ -182,14 +182,15 @@ def test_a_folder_is_read_by_our_own_source(session, tmp_path):
     assert manifest.num_examples + manifest.num_test == 21
 
 
-def test_class_folders_sort_as_numbers_do(tmp_path):
+@pytest.mark.parametrize('names', ['', 'm/l/k/j/i/h/g/f/e/d/c/b'])
+def test_class_folders_sort_as_labels_do(tmp_path, names):
     import dataclasses
 
     from dpaf_jax.release.bundle import load_release
     from dpaf_jax.release.export import write_folder
 
     release = load_release(tiny_runs.finished('one_shot').workdir / 'release')
-    data = dataclasses.replace(release.config.data, num_classes=12)
+    data = dataclasses.replace(release.config.data, num_classes=12, class_names=names)
     release = dataclasses.replace(
         release, config=dataclasses.replace(release.config, data=data)
     )

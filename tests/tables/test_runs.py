@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from finished_runs import finish, setup
 
+from dpaf_jax.attack.target import Target
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.tables import data_sets
 from dpaf_jax.tables.execute import execute, wanted
@@ -233,3 +234,11 @@ def test_at_smoke_photographs_stand_in(tmp_path):
     with np.load(run.reads.path) as made:
         assert made['train_x'].shape == (540, 16, 16) and set(made['test_y']) == {0, 1}
         assert made['train_x'].std() > 20
+
+
+def test_the_file_of_an_attack_is_the_one_that_attacks_write(tmp_path):
+    (one, *_) = runs_of('dpba_wgan/3', setup(tmp_path))
+    nothing = np.zeros((1, 2, 2, 1), np.uint8)
+    folder = one.workdir.nonprivate / 'attacks'
+    target = Target(nothing, nothing, np.zeros(1, np.int32), nothing, {}, folder)
+    assert target.write_json('gradient_inversion', {}) == one.attack_file

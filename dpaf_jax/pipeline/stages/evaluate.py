@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpaf_jax.config import Config, public_dict
+from dpaf_jax.config import Config, EvaluationConfig, public_dict
 from dpaf_jax.data import load, prepare, read_manifest
 from dpaf_jax.evaluation import suite, utility
 from dpaf_jax.pipeline.stages.job import Job
@@ -45,11 +45,15 @@ def run(job: Job) -> dict[str, Any]:
         logging.warning('Not evaluated: data.test_fraction = 0 holds nothing out')
         write_json(workdir.evaluation, {'config': asked(config), 'accuracy': {}})
         return {}
-    found = _measured(job, read_npz(workdir.samples), test)
+    made, settings = read_npz(workdir.samples), config.evaluation
+    train = np.asarray(data.images), np.asarray(data.labels)
+    if settings.train_on_real:
+        sides = (suite.Labelled(*side) for side in (made, train, test))
+        settings = suite.alike(settings, *sides)
+    found = _measured(job, settings, made, test)
     accuracy = {'synthetic': found['utility']}
-    if config.evaluation.train_on_real:
-        train = np.asarray(data.images), np.asarray(data.labels)
-        real = _measured(job, train, test)
+    if settings.train_on_real:
+        real = _measured(job, settings, train, test)
         ceiling = {
             'real': real['utility'],
             'fidelity': real['fidelity'],
@@ -75,9 +79,11 @@ def _protocol(config: Config) -> Any:
     return tables
 
 
-def _measured(job: Job, source: Arrays, test: Arrays) -> dict[str, Any]:
+def _measured(
+    job: Job, settings: EvaluationConfig, source: Arrays, test: Arrays
+) -> dict[str, Any]:
     """Utility of images or rows, and fidelity of images; with progress on the way."""
-    data, settings = job.config.data, job.config.evaluation
+    data = job.config.data
     protocol = _protocol(job.config)
     steps = protocol.total_steps(len(source[1]), settings)
     progress = Progress('evaluate', steps, settings.batch_size)
