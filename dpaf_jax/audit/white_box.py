@@ -234,7 +234,7 @@ class MechanismAudit:
         )
         claimed = self.claimed_epsilon(delta)
         detail = (
-            f'{correct} of {guesses} guesses right; all would show {most:.2f}; '
+            f'{correct} of {guesses} guesses right; all {reach(most, claimed)}; '
             f'at delta {delta:.0e}'
         )
         return bound <= claimed, bound, claimed, detail
