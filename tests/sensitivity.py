@@ -19,8 +19,11 @@ UNITS, MEMBERS = 8, 3
 SCALES = (0.3, 3.0, 1e3)  # of the parameters
 
 
-def adversarial_images(shape, size=8):
-    """Black, white, stripes, one bright pixel, noise, and one step of grey, in turn."""
+def adversarial_images(shape, size=8, channels=1):
+    """Black, white, stripes, one bright pixel, noise, and one step of grey, in turn.
+
+    In colours each channel is of the next kind.
+    """
     rng = np.random.default_rng(3)
     grid = np.indices((size, size)).sum(axis=0)[..., None]
     kinds = [
@@ -32,17 +35,20 @@ def adversarial_images(shape, size=8):
         127 + (grid > size),
         255 * (grid // 4 % 2),
     ]
-    order = [kinds[i % len(kinds)] for i in range(math.prod(shape))]
-    return np.array(order, np.uint8).reshape(*shape, size, size, 1)
+    order = [
+        np.concatenate([kinds[(i + c) % len(kinds)] for c in range(channels)], axis=2)
+        for i in range(math.prod(shape))
+    ]
+    return np.array(order, np.uint8).reshape(*shape, size, size, channels)
 
 
-def make_units(grouped):
+def make_units(grouped, channels=1):
     shape = (UNITS, MEMBERS) if grouped else (UNITS, 1)
     labels = np.arange(math.prod(shape), dtype=np.int32).reshape(shape) % 3
     is_padding = np.zeros(shape, bool)
     if grouped:
         is_padding[0, 1:] = True  # a group of one, which leaving out empties
-    return tiny.batch(adversarial_images(shape), labels, is_padding)
+    return tiny.batch(adversarial_images(shape, channels=channels), labels, is_padding)
 
 
 def unclipped(plan):

@@ -187,7 +187,7 @@ def terms(scene: Scene, classes: int) -> jax.Array:
 
 
 def classes_of(labels: np.ndarray) -> int:
-    """Numbered from 0."""
+    """How many there are, numbered from 0."""
     return int(np.max(labels)) + 1
 
 

@@ -15,15 +15,13 @@ KINDS = {
     'epsilon (one run)': 'guesses about many canaries in one release',
     'sensitivity': 'how far one record moves the exact sum',
     'noise level': 'standard deviation of the noise',
-    'noise of each': 'standard deviation of the noise, coordinate by coordinate',
-    'noise repeats': 'coordinates with the same noise, on one device or several',
+    'noise by coordinate': 'standard deviation of the noise of each coordinate',
+    'repeated noise': 'coordinates with the same noise, on one device or several',
     'noise law': 'shape of the noise',
     'noise independence': 'correlation between coordinates, steps and purposes',
     'noise keys': 'no key twice',
     'inclusion': 'who is drawn, how often, and together with what',
 }
-
-
 POWERLESS = 'below the claim: it can refute nothing'
 
 

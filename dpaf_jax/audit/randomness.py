@@ -33,8 +33,10 @@ def checks(
     made = [check('plan', 'noise keys', 'all purposes', _keys, trace)]
     for name, draws in trace.draws.items():
         made.append(check(name, 'inclusion', 'rate', _rate, draws))
-        if draws.sampling_prob < 1:
-            made.append(check(name, 'inclusion', 'two steps', _two_steps, draws))
+        period = _period(draws)
+        if draws.sampling_prob < 1 and period:
+            two = check(name, 'inclusion', 'two steps', _two_steps, draws, period)
+            made.append(two)
         if draws.num_groups > 1:
             made.append(check(name, 'inclusion', 'two in a group', _groups, draws))
     random = {n: draws for n, draws in trace.draws.items() if draws.sampling_prob < 1}
@@ -77,16 +79,20 @@ def _rate(draws: Draws, alpha: float) -> Outcome:
     return _binomial(chosen, trials, draws.sampling_prob, 'drawn', alpha)
 
 
-def _two_steps(draws: Draws, alpha: float) -> Outcome:
-    """Who is in a step and in the one after; every step counts once."""
-    period = next(
+def _period(draws: Draws) -> int:
+    """Steps until somebody's next turn; 0 where nobody was seen to have two."""
+    return next(
         (
             step
             for step, eligible in enumerate(draws.eligible[1:], 1)
             if len(np.intersect1d(draws.eligible[0], eligible))
         ),
-        len(draws.eligible),  # nobody may be in two steps that were seen
+        0,
     )
+
+
+def _two_steps(draws: Draws, period: int, alpha: float) -> Outcome:
+    """Who is in a turn and in the next one; every step counts once."""
     both = trials = 0
     for start in range(0, len(draws.chosen) - period, 2 * period):
         for t in range(start, min(start + period, len(draws.chosen) - period)):

@@ -68,8 +68,7 @@ def verdict(audit: Audit) -> str:
     without = f' ({weak} of them could have found none)' if weak else ''
     return (
         f'No violation in {number} checks{without}, at {CONFIDENCE:.1%} simultaneous '
-        'confidence. '
-        'That proves nothing: it is what was tried without success.'
+        'confidence. That proves nothing: it is what was tried without success.'
     )
 
 

@@ -92,10 +92,10 @@ class MechanismAudit:
                     self._check('noise level', level, self._level, number, draw)
                 )
             made.append(
-                self._check('noise of each', each, self._each_coordinate, number)
+                self._check('noise by coordinate', each, self._each_coordinate, number)
             )
             if not self._law_of.rounded:
-                made.append(self._check('noise repeats', each, self._repeats, number))
+                made.append(self._check('repeated noise', each, self._repeats, number))
         made.append(self._check('noise law', case, self._law))
         made.append(self._check('noise independence', 'coordinates', self._coordinates))
         return made

@@ -59,12 +59,14 @@ def real(text: str, data: DataConfig) -> tuple[Labelled, Labelled]:
 
 
 def class_names(text: str, data: DataConfig, flag: str) -> tuple[str, ...]:
-    """Of a folder or a release that has names, in the order of the labels; or none."""
-    path = pathlib.Path(text).expanduser()
-    if (path / GENERATOR).exists():
-        names = load_release(path).config.data.names
-    else:
-        names = opened(text, data, flag)[0].class_names
+    """Of a source that has names, in the order of the labels; else none.
+
+    A release has none here: names that its owner has stated may be others than the folder's,
+    and its labels follow the folder's all the same.
+    """
+    if (pathlib.Path(text).expanduser() / GENERATOR).exists():
+        return ()
+    names = opened(text, data, flag)[0].class_names
     return () if all(name.isdecimal() for name in names) else tuple(names)
 
 

@@ -86,6 +86,7 @@ class Outlook:
         privacy: the plan: mechanisms, noise, epsilon.
         strength: records per class, times epsilon; infinite without noise.
         verdict: in plain words.
+        promise: what a certified epsilon means; '' for a plan without one.
         nearest: measured runs, nearest first; none of settings that were not measured so.
         seconds: of training, from a measured rate; None for other methods than DPAF's one
             release.
@@ -94,6 +95,7 @@ class Outlook:
     privacy: PrivacyPlan
     strength: float
     verdict: str
+    promise: str
     nearest: tuple[Measured, ...]
     seconds: float | None
 
@@ -103,7 +105,7 @@ class Outlook:
     @property
     def text(self) -> str:
         """Everything but the mechanisms, as lines."""
-        lines = [self.verdict, *_promised(self.privacy)]
+        lines = [line for line in (self.verdict, self.promise) if line]
         if self.nearest:
             lines.append('Nearest measured runs (accuracy of a small CNN):')
         lines += [f'  {_told(run)}' for run in self.nearest]
@@ -154,19 +156,23 @@ def outlook(config: Config, privacy: PrivacyPlan) -> Outlook:
         privacy,
         strength,
         _verdict(config, privacy.num_examples, epsilon),
+        _promise(config, privacy),
         _nearest(strength) if certified and _is_measured(config) else (),
         _seconds(config) if config.method == 'dpaf' else None,
     )
 
 
-def _promised(privacy: PrivacyPlan) -> list[str]:
-    """What a certified epsilon means, in a line."""
+def _promise(config: Config, privacy: PrivacyPlan) -> str:
     if privacy.guarantee != CERTIFIED or not privacy.epsilon:
-        return []
+        return ''
     factor = float(f'{math.exp(min(privacy.epsilon, MOST_EXPONENT)):.2g}')
     times = f'{factor:g}' if factor < 10 else f'{factor:,.0f}'.replace(',', ' ')
-    weak = ': weak by itself' if privacy.epsilon >= WEAK_EPSILON else ''
-    return [f'Any one of them makes an outcome at most {times} times as likely{weak}.']
+    unit = 'group' if config.data.group else _record(config)
+    weak = ' That is weak by itself.' if privacy.epsilon >= WEAK_EPSILON else ''
+    return (
+        f'One {unit} more or less makes any outcome at most {times} times as likely, but for '
+        f'a chance of {privacy.delta:g}.{weak}'
+    )
 
 
 def _nearest(strength: float) -> tuple[Measured, ...]:
@@ -188,7 +194,7 @@ def _is_measured(config: Config) -> bool:
 
 def _verdict(config: Config, count: int, epsilon: float) -> str:
     data = config.data
-    records = _counted(count, 'row' if data.columns else 'picture', 's')
+    records = _counted(count, _record(config), 's')
     head = f'{records} of {_counted(data.num_classes, "class", "es")}'
     if math.isinf(epsilon):
         return f'{head}: nothing is certified.'
@@ -200,6 +206,10 @@ def _verdict(config: Config, count: int, epsilon: float) -> str:
         )
     expected = _expected(data.num_classes, count, epsilon)
     return f'{head}: {expected}{_colour(data.channels)}{_beyond(data.image_size)}'
+
+
+def _record(config: Config) -> str:
+    return 'row' if config.data.columns else 'picture'
 
 
 def _counted(count: int, word: str, plural: str) -> str:

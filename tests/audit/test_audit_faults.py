@@ -12,12 +12,15 @@ from unittest import mock
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import tiny
 from planted import SEED, coin_failures, mechanism_failures
 
-from dpaf_jax.audit import session, white_box
+from dpaf_jax.audit import randomness, session, white_box
+from dpaf_jax.audit.findings import run_checks
 from dpaf_jax.audit.methods import dpaf
+from dpaf_jax.audit.target import Draws, Trace
 from dpaf_jax.methods.dpaf.draws import draw_records
 from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
 from dpaf_jax.methods.dpaf.phase2.aggregator import Aggregator
@@ -118,14 +121,14 @@ def changed(change):
 def test_one_coordinate_without_noise():
     with changed(lambda x: x.at[..., 0].set(0)):
         caught = mechanism_failures('dpagg', **tiny.ONE_SHOT)
-    assert 'noise of each' in caught
+    assert 'noise by coordinate' in caught
     assert not honest('dpagg', fields=tuple(tiny.ONE_SHOT.items()))
 
 
 def test_the_same_noise_for_two_classes():
     with changed(lambda x: jnp.broadcast_to(x[:1], x.shape)):
         caught = mechanism_failures('dpagg', **tiny.ONE_SHOT)
-    assert 'noise repeats' in caught
+    assert 'repeated noise' in caught
 
 
 def test_the_same_noise_on_every_device():
@@ -135,7 +138,7 @@ def test_the_same_noise_on_every_device():
         return blocks(key, counters - counters[0])
 
     with mock.patch.object(chacha, 'blocks', wrong):
-        assert 'noise repeats' in mechanism_failures('dpagg', (1, 2))
+        assert 'repeated noise' in mechanism_failures('dpagg', (1, 2))
         assert not mechanism_failures('dpagg', (1,))
 
 
@@ -302,3 +305,12 @@ def test_no_certified_config_is_flagged(mode):
     assert {f.mechanism for f in made.findings} >= {
         m.name for m in made.plan.mechanisms
     }
+
+
+@pytest.mark.parametrize('turns', [[[0, 1]], [[0, 1], [2, 3]]])
+def test_where_nobody_has_two_turns_no_two_steps_are_compared(turns):
+    eligible = [np.array(turn) for turn in turns]
+    draws = Draws(0.5, eligible, eligible, eligible, 1)
+    trace = Trace({'one': draws}, {}, {}, {})
+    findings = run_checks(randomness.checks(trace, {}))
+    assert {finding.case for finding in findings} == {'all purposes', 'rate'}

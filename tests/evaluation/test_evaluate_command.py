@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import tiny_runs
 from PIL import Image
 
-from dpaf_jax.config import EvaluationConfig
-from dpaf_jax.evaluation import command, printout, suite
+from dpaf_jax.config import DataConfig, EvaluationConfig
+from dpaf_jax.evaluation import command, images, printout, suite
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.runtime.errors import UserError
 
@@ -114,6 +115,12 @@ def test_folders_of_other_classes_are_refused(tmp_path):
     ):
         command.opened(*sides, 0, '', 0.5)
     command.opened(sides[0], sides[0], 0, '', 0.5)
+
+
+def test_a_release_may_name_its_classes_otherwise_than_the_folder(tmp_path):
+    release = tiny_runs.finished('one_shot').workdir / 'release'
+    names = images.class_names(str(release), DataConfig(), '--synthetic')
+    assert names == ()
 
 
 def test_fidelity_beside_a_ceiling_is_of_as_many_images():

@@ -131,13 +131,25 @@ def test_a_table_has_rows():
 
 
 @pytest.mark.parametrize(
-    ('epsilon', 'told'),
-    [(0.9998, 'most 2.7 times as likely.'), (9.9994, '22 000 times as likely: weak')],
+    ('epsilon', 'group', 'told'),
+    [
+        (0.9998, '', 'One picture more or less makes any outcome at most 2.7 times as'),
+        (
+            9.9994,
+            '(.)',
+            'One group more or less makes any outcome at most 22 000 times',
+        ),
+    ],
 )
-def test_a_plan_says_what_its_epsilon_means(epsilon, told):
-    found = planned(60000)
-    privacy = dataclasses.replace(found.privacy, epsilon=epsilon)
-    assert told in dataclasses.replace(found, privacy=privacy).text
+def test_a_plan_says_what_its_epsilon_means(epsilon, group, told):
+    config = from_config_dict(tiny_runs.load_config('recommended', 'digits'))
+    config = dataclasses.replace(
+        config, data=dataclasses.replace(config.data, group=group)
+    )
+    privacy = dataclasses.replace(planned(60000).privacy, epsilon=epsilon)
+    found = outlook(config, privacy).text
+    assert told in found and 'but for a chance of 1e-05.' in found
+    assert ('weak by itself' in found) == (epsilon > 5)
 
 
 def test_photographs_are_promised_less_than_grey_shapes():

@@ -119,20 +119,24 @@ def gan_case(number, *, free=False, **fields):
     return gan, states, plan
 
 
+FIXED_TAPS = 'count,contrast,fourier,wavelet,shape,texture,labeller'
+
+
 @pytest.mark.parametrize('number', DEVICES)
 @pytest.mark.parametrize(
-    ('taps', 'batches', 'injection'),
+    ('taps', 'batches', 'injection', 'channels'),
     [
-        ('conv2', 'mixed', 'first_layer'),
-        ('count,pixels,conv1,conv2', 'class_pure', 'input'),
-        ('count,contrast,fourier,wavelet,shape,texture,labeller', 'class_pure', 'none'),
+        ('conv2', 'mixed', 'first_layer', 1),
+        ('count,pixels,conv1,conv2', 'class_pure', 'input', 1),
+        (FIXED_TAPS, 'class_pure', 'none', 1),
+        (FIXED_TAPS, 'class_pure', 'none', 3),
         pytest.param(
-            *('count,conv2,perceptual', 'class_pure', 'none'), marks=pytest.mark.slow
+            *('count,conv2,perceptual', 'class_pure', 'none', 1), marks=pytest.mark.slow
         ),
     ],
 )
 def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
-    taps, batches, injection, number
+    taps, batches, injection, channels, number
 ):
     gan, states, plan = gan_case(
         number,
@@ -140,6 +144,7 @@ def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
         dpaf__taps=taps,
         dpaf__batches=batches,
         networks__label_injection=injection,
+        data__channels=channels,
     )
     sensitivity = plan['dpagg'].l2_sensitivity
     assert sensitivity == (1.0 if ',' in taps else math.sqrt(3) * 2)
@@ -148,7 +153,7 @@ def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
         tiny.over_devices(gan.aggregator.query, number),
         number,
         params,
-        make_units(False),
+        make_units(False, channels),
         sensitivity,
     )
 

@@ -62,7 +62,7 @@ def test_a_class_that_is_never_seen_is_served_by_what_was_meant_to_be_it(caplog)
 def test_a_class_too_rare_for_a_batch_is_served_and_changes_no_other():
     """What a batch has of it beside the prior's share counts for nothing else."""
     made = drawer(lambda number, meant: np.where(meant == 4, 0, meant))
-    wanted = np.array([4, 0, 4])
+    wanted = np.array([4, *[0] * 12, 4])
     images = np.concatenate(list(by_label(made, wanted, MEANT, 5)))
     rare, other = images[wanted == 4], images[wanted != 4]
     assert (rare[:, 1] == len(MEANT)).all()  # the one behind those of the prior
