@@ -19,6 +19,8 @@ CIFAR-10 22. All are of the settings before 2026-11-26; those of now give truer 
 1.6 times as long (docs/results.md).
 """
 
+import os
+
 from ml_collections import ConfigDict
 
 from configs import default, variants
@@ -58,6 +60,9 @@ def _check(source: str) -> None:
             f'source is {source!r}. {variants.meant(source)} '
             'Give data of your own as folder:/path or npz:/path.'
         )
+    path, comma, last = source.partition(':')[2].rpartition(',')
+    if comma and os.path.exists(path) and not os.path.exists(f'{path},{last}'):
+        raise ValueError(f'epsilon, the number behind {path} and a comma, is {last!r}.')
 
 
 def _parse(argument: str) -> tuple[str, float]:

@@ -127,12 +127,19 @@ class Command(NamedTuple):
 
 
 def _synthesize(given: Arguments) -> list[str]:
-    epsilon = '' if given.epsilon is None else f',{given.epsilon:g}'
+    # Said in any case, and in all digits: a path may end with a comma and a number.
+    epsilon = repr(10.0 if given.epsilon is None else given.epsilon).removesuffix('.0')
     source = _source(given.about)
-    name = os.path.splitext(os.path.basename(os.path.abspath(source)))[0]
-    workdir = given.out or os.path.join('runs', name.rpartition(':')[2])
+    workdir = given.out or os.path.join('runs', _name(given.about))
     file = PUBLIC if given.public_features else RECOMMENDED
-    return [f'--config={file}:{source}{epsilon}', f'--workdir={workdir}']
+    return [f'--config={file}:{source},{epsilon}', f'--workdir={workdir}']
+
+
+def _name(about: str) -> str:
+    """Of a run on these data: of `.` that of the folder itself."""
+    path = about.rpartition(':')[2]
+    name = os.path.basename(os.path.abspath(path))
+    return os.path.splitext(name)[0] if os.path.isfile(path) else name
 
 
 def _source(about: str) -> str:

@@ -109,7 +109,7 @@ def _run_stages(workdir: str, stop: Any) -> None:
         if stage == 'plan' and processes.is_first():
             print(describe(result))
             print(outlook(pipeline.config, result).text)
-    if whole and processes.is_first():
+    if _STAGE.value in ('all', 'report') and processes.is_first():
         print(summary(pipeline.workdir))
 
 

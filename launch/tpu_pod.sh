@@ -15,17 +15,18 @@
 set -euo pipefail
 here=$(dirname "$0")
 
-dry_run=0 tpu='' zone='' workdir='' arguments=()
+dry_run=0 tpu='' zone='' config='' workdir='' arguments=()
 for argument in "$@"; do
   case $argument in
     --dry-run) dry_run=1; continue ;;
     --tpu=*) tpu=${argument#*=}; continue ;;
     --zone=*) zone=${argument#*=}; continue ;;
+    --config=*) config=${argument#*=} ;;
     --workdir=*) workdir=${argument#*=} ;;
   esac
   arguments+=("$argument")
 done
-if [[ -z $tpu || -z $zone || -z $workdir ]]; then
+if [[ -z $tpu || -z $zone || -z $config || -z $workdir ]]; then
   echo "usage: $0 [--dry-run] --tpu=NAME --zone=ZONE --config=FILE --workdir=DIR ..." >&2
   exit 2
 fi

@@ -14,7 +14,7 @@ from PIL import Image
 from dpaf_jax.config import Column
 from dpaf_jax.data import load, read_manifest
 from dpaf_jax.data.manifest import Manifest
-from dpaf_jax.release.bundle import load_release
+from dpaf_jax.release.bundle import generator_checksum, load_release
 from dpaf_jax.release.export import read_npz
 from dpaf_jax.release.samplers.dpaf import unbent
 from dpaf_jax.runtime.clock import now
@@ -41,6 +41,7 @@ class Target:
         privacy: the content of the release's privacy.json.
         folder: where results go; in `nonprivate/`.
         columns: of a table; none for images.
+        generator: checksum of the weights, so that a report sees whose result this is.
     """
 
     synthetic: np.ndarray
@@ -50,6 +51,7 @@ class Target:
     privacy: dict[str, Any]
     folder: pathlib.Path
     columns: tuple[Column, ...] = ()
+    generator: str = ''
 
     @property
     def records(self) -> str:
@@ -57,8 +59,9 @@ class Target:
         return 'rows' if self.columns else 'images'
 
     def write_json(self, name: str, content: dict[str, Any]) -> pathlib.Path:
-        """Writes `<name>_NOT_PRIVATE.json`, the warning and the time first."""
-        text = json_text({'warning': WARNING, 'when': now(), **content})
+        """Writes `<name>_NOT_PRIVATE.json`: warning, time and generator first."""
+        head = {'warning': WARNING, 'when': now(), 'generator': self.generator}
+        text = json_text(head | content)
         return self._write(f'{name}{NOT_PRIVATE}.json', text.encode())
 
     def write_png(self, name: str, image: Image.Image) -> pathlib.Path:
@@ -139,6 +142,7 @@ def open_target(
         privacy=release.privacy,
         folder=paths.nonprivate / 'attacks',
         columns=release.config.data.table,
+        generator=generator_checksum(paths.release),
     )
 
 

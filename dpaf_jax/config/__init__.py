@@ -1,6 +1,6 @@
 """The config as typed, frozen objects: read once at the door, checked, then trusted."""
 
-from dpaf_jax.config.data import Column, DataConfig
+from dpaf_jax.config.data import MOST_CLASSES, Column, DataConfig
 from dpaf_jax.config.public import (
     PUBLIC_SOURCE,
     check_public,
@@ -23,6 +23,7 @@ from dpaf_jax.config.schema import (
 
 __all__ = [
     'METHOD_SECTIONS',
+    'MOST_CLASSES',
     'PUBLIC_SOURCE',
     'Column',
     'Config',

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from dpaf_jax.config.fields import at_least, between, one_of, plain
 from dpaf_jax.runtime.errors import UserError
 
+MOST_CLASSES = 100_000
 IMAGES = 'digits|(tfds|folder|npz|celeba|ffhq):.+'  # sources of them
 
 
@@ -50,13 +51,16 @@ class DataConfig:
         'digits; tfds:<name>; folder:, npz:, celeba: or ffhq: and a path; table:<path>, '
         'a CSV file or an npz archive.',
     )
-    image_size: int = at_least(
+    image_size: int = between(
         16,
         0,
+        1024,
         'Side, 4 or more: images are made squares (fit), then resized. 0: from the data.',
     )
     channels: int = at_least(1, 0, '1: grey, 3: colour; 0: from the data.')
-    num_classes: int = at_least(10, 0, 'K: labels are 0 .. K - 1; 0: from the data.')
+    num_classes: int = between(
+        10, 0, MOST_CLASSES, 'K: labels are 0 .. K - 1; 0: from the data.'
+    )
     num_examples: int = at_least(
         0, 0, 'N, public, or any larger number; 0: from the data.'
     )

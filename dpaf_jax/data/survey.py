@@ -18,11 +18,12 @@ from dpaf_jax.config import DataConfig
 from dpaf_jax.data.checks import splits
 from dpaf_jax.data.groups import one_of_each
 from dpaf_jax.data.near_copies import near_copies, thumbnail
+from dpaf_jax.data.pixels import DEEP
 from dpaf_jax.data.sources import open_source
 from dpaf_jax.data.sources.base import Content, Source, reading
 
 SIDES = 8, 16, 32  # of images, where pictures are of several sizes or larger
-GREY = '1', 'L', 'LA', 'I', 'F', 'I;16'  # Pillow's modes
+GREY = '1', 'L', 'LA'  # Pillow's modes, beside those of more than 8 bits
 SHOWN = 3  # examples of a kind
 ONE_RECORD_EACH = (
     'epsilon is for one picture: who is in k of them has k times the influence. Leave copies '
@@ -144,7 +145,9 @@ def proposed(found: Survey) -> dict[str, Any]:
     - `num_examples`: the records of the training split.
     - `delta`: a tenth of 1 / N, rounded down to a power of ten times 1, 2 or 5.
     """
-    has_colour = any(mode and mode not in GREY for mode in found.modes)
+    has_colour = any(
+        mode and mode not in GREY and not mode.startswith(DEEP) for mode in found.modes
+    )
     numbers = [str(k) for k in range(len(found.class_names))]
     named = list(found.class_names) != numbers
     return {
@@ -207,7 +210,9 @@ def table(found: Survey) -> str:
         rows.append(('note', ONE_RECORD_EACH))
     wide = max(len(name) for name, _ in rows)
     lines = [f'  {name:<{wide}}  {text}' for name, text in rows]
-    return '\n'.join([f'{found.where} (private: for your eyes alone)', *lines])
+    told = '\n'.join([f'{found.where} (private: for your eyes alone)', *lines])
+    # A name of a file need not be UTF-8.
+    return told.encode('utf-8', 'backslashreplace').decode()
 
 
 def _sizes(sizes: Mapping[tuple[int, int], int]) -> str:

@@ -69,6 +69,8 @@ MODELS: dict[str, Callable[[int], Any]] = {
     ),
     XGBOOST: _xgboost,
 }
+# What scikit-learn raises for images that a model cannot be fitted to.
+CANNOT_FIT = (ValueError, np.linalg.LinAlgError)
 DRAWS_NOTHING = ('gaussian_nb', 'bernoulli_nb', 'linear_svc', 'lda')  # one run is all
 
 
@@ -85,7 +87,7 @@ def evaluate(
     test_labels: np.ndarray,
     num_classes: int,
     seeds: int,
-    on_progress: Callable[[str], None] = lambda name: None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> dict[str, dict[str, Any]]:
     """Trains each installed model on synthetic images and tests it on real ones.
 
@@ -96,10 +98,11 @@ def evaluate(
         test_labels: [M] integers in [0, num_classes).
         num_classes: K.
         seeds: trainings of each model that draws random numbers.
-        on_progress: called with a model's name before each of its trainings.
+        tell: is given a line before each training, and where one fails.
 
     Returns:
-        By model what `outcome.summarised` makes of its seeds.
+        By model what `outcome.summarised` makes of its seeds; without those that no such
+        images can be learnt by, as where all images of a class are the same.
     """
     pixels, tests = (
         x.reshape(len(x), -1).astype(np.float32) / 255
@@ -111,13 +114,18 @@ def evaluate(
     for name in installed():
         outcomes = []
         for seed in range(1 if name in DRAWS_NOTHING else seeds):
-            on_progress(name)
+            tell(f'training {name}')
             model = MODELS[name](seed)
             if name == 'mlp' and _too_few_to_hold_out(dense):
                 model.set_params(early_stopping=False)
-            model.fit(pixels, dense)
+            try:
+                model.fit(pixels, dense)
+            except CANNOT_FIT as error:
+                tell(f'no figure for {name}: {error}')
+                break
             outcomes.append(Outcome(present[model.predict(tests)]))
-        results[name] = summarised(outcomes, test_labels, num_classes)
+        else:
+            results[name] = summarised(outcomes, test_labels, num_classes)
     return results
 
 

@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dpaf_jax.config import DataConfig, EvaluationConfig
 from dpaf_jax.evaluation import images, printout, suite, utility
 from dpaf_jax.evaluation.suite import Labelled, TellFn
@@ -35,14 +37,19 @@ def opened(
     )
     own = images.class_names(synthetic, data, '--synthetic')
     others = images.class_names(real, data, '--real')
-    if own and others and own != others:
-        raise UserError(
-            f'--synthetic: {synthetic}',
-            f'has the classes {", ".join(own)}, but --real has {", ".join(others)}',
-            'Give both the same classes: they are numbered by their sorted names',
-        )
     train, test = images.real(real, data)
     made = images.synthetic(synthetic, num, data)
+    if own and others and own != others:
+        numbers = [all(map(str.isdecimal, names)) for names in (own, others)]
+        if not any(numbers):
+            raise UserError(
+                f'--synthetic: {synthetic}',
+                f'has the classes {", ".join(own)}, but --real has {", ".join(others)}',
+                'Give both the same classes: they are numbered by their sorted names',
+            )
+        if all(numbers):  # such as 0 to 9 against 0 to 8, or 1, 10, 2 against 1, 2, 10
+            made = _by_number(made, own)
+            train, test = (_by_number(each, others) for each in (train, test))
     least = min(int(labels.min()) for _, labels in (made, test))
     num_classes = 1 + int(
         max(labels.max() for _, labels in (made, train, test) if len(labels))
@@ -52,15 +59,27 @@ def opened(
     return Sides(made, train, test, num_classes)
 
 
+def _by_number(side: Labelled, names: tuple[str, ...]) -> Labelled:
+    """Labels by what the names of classes say, not by their order."""
+    numbers = np.array(names).astype(np.int32)
+    if np.array_equal(
+        numbers, np.arange(len(names))
+    ):  # an archive's labels are numbers
+        return side
+    return Labelled(side.images, numbers[side.labels])
+
+
 def evaluated(sides: Sides, settings: dict[str, Any], tell: TellFn) -> dict[str, Any]:
     """The whole report: see `printout.table`."""
     config = EvaluationConfig(**settings)
     report: dict[str, Any] = {'settings': settings, 'notices': suite.notices(config)}
     for line in report['notices']:
         tell(line)
+    height, width, channels = sides.test.images.shape[1:]
     tell(
         f'{len(sides.synthetic.labels)} synthetic images, {len(sides.test.labels)} real '
-        f'test images, {sides.num_classes} classes'
+        f'test images, {sides.num_classes} classes; compared at {height} x {width}, '
+        f'{"grey" if channels == 1 else "colour"}'
     )
     report['floor'] = utility.floor(sides.test.labels)
     with_real = config.train_on_real and len(sides.train.labels)

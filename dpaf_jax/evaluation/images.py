@@ -44,6 +44,8 @@ def real(text: str, data: DataConfig) -> tuple[Labelled, Labelled]:
         data: image size, channels, attribute, and what to hold out where the source has
             no test split; with a `test_fraction` of 0 all its images are test images.
     """
+    if (pathlib.Path(text).expanduser() / GENERATOR).exists():
+        raise UserError(f'--real: {text}', 'is a release', 'Give real images')
     source, config = opened(text, data, '--real')
     if source.is_test is None and config.test_fraction == 0:
         is_test = np.ones(len(source.labels), bool)
@@ -66,8 +68,7 @@ def class_names(text: str, data: DataConfig, flag: str) -> tuple[str, ...]:
     """
     if (pathlib.Path(text).expanduser() / GENERATOR).exists():
         return ()
-    names = opened(text, data, flag)[0].class_names
-    return () if all(name.isdecimal() for name in names) else tuple(names)
+    return tuple(opened(text, data, flag)[0].class_names)
 
 
 def shape(text: str, data: DataConfig) -> tuple[int, int]:
@@ -90,7 +91,7 @@ def opened(
 ) -> tuple[Source, DataConfig]:
     """The source that a path or a source's name means, and its config."""
     path = pathlib.Path(text).expanduser()
-    if text.partition(':')[0] not in SOURCES:
+    if path.exists() or text.partition(':')[0] not in SOURCES:
         if not path.exists():
             kinds = ', '.join(SOURCES)
             remedy = f'Give a folder, an .npz file, a release, or a source: {kinds}'

@@ -33,7 +33,7 @@ def table(report: dict[str, Any]) -> str:
         lines.append(_row('Accuracy on real test images', 'synthetic', 'real', 'share'))
         for name, found in report['synthetic']['utility'].items():
             ceiling = real['utility'].get(name)
-            share = found['mean'] / ceiling['mean'] if ceiling else None
+            share = report['calibrated'].get(name) if ceiling else None
             lines.append(
                 _row(
                     f'  {name}',

@@ -61,7 +61,7 @@ def evaluate(
                 *test,
                 num_classes,
                 config.seeds,
-                lambda name: tell(f'training {name}'),
+                tell,
             )
     if config.fidelity_images and efficientnet.is_installed():
         num = min(config.fidelity_images, len(source.images), len(test.images))
@@ -85,8 +85,9 @@ def alike(config: EvaluationConfig, *sides: Labelled) -> EvaluationConfig:
 def calibrated(
     made: dict[str, dict[str, Any]], ceiling: dict[str, dict[str, Any]]
 ) -> dict[str, float]:
-    """By classifier the share of the accuracy that real images teach it."""
-    return {name: made[name]['mean'] / ceiling[name]['mean'] for name in made}
+    """By classifier the share of the accuracy that real images teach it, if any."""
+    means = {name: each['mean'] for name, each in ceiling.items() if each['mean']}
+    return {name: made[name]['mean'] / means[name] for name in made if name in means}
 
 
 def notices(config: EvaluationConfig) -> list[str]:

@@ -5,6 +5,7 @@ a multi-layer perceptron, trained on synthetic rows. Settings are scikit-learn's
 chosen on real rows. As with images, the figures belong to the run's report alone.
 """
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -47,18 +48,17 @@ def evaluate(
     Returns:
         For each model `values`, one AUROC a seed, their `mean` and `std`; nan where the
         test rows lack a class, 0.5 where the synthetic rows have one class alone (which a
-        noisy histogram may give): no model ranks anything then.
+        noisy histogram may give), or teach a model less than chance: it ranks nothing then.
     """
     rows, tests = (x.reshape(len(x), -1) for x in (train_rows, test_rows))
     results, done = {}, 0
     for name, make in MODELS.items():
         values = []
         for run in range(config.seeds):
-            if np.ptp(train_labels):
-                model = make(run).fit(rows, train_labels)
-                values.append(auroc(model, tests, test_labels, num_classes))
-            else:
-                values.append(0.5)
+            model = _fitted(make(run), rows, train_labels)
+            values.append(
+                auroc(model, tests, test_labels, num_classes) if model else 0.5
+            )
             done += 1
             if on_progress is not None:
                 on_progress(done, {})
@@ -66,9 +66,20 @@ def evaluate(
     return results
 
 
-def total_steps(num_examples: int, config: EvaluationConfig) -> int:
+def _fitted(model: Any, rows: np.ndarray, labels: np.ndarray) -> Any:
+    """The model, or None where it cannot be fitted."""
+    if not np.ptp(labels):
+        return None
+    try:
+        return model.fit(rows, labels)
+    except ValueError as error:  # AdaBoost's, of constant rows
+        logging.warning('%s: %s', type(model).__name__, error)
+        return None
+
+
+def total_steps(rows: np.ndarray, config: EvaluationConfig) -> int:
     """The models of all seeds: the last step `on_progress` sees."""
-    del num_examples
+    del rows
     return len(MODELS) * config.seeds
 
 

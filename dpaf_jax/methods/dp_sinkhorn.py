@@ -42,7 +42,7 @@ from dpaf_jax.training.fakes import prior_labels
 from dpaf_jax.training.input_pipeline import Feed, gather
 from dpaf_jax.training.losses import transport_plan
 from dpaf_jax.training.optimizers import averaged_step, make_optimizer
-from dpaf_jax.training.phase import WINDOW, repeat
+from dpaf_jax.training.phase import repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
 
 GRADIENT = 'gradient'
@@ -271,7 +271,7 @@ class SinkhornPhase:
         self._run, self._method = run, method
         self.total_steps = method.settings.generator_steps
         self.images_per_step = float(method.settings.batch_size)
-        self._length = math.gcd(self.total_steps, WINDOW)
+        self._length = window_length(self.total_steps, unrolls=False)
         self._steps_fn = parallel.pmapped(self._steps, run.devices, (0,))
         self._feed = Feed(run)
 
@@ -285,14 +285,14 @@ class SinkhornPhase:
         return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
-        run, steps = self._run, range(step, step + self._length)
+        run, steps = self._run, window_steps(step, self._length)
         draws = [self._draw(t) for t in steps]
         noise = np.stack([run.keys.noise(GRADIENT, t) for t in steps])
         public = np.stack([run.keys.public('step', t) for t in steps])
         rest = map(run.on_every_device, (noise, public))
         dealt = self._feed.deal(draws)
         state, metrics = self._steps_fn(state, self._feed.data, dealt, *rest)
-        return state, step + self._length, metrics
+        return state, steps.stop, metrics
 
     def _draw(self, step: int) -> Draw:
         there = len(self._run.data.labels)

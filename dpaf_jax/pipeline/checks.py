@@ -6,7 +6,7 @@ whoever does not believe the run; each leaves its outcome in the run's folder.
 
 from typing import Any
 
-from dpaf_jax.release.bundle import checksum
+from dpaf_jax.release.bundle import checksum, generator_checksum
 from dpaf_jax.runtime.files import read_json
 from dpaf_jax.training.workdir import NOT_PRIVATE, Workdir
 
@@ -21,13 +21,14 @@ def outcomes(workdir: Workdir, privacy: dict[str, Any]) -> dict[str, Any]:
     Returns:
         `verify` and `audit`: None where it was not run, else `verdict`, `when`,
         `passed`, and `current`: whether it was about what lies here now. `attacks`: by
-        name `verdict` and `when`, None where a file does not say it, and `violated`: whether
-        it found more than epsilon permits. Attacks are made
+        name `verdict` and `when`, None where a file does not say it, `violated`: whether
+        it found more than epsilon permits, and `current`. Attacks are made
         from real training images: their outcomes are covered by no epsilon.
 
     Raises:
         UserError: a file is damaged.
     """
+    attacked = generator_checksum(workdir.release)
     verification, audit = read_json(workdir.verification), read_json(workdir.audit)
     return {
         'verify': verification
@@ -43,7 +44,7 @@ def outcomes(workdir: Workdir, privacy: dict[str, Any]) -> dict[str, Any]:
             current=audit['plan'] == privacy,
         ),
         'attacks': {
-            path.stem.removesuffix(NOT_PRIVATE): _attacked(read_json(path))
+            path.stem.removesuffix(NOT_PRIVATE): _attacked(read_json(path), attacked)
             for path in sorted((workdir.nonprivate / 'attacks').glob('*.json'))
         },
     }
@@ -53,5 +54,9 @@ def _outcome(found: dict[str, Any], **more: bool) -> dict[str, Any]:
     return {'verdict': found.get('verdict'), 'when': found.get('when'), **more}
 
 
-def _attacked(found: dict[str, Any]) -> dict[str, Any]:
-    return _outcome(found, violated=bool(found.get('violations')))
+def _attacked(found: dict[str, Any], generator: str) -> dict[str, Any]:
+    return _outcome(
+        found,
+        violated=bool(found.get('violations')),
+        current=found.get('generator', generator) == generator,
+    )

@@ -7,6 +7,7 @@ them states another.
 
 import dataclasses
 import math
+import pathlib
 import shlex
 import sys
 from collections.abc import Mapping
@@ -45,9 +46,23 @@ def decided(config: Config, workdir: Workdir) -> Config:
     Raises:
         UserError: the source is missing or malformed, or the whole does not fit.
     """
+    _refuse_inside(config, workdir)
     if not undecided(config):
         return filled(config, {})
     return filled(config, processes.from_first(lambda: _begun_or_seen(config, workdir)))
+
+
+def _refuse_inside(config: Config, workdir: Workdir) -> None:
+    """What a run writes must not lie among the pictures: it would be a class of its own."""
+    kind, _, path = config.data.source.partition(':')
+    if kind != 'folder':
+        return
+    pictures = pathlib.Path(path).expanduser().resolve()
+    cache = workdir.decoded(config.data.cache)
+    for name, folder in (('--workdir', workdir.root), ('config.data.cache', cache)):
+        if folder.resolve().is_relative_to(pictures):
+            problem = f'{folder} lies within the pictures, {pictures}'
+            raise UserError(name, problem, 'Give a folder elsewhere')
 
 
 def _begun_or_seen(config: Config, workdir: Workdir) -> Decided:

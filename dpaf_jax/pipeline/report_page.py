@@ -20,6 +20,7 @@ from dpaf_jax.pipeline.figures import (
     figure,
     floor_name,
 )
+from dpaf_jax.release.card import is_certified
 from dpaf_jax.release.pictures import png_data_uri
 from dpaf_jax.training.history import duration, number
 
@@ -70,7 +71,7 @@ def html_page(report: dict[str, Any], grid: Image.Image | None, run: str) -> str
     commands = {name: text.format(run=run) for name, text in COMMANDS.items()}
     config, privacy, checked = report['config'], report['privacy'], report['checked']
     data = config.get('data', {})
-    certified = privacy['guarantee'] == 'certified'
+    certified = is_certified(privacy)
     return environment.get_template('report.html.jinja').render(
         **report,
         certified=certified,
@@ -242,9 +243,12 @@ def _next_steps(
     verified, audited = checked['verify'], checked['audit']
     if audited and not audited['passed']:
         return ['Do not share this release: its audit has found a violation.']
-    broken = [
-        name for name, found in checked['attacks'].items() if found.get('violated')
-    ]
+    attacks = {
+        name: found
+        for name, found in checked['attacks'].items()
+        if found.get('current', True)
+    }
+    broken = [name for name, found in attacks.items() if found.get('violated')]
     if broken:
         return [
             'Do not share this release: more was found than ε permits, by '
@@ -254,7 +258,7 @@ def _next_steps(
         steps.append(f'Have the release checked by itself: {commands["verify"]}')
     elif not verified['passed']:
         return ['Do not share this release: its check has failed.']
-    if not checked['attacks']:
+    if not attacks:
         steps.append(f'See what an attacker finds: {commands["attacks"]}')
     if float(report['privacy']['epsilon']) > 3:
         steps.append(

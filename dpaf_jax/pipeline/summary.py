@@ -4,7 +4,7 @@ import shlex
 from typing import Any
 
 from dpaf_jax.pipeline.figures import MODEL_NAMES, failure, figure, floor_name
-from dpaf_jax.release.card import headline
+from dpaf_jax.release.card import headline, is_certified
 from dpaf_jax.runtime.command import CONSOLE, is_console
 from dpaf_jax.runtime.files import read_json
 from dpaf_jax.training.workdir import Workdir
@@ -18,9 +18,12 @@ def summary(workdir: Workdir) -> str:
     """
     report = read_json(workdir.report)
     samples = workdir.samples_csv if workdir.samples_csv.exists() else workdir.samples
+    shared = (
+        'may be shared' if is_certified(report['privacy']) else 'AS PRIVATE AS THE DATA'
+    )
     places = {
-        'release, may be shared': f'{workdir.release}  ({headline(report["privacy"])})',
-        'samples, may be shared': samples,
+        f'release, {shared}': f'{workdir.release}  ({headline(report["privacy"])})',
+        f'samples, {shared}': samples,
         'report, for those who may see the data': workdir.report.with_suffix('.html'),
         'check it': _check(workdir),
     }
@@ -38,8 +41,10 @@ def _check(workdir: Workdir) -> str:
 def _accuracies(report: dict[str, Any]) -> list[str]:
     made = report['accuracy'].get('synthetic', {})
     if not made:
-        if report['floor'] is None:
+        if not report['config']['data']['test_fraction'] and report['floor'] is None:
             return ['Not evaluated: data.test_fraction = 0 holds nothing out.']
+        if report['floor'] is None:
+            return ['Not evaluated yet: --stage=evaluate, then --stage=report.']
         return ['No accuracy: all are of one class.']
     rows = {MODEL_NAMES.get(name, name): figure(found) for name, found in made.items()}
     rows |= {

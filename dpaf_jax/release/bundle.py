@@ -200,6 +200,11 @@ def checksum(directory: pathlib.Path) -> str:
     return hashlib.sha256(b''.join(parts)).hexdigest()
 
 
+def generator_checksum(directory: pathlib.Path) -> str:
+    """SHA-256 of a release's weights: they stay when card and config are written anew."""
+    return hashlib.sha256((directory / GENERATOR).read_bytes()).hexdigest()
+
+
 def load_release(directory: str | os.PathLike[str]) -> Release:
     """Reads a release folder: neither data nor training code are needed.
 

@@ -5,6 +5,7 @@ from typing import Any
 from dpaf_jax.config import Config, DataConfig, public_source
 from dpaf_jax.config.methods.dpaf import PERCEPTUAL
 from dpaf_jax.networks.perceptual.efficientnet import INSTALL
+from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.samplers.protocol import Deals
 from dpaf_jax.release.samplers.registry import make_sampler
 
@@ -15,7 +16,7 @@ TABLE_MODELS = ('logistic_regression', 'adaboost', 'bagging', 'mlp')
 TEMPLATE = """\
 # Synthetic image generator ({method})
 
-Generates {records} in {classes}, trained under differential privacy with dpaf_jax.
+Generates {records} in {classes}, trained {under}with dpaf_jax.
 
 ![Synthetic samples, one row per class](samples.png)
 
@@ -69,6 +70,7 @@ def model_card(
         method=config.method,
         records=_records(config),
         classes=classes(config.data),
+        under='under differential privacy ' if is_certified(privacy) else '',
         headline=headline(privacy),
         guarantee=privacy['guarantee'],
         neighbors=privacy['neighbors'],
@@ -154,9 +156,14 @@ def _warm_start(config: Config) -> str:
     )
 
 
+def is_certified(privacy: dict[str, Any]) -> bool:
+    """Whether the content of a privacy.json promises anything."""
+    return bool(privacy['guarantee'] == CERTIFIED)
+
+
 def headline(privacy: dict[str, Any]) -> str:
     """One line that says what is guaranteed, or that nothing is."""
-    if privacy['guarantee'] == 'certified':
+    if is_certified(privacy):
         return (
             f'epsilon = {privacy["epsilon"]} at delta = {privacy["delta"]:g}, certified'
         )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpaf_jax.release.bundle import Release
-from dpaf_jax.release.card import classes, headline
+from dpaf_jax.release.card import classes, headline, is_certified
 from dpaf_jax.runtime.version import VERSION
 
 MARK = '<!-- Data set card by dpaf_jax. -->'  # a file with it may be written anew
@@ -17,13 +17,12 @@ SIZES = ('n<1K', '1K<n<10K', '10K<n<100K', '100K<n<1M', '1M<n<10M', '10M<n<100M'
 
 TEMPLATE = """\
 ---
-pretty_name: Synthetic {records} under differential privacy
+pretty_name: Synthetic {records}{under}
 {task}size_categories:
 - {size}
 tags:
 - synthetic
-- differential-privacy
-- dpaf_jax
+{tag}- dpaf_jax
 dataset_info:
   features:
 {features}
@@ -101,9 +100,11 @@ def dataset_card(
         file: name of the Parquet file beside the card.
     """
     privacy, data = release.privacy, release.config.data
-    certified = privacy['guarantee'] == 'certified'
+    certified = is_certified(privacy)
     return TEMPLATE.format(
         mark=MARK,
+        under=' under differential privacy' if certified else '',
+        tag='- differential-privacy\n' if certified else '',
         records='rows of a table' if data.columns else 'images',
         task='' if data.columns else 'task_categories:\n- image-classification\n',
         size=size_category(len(labels)),

@@ -8,7 +8,9 @@ import numpy as np
 
 # (number of the batch, classes meant [B]) -> (images [B, ...], labels given [B])
 Draw = Callable[[int, np.ndarray], tuple[np.ndarray, np.ndarray]]
-PATIENCE = 20  # batches without a class, then images that were meant to be it are taken
+# Where in so many batches the labeller gives a class less than this share of the images that
+# were meant to be it, those are taken.
+PATIENCE, SCARCE = 20, 1 / 50
 STOCK = 8  # batches' worth of images of one class that are kept for later
 
 
@@ -18,7 +20,7 @@ def by_label(
     """Yields images for the labels, in order, in batches.
 
     An image of class c is a draw from what the generator makes of all classes, given that
-    the labeller calls it c. A class that the labeller does not see in `PATIENCE` batches is
+    the labeller calls it c. A class that the labeller hardly sees in `PATIENCE` batches is
     served by the generator's own images of it, with a warning. Classes that are too rare for a
     batch have one such image in each, which counts for nothing else.
 
@@ -31,7 +33,9 @@ def by_label(
     all_meant = np.concatenate([meant, np.setdiff1d(np.arange(num_classes), meant)])
     ready: list[collections.deque[np.ndarray]]
     ready = [collections.deque(maxlen=STOCK * len(meant)) for _ in range(num_classes)]
-    since, number = np.zeros(num_classes, int), 0
+    least = np.maximum(PATIENCE * SCARCE * np.bincount(meant, minlength=num_classes), 1)
+    latest: collections.deque[np.ndarray] = collections.deque(maxlen=PATIENCE)
+    number = 0
     doubted: set[int] = set()
     for start in range(0, len(labels), len(meant)):
         wanted = labels[start : start + len(meant)]
@@ -39,24 +43,25 @@ def by_label(
         while any(len(ready[c]) < needed[c] for c in range(num_classes)):
             images, given = draw(number, all_meant)
             number += 1
-            seen = np.isin(np.arange(num_classes), given[: len(meant)])
-            since = np.where(seen, 0, since + 1)
+            latest.append(np.bincount(given[: len(meant)], minlength=num_classes))
+            seen = np.sum(np.stack(latest), axis=0)
+            is_scarce = (len(latest) == PATIENCE) & (seen < least)
             for i, (image, own) in enumerate(zip(images, all_meant, strict=True)):
-                if since[own] >= PATIENCE:
+                if is_scarce[own]:
                     ready[own].append(image)
                 elif i < len(meant):
                     ready[given[i]].append(image)
-            doubted |= _doubt(since, needed, doubted)
+            doubted |= _doubt(is_scarce & (needed > 0), doubted)
         yield np.stack([ready[label].popleft() for label in wanted])
 
 
-def _doubt(since: np.ndarray, needed: np.ndarray, before: set[int]) -> set[int]:
-    new = set(np.flatnonzero((since >= PATIENCE) & (needed > 0)).tolist()) - before
+def _doubt(which: np.ndarray, before: set[int]) -> set[int]:
+    new = set(np.flatnonzero(which).tolist()) - before
     if new:
         logging.warning(
-            'The labeller sees the classes %s in none of %d batches: images that were '
-            'meant to be of them are taken as such.',
+            'The labeller gives the classes %s less than %.0f %% of the images that were '
+            'meant to be of them: those are taken as such.',
             sorted(new),
-            PATIENCE,
+            100 * SCARCE,
         )
     return new

@@ -88,8 +88,10 @@ def _size(count: int) -> str:
 
 def write_bytes(path: pathlib.Path, content: bytes) -> None:
     """Writes a file: whole, or not at all."""
-    with written_whole(path) as temporary:
-        temporary.write_bytes(content)
+    with written_whole(path) as temporary, temporary.open('wb') as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())  # a power failure must not leave an empty file
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:

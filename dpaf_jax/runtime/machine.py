@@ -19,6 +19,8 @@ from typing import Any
 import jax
 import jax._src.lib  # the CUDA libraries' versions have no public name
 
+from dpaf_jax.runtime import gpu_compiler
+
 # Of /proc/cpuinfo, on x86 and on ARM. Stepping and microcode mend a processor, clock and
 # bogomips vary from boot to boot; the cache decides how products are cut into blocks.
 MODEL = re.compile(
@@ -133,7 +135,11 @@ def variables() -> dict[str, str]:
         for name, value in os.environ.items()
         if VARIABLES.match(name) and not HARMLESS_VARIABLES.match(name)
     }
-    flags = found.get('XLA_FLAGS', '')
+    flags = found.get('XLA_FLAGS', '').replace(gpu_compiler.FLAG, '').strip()
+    if flags:
+        found['XLA_FLAGS'] = flags
+    else:  # the package's own is no setting of its user's
+        found.pop('XLA_FLAGS', None)
     if flags and not flags.startswith('-'):  # XLA then takes it for a file of flags
         with contextlib.suppress(OSError):
             found['XLA_FLAGS'] = pathlib.Path(flags).read_text()

@@ -33,11 +33,14 @@ def wanted(runs: Iterable[Run], part: tuple[int, int]) -> list[Run]:
     """Each run once, of those that have their data and are not done: this part's share.
 
     Args:
-        runs: of all cells.
+        runs: of all cells; of two with one key that which is attacked.
         part: (i, n): every n-th, beginning with the i-th (from 1). The shares do not
             depend on what is done, so that the tasks of an array do not meet.
     """
-    once = {run.key: run for run in runs if not run.lacks}
+    there = sorted(
+        (run for run in runs if not run.lacks), key=lambda run: bool(run.attack)
+    )
+    once = {run.key: run for run in there}
     index, count = part
     mine = [once[key] for key in sorted(once)][index - 1 :: count]
     return [run for run in mine if not run.is_done]

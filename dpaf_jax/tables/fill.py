@@ -53,7 +53,7 @@ def fill(
 
     def on_end(outcome: Outcome) -> None:
         print(f'{names[outcome.run.key]}: {_told(outcome)}', flush=True)
-        for table in tables:
+        for table in tables if writes else ():
             if any(
                 outcome.run.key == run.key for c in of[table.name] for run in c.runs
             ):

@@ -12,7 +12,8 @@ from dpaf_jax.tables.measured import FIGURES
 from dpaf_jax.tables.page import ABSENT, WARNING, Line, Page, number
 from dpaf_jax.tables.spec import Column, Figure, Row, Table
 
-ALSO = ('accuracy', 'fd_efficientnet_lite0', 'precision', 'recall')
+DISTANCE, COMPARED = 'fd_efficientnet_lite0', 'num_synthetic'
+ALSO = ('accuracy', DISTANCE, 'precision', 'recall', COMPARED)
 LONGEST = 120  # of a failure, in letters
 NOT_COVERED = (
     'Figures measured here compare with real test images: no epsilon covers them.'
@@ -95,6 +96,14 @@ def _notes(made: Page) -> list[str]:
         notes.append(f'Data that are not there: {titles}.')
     if made.table.note:
         notes.append(made.table.note)
+    counts = {
+        each.figures[COMPARED].value for each in made.found if COMPARED in each.figures
+    }
+    if len(counts) > 1:
+        notes.append(
+            f'FD is of {min(counts):.0f} to {max(counts):.0f} images a side: of fewer it is '
+            'larger, so compare rows of the same number.'
+        )
     if made.setup.scale.is_smoke:
         return [f'**{WARNING}**', *notes]
     return [*notes, NOT_COVERED]

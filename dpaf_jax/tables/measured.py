@@ -17,6 +17,7 @@ FIGURES = {
     'is_efficientnet_lite0': 'IS, EfficientNet-Lite0',
     'precision': 'precision',
     'recall': 'recall',
+    'num_synthetic': 'images compared',
     'logistic_regression': 'logistic regression',
     'mlp': 'MLP',
     'cnn': 'CNN',

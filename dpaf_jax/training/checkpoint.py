@@ -142,7 +142,12 @@ class Checkpoints:
         except Exception as error:
             raise self._unusable(step, f'is damaged ({_first_line(error)})') from error
         if not self._may_use(content['run'], step):
-            raise self._unusable(step, 'belongs to another run')
+            raise UserError(
+                f'{self._directory}/{step}',
+                'this checkpoint belongs to another run',
+                'Restore its private/ folder to resume, or give a new workdir: it spends '
+                'epsilon anew',
+            )
         return content['state'], step
 
     def _may_use(self, owner: np.ndarray, step: int) -> bool:

@@ -5,8 +5,10 @@ it does not, the images of a window are gathered on the host and sent with it, w
 device still computes the window before. Either way the same records reach the same step.
 """
 
+import contextlib
 import math
 import os
+import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -23,6 +25,11 @@ from dpaf_jax.training.workdir import Workdir
 
 FILL = {'indices': 0, 'is_padding_example': True}
 SHARE = 0.4  # of a device's memory that the images may take
+# Of a control group: version 2, version 1.
+MEMORY_LIMITS = (
+    pathlib.Path('/sys/fs/cgroup/memory.max'),
+    pathlib.Path('/sys/fs/cgroup/memory/memory.limit_in_bytes'),
+)
 CHUNK = 1024  # images per device and call where a query reads the whole data set
 
 
@@ -210,4 +217,11 @@ def device_memory(devices: Any) -> float:
     if 'bytes_limit' in stats:
         return float(stats['bytes_limit'])
     machine = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-    return machine / len(devices)
+    return min([machine, *_limits()]) / len(devices)
+
+
+def _limits() -> Iterator[int]:
+    """Bytes that a container or a batch system leaves this process, by its control group."""
+    for limit in MEMORY_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # none, or 'max'
+            yield int(limit.read_text())

@@ -48,6 +48,16 @@ def window_length(total_steps: int, unrolls: bool) -> int:
     return 1 if unrolls else math.gcd(total_steps, WINDOW)
 
 
+def window_steps(step: int, length: int) -> range:
+    """The steps of the window that begins at `step`: up to the next multiple of `length`.
+
+    A run that comes from a machine with shorter windows may begin within one of this
+    machine's. Whole ones from there would end behind the last step, with noise that no plan
+    has charged.
+    """
+    return range(step, step + length - step % length)
+
+
 def repeat(unrolls: bool, body: Callable[..., Any], state: Any, xs: Any) -> Any:
     """Several steps in one compiled call.
 

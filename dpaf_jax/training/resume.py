@@ -54,7 +54,7 @@ def take_keys(
             'machine: others round otherwise',
         )
     processes.from_first(lambda: _begin_or_resume(workdir, parts))
-    noted, inherited = read_json(workdir.inherited), NOTHING
+    noted, inherited = _noted(workdir.inherited), NOTHING
     if noted:
         inherited = Inherited(tuple(noted['fingerprints']), noted['steps'])
     return RunKeys(entropy, _identity(workdir, parts)), inherited
@@ -66,7 +66,7 @@ def _identity(workdir: Workdir, parts: dict[str, Any]) -> str:
     Two copies of a workdir that move may meet on machines of one kind, or come back to the
     one they left. Each move has coins of its own, so no key is under two states.
     """
-    noted = read_json(workdir.inherited) or {}
+    noted = _noted(workdir.inherited) or {}
     move = {'move': noted['coins']} if 'coins' in noted else {}
     return fingerprint.digest({**parts, **move})
 
@@ -76,12 +76,22 @@ def _make_entropy(workdir: Workdir, fixed: bytes | None) -> None:
         return
     # With new keys, steps since the last save would be released twice, paid once.
     if workdir.fingerprint.exists() and not workdir.entropy.exists():
-        raise UserError(
-            str(workdir.entropy),
-            'is missing, although training has begun here',
-            'Restore it to resume, or give a new workdir: it spends epsilon anew',
-        )
+        raise _lost(workdir.entropy, 'is missing, although training has begun here')
     read_or_create_entropy(workdir.entropy)
+
+
+def _lost(path: pathlib.Path, problem: str) -> UserError:
+    """Without this file steps that were released could be released again, paid once."""
+    remedy = 'Restore it to resume, or give a new workdir: it spends epsilon anew'
+    return UserError(str(path), problem, remedy)
+
+
+def _noted(path: pathlib.Path) -> Any:
+    """The content of a file without which nobody may go on; None where there is none."""
+    try:
+        return read_json(path)
+    except UserError:
+        raise _lost(path, 'is damaged') from None
 
 
 def _require_shared(path: pathlib.Path) -> None:
@@ -95,7 +105,9 @@ def _require_shared(path: pathlib.Path) -> None:
 
 def _begin_or_resume(workdir: Workdir, parts: dict[str, Any]) -> None:
     """Notes what shapes this run, or compares it with what was noted."""
-    before = read_json(workdir.fingerprint)
+    before = _noted(workdir.fingerprint)
+    if before is None and reached(workdir.stopped.parent):
+        raise _lost(workdir.fingerprint, 'is missing, although training has begun here')
     changed = fingerprint.changes(before, parts) if before else ''
     if changed and not _may_move(workdir, before, parts):
         raise UserError(
@@ -128,7 +140,7 @@ def _may_move(workdir: Workdir, before: dict[str, Any], parts: dict[str, Any]) -
 
 
 def _inherit(workdir: Workdir, owner: str) -> None:
-    earlier = (read_json(workdir.inherited) or {}).get('fingerprints', [])
+    earlier = (_noted(workdir.inherited) or {}).get('fingerprints', [])
     content = {
         'fingerprints': [*earlier, owner],
         'steps': read_json(workdir.stopped),

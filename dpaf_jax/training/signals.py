@@ -17,7 +17,7 @@ from dpaf_jax.runtime import processes
 ENDED_BY_SIGNAL = 128  # plus its number: the exit status that shells report
 
 
-class Interrupted(Exception):
+class Interrupted(BaseException):
     """The run was asked to stop and has saved what it had.
 
     Args:

@@ -28,7 +28,7 @@ class Workdir:
     """Paths and small files of one run."""
 
     def __init__(self, root: str | os.PathLike[str]):
-        self.root = pathlib.Path(root)
+        self.root = pathlib.Path(root).expanduser()  # no shell expands --workdir=~/x
         self.plan = self.root / 'plan.json'
         self.config = self.root / 'private' / 'config.json'
         self.release = self.root / 'release'
@@ -50,7 +50,7 @@ class Workdir:
 
     def decoded(self, cache: str) -> pathlib.Path:
         """Where private images lie decoded: here, unless the config names a place."""
-        return pathlib.Path(cache) if cache else self.private / 'data'
+        return pathlib.Path(cache).expanduser() if cache else self.private / 'data'
 
     def keep_survey(self, text: str) -> pathlib.Path:
         """Writes what a look at the data saw; returns where, a private place.
@@ -87,11 +87,18 @@ class Workdir:
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 raise UserError(
                     '--workdir',
                     f'{self.root} is in use by another run',
                     'Wait, or give another',
+                ) from None
+            except OSError as error:  # such as Lustre mounted without flock
+                raise UserError(
+                    '--workdir',
+                    f'{self.root} is on a file system that locks no files '
+                    f'({error.strerror})',
+                    'Give a folder on another, or have it mounted with locks',
                 ) from None
             require_space(self.root, MIN_FREE_BYTES)
             yield

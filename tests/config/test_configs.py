@@ -297,6 +297,14 @@ def test_what_is_recommended_depends_on_public_numbers_alone(argument, source, e
     assert typed.dpaf.batches == 'class_pure'
 
 
+def test_an_epsilon_of_ones_own_data_that_is_no_number_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"epsilon.* is 'ten'"):
+        tiny_runs.load_config('recommended', f'folder:{tmp_path},ten')
+    (tmp_path / 'a,ten').mkdir()  # a path may have a comma
+    source = f'folder:{tmp_path}/a,ten'
+    assert tiny_runs.load_config('recommended', source).data.source == source
+
+
 @pytest.mark.parametrize(('size', 'sides'), [
     (32, (32, 16, 8)), (64, (64, 32, 16, 8)), (128, (128, 64, 32, 16, 8)),
 ])  # fmt: skip

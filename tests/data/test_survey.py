@@ -1,5 +1,7 @@
 """A look at a folder: what is seen, and what follows from it."""
 
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -8,6 +10,7 @@ from sources import make_config
 from dpaf_jax.data.near_copies import near_copies, thumbnail
 from dpaf_jax.data.survey import proposed, survey, table
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.signals import Interrupted
 
 
 def open_config(root, **changes):
@@ -136,6 +139,38 @@ def test_grey_pictures_stay_grey(tmp_path):
     for i in range(9):
         save(tmp_path / 'x' / f'{i}.png', mode='L', seed=i)
     assert proposed(survey(open_config(tmp_path)))['channels'] == 1
+
+
+@pytest.mark.parametrize('mode', ['I;16', 'I;16B', 'I', 'F'])
+def test_scans_of_more_than_eight_bits_are_grey(root, mode):
+    found = survey(open_config(root))._replace(modes={mode: 31})
+    assert proposed(found)['channels'] == 1
+
+
+def test_names_that_are_not_utf_8_can_be_shown(tmp_path):
+    for name in (b'K\xe4tzchen.png', b'copy.png'):
+        save(tmp_path / 'cat' / os.fsdecode(name))
+    shown = table(survey(open_config(tmp_path)))
+    assert 'tzchen.png' in shown and shown.encode()
+
+
+@pytest.mark.parametrize('label', ['20231127', '100000000000000000000'])
+def test_a_label_that_is_no_class_is_named(tmp_path, label):
+    for i in range(4):
+        save(tmp_path / f'{i}.png', seed=i)
+    rows = ['file,label', '0.png,0', '1.png,1', f'2.png,{label}', '3.png,0']
+    (tmp_path / 'labels.csv').write_text('\n'.join(rows))
+    with pytest.raises(UserError, match=rf'2\.png: has the label {label}\. Number'):
+        survey(open_config(tmp_path))
+
+
+def test_a_stop_is_no_broken_picture(root, monkeypatch):
+    def stopped(*args):
+        raise Interrupted(15, 'stopped')
+
+    monkeypatch.setattr('dpaf_jax.data.survey.thumbnail', stopped)
+    with pytest.raises(Interrupted):
+        survey(open_config(root))
 
 
 def test_splits_are_not_taken_for_classes(tmp_path):

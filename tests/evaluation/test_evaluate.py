@@ -94,8 +94,13 @@ def test_progress_counts_the_steps_of_all_seeds(learned):
     _, seen = learned
     steps = [step for step, _ in seen]
     assert steps == sorted(set(steps))
-    assert steps[-1] == utility.total_steps(400, settings(seeds=2)) == 2 * 4 * 25
+    assert (
+        steps[-1] == utility.total_steps(toy(400)[0], settings(seeds=2)) == 2 * 4 * 25
+    )
     assert set(seen[0][1]) == {'loss'}
+
+
+DISTINCT = np.arange(60_000)  # images, as far as which are held out
 
 
 def guesses(monkeypatch, *per_epoch):
@@ -136,11 +141,18 @@ def test_an_epoch_is_selected_by_synthetic_images_and_the_maximum_stands_apart(
 
 
 def test_images_that_select_are_not_trained_on():
-    kept, held_out = utility._held_out(60_000, settings(suite='full'))
+    kept, held_out = utility._held_out(DISTINCT, settings(suite='full'))
     assert (len(kept), len(held_out)) == (55_000, 5_000)
     assert not np.intersect1d(kept, held_out).size
-    kept, held_out = utility._held_out(60_000, settings())
+    kept, held_out = utility._held_out(DISTINCT, settings())
     assert (len(kept), len(held_out)) == (60_000, 0)
+
+
+def test_copies_of_an_image_that_selects_are_not_trained_on():
+    dealt = np.tile(DISTINCT[:24], 50)  # as a release of 24 images deals them out
+    kept, held_out = utility._held_out(dealt, settings(suite='full'))
+    assert len(held_out) == 2 * 50 and len(kept) == 22 * 50
+    assert not np.intersect1d(dealt[kept], dealt[held_out]).size
 
 
 def test_confusion_and_accuracy_by_class_are_over_all_seeds():
@@ -161,6 +173,19 @@ def test_classical_models_learn_a_separable_set():
     for name, found in result.items():
         assert len(found['values']) == (1 if name in classical.DRAWS_NOTHING else 2)
         assert found['mean'] > 0.6, name
+
+
+def test_a_model_that_cannot_be_fitted_has_no_figure_and_stops_no_other():
+    """One image a class, repeated, as a collapsed generator makes them."""
+    labels = np.arange(40) % 2
+    images = (labels * 255).astype(np.uint8)[:, None, None, None] * np.ones(
+        (1, 4, 4, 1), np.uint8
+    )
+    told = []
+    found = classical.evaluate(images, labels, images, labels, 2, 1, told.append)
+    failed = {line.split()[3].rstrip(':') for line in told if 'no figure for' in line}
+    assert 'lda' in failed and failed == set(classical.installed()) - set(found)
+    assert found['decision_tree']['mean'] == 1.0
 
 
 def test_runs_are_repeatable_and_seeds_differ():
@@ -222,7 +247,7 @@ def test_dpimagebenchs_classifiers_are_trained_as_there():
     for each in made.values():
         assert each[1:3] == (256, 50) and each.ema == 0.9999
         assert each.steps(55_000) == 50 * 215
-    assert utility.total_steps(60_000, settings(suite='dpimagebench')) == 50 * 215
+    assert utility.total_steps(DISTINCT, settings(suite='dpimagebench')) == 50 * 215
 
 
 @pytest.mark.slow

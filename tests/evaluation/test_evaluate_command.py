@@ -117,6 +117,57 @@ def test_folders_of_other_classes_are_refused(tmp_path):
     command.opened(sides[0], sides[0], 0, '', 0.5)
 
 
+def test_classes_called_by_numbers_are_matched_by_them(tmp_path):
+    """Else real 10 would be judged as synthetic 2: names are sorted as texts."""
+
+    def digits(side, names):
+        for name in names:
+            (tmp_path / side / name).mkdir(parents=True)
+            for i in range(6):
+                pixels = np.full((8, 8), 10 * int(name) + i, np.uint8)
+                Image.fromarray(pixels).save(tmp_path / side / name / f'{i}.png')
+        return str(tmp_path / side)
+
+    real = digits('real', [str(k) for k in range(12)])
+    some = digits('some', ['0', '1', '3', '10', '11'])
+    images = np.repeat(np.arange(12, dtype=np.uint8) * 10, 6)[:, None, None]
+    numbered = tmp_path / 'numbered.npz'
+    np.savez(
+        numbered, images=np.tile(images, (1, 8, 8)), labels=np.repeat(range(12), 6)
+    )
+    for one, other in ((real, some), (real, str(numbered)), (str(numbered), some)):
+        sides = command.opened(one, other, 0, '', 0.5)
+        for side in (sides.synthetic, sides.test, sides.train):
+            assert np.array_equal(side.images[:, 0, 0, 0] // 10, side.labels)
+
+
+def test_a_folder_is_meant_before_a_data_set_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder(tmp_path / 'digits', 12, side=9)
+    sides = command.opened(archive('r.npz', 40), 'digits', 0, '', 0.5)
+    assert len(sides.synthetic.labels) == 12
+
+
+def test_a_release_is_no_real_data(tmp_path):
+    release = tiny_runs.finished('one_shot').workdir / 'release'
+    with pytest.raises(UserError, match='is a release. Give real images'):
+        command.opened(str(release), archive(tmp_path / 'm.npz', 12), 0, '', 0.0)
+
+
+def test_what_is_compared_is_said(tmp_path):
+    sides = command.opened(
+        archive(tmp_path / 'r.npz', 40), archive(tmp_path / 'm.npz', 12), 0, '', 0.5
+    )
+    told = []
+    command.evaluated(sides, FAST, told.append)
+    assert any('compared at 8 x 8, grey' in line for line in told)
+
+
+def test_a_ceiling_of_nothing_has_no_share():
+    made, none = {'cnn': {'mean': 0.5}, 'mlp': {'mean': 0.5}}, {'mean': 0.0}
+    assert suite.calibrated(made, {'cnn': none, 'mlp': {'mean': 1.0}}) == {'mlp': 0.5}
+
+
 def test_a_release_may_name_its_classes_otherwise_than_the_folder(tmp_path):
     release = tiny_runs.finished('one_shot').workdir / 'release'
     names = images.class_names(str(release), DataConfig(), '--synthetic')

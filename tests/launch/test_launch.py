@@ -146,6 +146,13 @@ def test_missing_arguments_are_named(cluster, script):
     assert 'usage' in output
 
 
+def test_a_config_is_asked_for_before_a_pod_is_touched(cluster):
+    status, output = cluster.run(
+        'tpu_pod.sh', '--tpu=box', '--zone=zone-a', '--workdir=gs://x/y'
+    )
+    assert status == 2 and 'usage' in output
+
+
 def test_dry_run_prints_what_is_submitted_to_slurm(cluster):
     _, output = cluster.run('slurm.sbatch', '--dry-run', *RUN)
     line = next(x for x in output.splitlines() if x.startswith('would submit: '))
@@ -310,7 +317,7 @@ def test_every_host_of_a_tpu_slice_is_given_the_code_and_starts_the_run(cluster)
     assert 'tail -F runs/mnist.$HOSTNAME.log' in output
 
 
-ONCE_LOST = '[[ $(wc -l <srun.calls) -gt 1 ]] || exit 143\n"${@:3}"\n'
+ONCE_LOST = '[[ $(wc -l <srun.calls) -gt 1 ]] || exit 143\n"${@:4}"\n'
 
 
 def test_slurm_on_several_nodes_is_one_run_that_starts_again_as_a_whole(cluster):

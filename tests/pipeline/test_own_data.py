@@ -63,6 +63,17 @@ def test_n_may_be_that_of_all_pictures_or_more(folder, tmp_path, number):
     assert np.any(np.diff(run.data.index) < 0), 'places are drawn'
 
 
+@pytest.mark.parametrize('place', ['workdir', 'cache'])
+def test_what_a_run_writes_may_not_lie_among_the_pictures(folder, tmp_path, place):
+    inside = folder / 'runs' / 'x'
+    cache = {'data__cache': str(inside)} if place == 'cache' else {}
+    config = config_of(folder, NUMBER, **cache)
+    name = '--workdir' if place == 'workdir' else r'config\.data\.cache'
+    with pytest.raises(UserError, match=f'^{name}: .* lies within the pictures'):
+        Pipeline(config, inside if place == 'workdir' else tmp_path / 'run')
+    assert not (folder / 'runs').exists()
+
+
 def test_an_n_below_the_training_pictures_is_refused(folder, tmp_path):
     config = config_of(folder, 100, **tiny.ONE_SHOT)
     pipeline = Pipeline(config, tmp_path / 'run')

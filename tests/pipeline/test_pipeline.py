@@ -6,6 +6,7 @@ import re
 import shutil
 
 import dp_accounting
+import jax
 import numpy as np
 import pytest
 import tiny_releases
@@ -17,10 +18,11 @@ from dpaf_jax.attack import memorisation
 from dpaf_jax.attack.target import open_target
 from dpaf_jax.audit import report as audit_report
 from dpaf_jax.audit.session import Audit
+from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.pipeline.stages import STAGES, Pipeline, prepare
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, FIXED_ENTROPY, PrivacyPlan, event_from_json
-from dpaf_jax.release.bundle import FILES
+from dpaf_jax.release.bundle import FILES, load_release, write_release
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.verify.verification import verify
@@ -213,6 +215,35 @@ class TestReport:
         with pytest.raises(UserError, match='is of other settings'):
             copied(evaluation__seeds=3).run('report')
 
+    def test_a_run_is_not_done_while_its_report_is_of_another_evaluation(self, copied):
+        assert copied().is_done()
+        pipeline = copied(evaluation__epochs=2)
+        pipeline.run('evaluate')
+        assert not pipeline.is_done()
+        pipeline.run('report')
+        assert pipeline.is_done()
+
+    def test_what_could_not_be_measured_is_measured_once_it_can(
+        self, copied, monkeypatch
+    ):
+        """As the notice about what is not installed advises."""
+        pipeline = copied(evaluation__fidelity_images=100)
+        monkeypatch.setattr(efficientnet, 'is_installed', lambda: False)
+        pipeline.run('evaluate')
+        assert not read(pipeline.workdir.evaluation)['fidelity']
+        pipeline.run('report')
+        assert pipeline.is_done()
+        monkeypatch.setattr(efficientnet, 'is_installed', lambda: True)
+        assert not pipeline.is_done()
+        seen = []
+        monkeypatch.setattr('dpaf_jax.evaluation.fidelity.least', lambda k: 1)
+        monkeypatch.setattr(
+            'dpaf_jax.evaluation.fidelity.evaluate',
+            lambda *args: seen.append(args) or {'recall': 0.5},
+        )
+        pipeline.run('evaluate')
+        assert seen and read(pipeline.workdir.evaluation)['fidelity']['recall'] == 0.5
+
     def test_a_run_without_evaluation_has_a_report_without_accuracies(self, copied):
         pipeline = copied()
         (pipeline.workdir.root / 'evaluation.json').unlink()
@@ -262,6 +293,22 @@ class TestWhatWasChecked:
         page = (pipeline.workdir.root / 'report.html').read_text()
         warning = page.index('made from real training images: not covered by ε')
         assert warning < page.index('Attack: memorisation')
+        assert found[1]['current']
+
+    def test_an_attack_on_another_generator_is_out_of_date(self, copied):
+        pipeline = copied()
+        memorisation.run(open_target(pipeline.workdir.root))
+        release = pipeline.workdir.release
+        trained = load_release(release)
+        other = jax.tree.map(lambda array: array + 1, trained.params)
+        shutil.rmtree(release)
+        write_release(
+            release, trained.config, PrivacyPlan.from_json(trained.privacy), other
+        )
+        found = pipeline.run('report')['checked']['attacks']['memorisation']
+        assert not found['current']
+        page = (pipeline.workdir.root / 'report.html').read_text()
+        assert 'OUT OF DATE' in page
 
 
 class TestTestFigures:

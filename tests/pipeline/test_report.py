@@ -276,6 +276,20 @@ def test_outcomes_stand_with_their_times_and_no_command(tmp_path):
             'more was found than ε permits, by membership',
         ),
         (
+            {
+                'attacks': {
+                    'membership': {
+                        'verdict': 'V',
+                        'when': 'w',
+                        'violated': True,
+                        'current': False,
+                    }
+                },
+                'verify': CONSISTENT | {'current': False},
+            },
+            'See what an attacker finds',
+        ),
+        (
             {'verify': CONSISTENT | {'current': False}},
             'Have the release checked by itself',
         ),
@@ -284,7 +298,7 @@ def test_outcomes_stand_with_their_times_and_no_command(tmp_path):
 def test_what_was_found_decides_the_next_step(tmp_path, checked, told):
     _, page, _ = written(tmp_path, checked=CHECKED | checked)
     assert told in page.text
-    assert ('Share the folders' in page.text) == ('checked by itself' in told)
+    assert ('Share the folders' in page.text) == ('Do not share' not in page.text)
 
 
 def test_a_rejected_release_and_a_violation_stand_out(tmp_path):
@@ -436,8 +450,35 @@ def test_page_and_terminal_say_that_a_run_has_failed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('floor', 'told'), [(None, 'data.test_fraction = 0'), (1.0, 'of one class')]
+    ('floor', 'fraction', 'told'),
+    [
+        (None, 0.0, 'data.test_fraction = 0'),
+        (None, 0.2, 'Not evaluated yet: --stage=evaluate'),
+        (1.0, 0.2, 'of one class'),
+    ],
 )
-def test_the_terminal_says_why_there_is_no_accuracy(tmp_path, floor, told):
-    written(tmp_path, accuracy={'synthetic': {}} if floor else {}, floor=floor)
+def test_the_terminal_says_why_there_is_no_accuracy(tmp_path, floor, fraction, told):
+    config = {'method': 'dpaf', 'data': {'num_classes': 2, 'test_fraction': fraction}}
+    accuracy = {'synthetic': {}} if floor else {}
+    written(tmp_path, config=config, accuracy=accuracy, floor=floor)
     assert told in summary.summary(Workdir(tmp_path))
+
+
+def test_nobody_is_told_to_share_what_is_not_certified(tmp_path):
+    config = {'method': 'dpaf', 'data': {'num_classes': 2, 'test_fraction': 0.0}}
+    for privacy in (PRIVACY, PRIVACY | {'guarantee': 'none (no noise)'}):
+        certified = privacy is PRIVACY
+        _, page, _ = written(
+            tmp_path, config=config, privacy=privacy, accuracy={}, ceiling={}
+        )
+        shown = summary.summary(Workdir(tmp_path))
+        assert ('may be shared' in shown) == certified
+        assert ('What may be shared' in page.text) == certified
+        assert ('Nothing of this run may be shared' in page.text) != certified
+        assert shown.count('AS PRIVATE AS THE DATA') == 2 * (not certified)
+
+
+def test_a_ceiling_is_said_to_come_from_training_images(tmp_path):
+    told = 'that real training images have taught'
+    assert told not in written(tmp_path)[1].text
+    assert told in written(tmp_path, ceiling=ACCURACY['synthetic'])[1].text

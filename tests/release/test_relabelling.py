@@ -59,6 +59,21 @@ def test_a_class_that_is_never_seen_is_served_by_what_was_meant_to_be_it(caplog)
     assert np.array_equal(labels_of(others, never_three), wanted[wanted != 3])
 
 
+def test_a_class_that_is_hardly_seen_does_not_take_hundreds_of_batches(caplog):
+    """One image in every third batch is less than a fiftieth of the 50 meant to be it."""
+    meant, drawn = np.arange(200) % 4, []
+
+    def hardly_three(number, meant):
+        drawn.append(number)
+        given = np.where(meant == 3, 0, meant)
+        given[0] = 3 if number % 3 == 0 else given[0]
+        return given
+
+    wanted = np.full(1000, 3)
+    images = np.concatenate(list(by_label(drawer(hardly_three), wanted, meant, 4)))
+    assert len(images) == 1000 and len(drawn) < 50 and '[3]' in caplog.text
+
+
 def test_a_class_too_rare_for_a_batch_is_served_and_changes_no_other():
     """What a batch has of it beside the prior's share counts for nothing else."""
     made = drawer(lambda number, meant: np.where(meant == 4, 0, meant))

@@ -256,10 +256,10 @@ def test_a_disk_that_is_full(refused, monkeypatch):
 
 
 def test_a_disk_that_fills_up_while_a_file_is_written(refused, monkeypatch, tmp_path):
-    def full(self, *args, **options):
-        raise OSError(28, 'No space left on device', str(self))
+    def full(descriptor):
+        raise OSError(28, 'No space left on device')
 
-    monkeypatch.setattr(files.pathlib.Path, 'write_bytes', full)
+    monkeypatch.setattr(files.os, 'fsync', full)
     text = refused(DIGITS, '--stage=plan')
     assert text.startswith(f'{tmp_path}/run: the disk is full (')
 
@@ -323,7 +323,16 @@ def test_a_plan_that_was_changed(resume, tmp_path):
 def test_a_damaged_file_of_the_private_folder(resume, tmp_path, name):
     path = tmp_path / 'begun' / 'private' / name
     path.write_bytes(path.read_bytes()[:-30])
-    assert resume().startswith(f'{path}: is damaged. Restore or delete it')
+    remedy = 'Restore or delete it' if name == 'config.json' else 'Restore it to resume'
+    assert resume().startswith(f'{path}: is damaged. {remedy}')
+
+
+def test_a_lost_fingerprint(resume, tmp_path):
+    path = tmp_path / 'begun' / 'private' / 'fingerprint.json'
+    path.unlink()
+    text = resume()
+    assert text.startswith(f'{path}: is missing, although training has begun here')
+    assert 'it spends epsilon anew' in text
 
 
 def checkpoint(workdir: pathlib.Path) -> pathlib.Path:
@@ -359,4 +368,6 @@ def test_a_checkpoint_of_another_run(resume, tmp_path):
         content = files.restore(step / 'default')
         content['run'] = content['run'][::-1].copy()
         files.save(step / 'default', content, force=True)
-    assert resume().startswith(f'{step}: this checkpoint belongs to another run. ')
+    text = resume()
+    assert text.startswith(f'{step}: this checkpoint belongs to another run. ')
+    assert 'it spends epsilon anew' in text

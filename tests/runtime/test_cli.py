@@ -73,7 +73,7 @@ def test_where_and_how_may_be_said_too(translated, pictures):
         *('--config.data.image_size=64', '--stage=plan'),
     )
     assert given[1:] == [
-        '--config=configs/recommended.py:folder:my pictures',
+        '--config=configs/recommended.py:folder:my pictures,10',
         '--workdir=runs/mine',
         '--config.data.image_size=64',
         '--stage=plan',
@@ -82,7 +82,7 @@ def test_where_and_how_may_be_said_too(translated, pictures):
 
 def test_public_features_are_a_config_of_their_own(translated, pictures):
     given = translated('synthesize', str(pictures), '--public-features')
-    assert given[1] == f'--config=configs/public.py:folder:{pictures}'
+    assert given[1] == f'--config=configs/public.py:folder:{pictures},10'
 
 
 def test_sources_are_known_by_what_they_are(translated, pictures):
@@ -99,6 +99,25 @@ def test_sources_are_known_by_what_they_are(translated, pictures):
         assert given[1] == f'--config=configs/recommended.py:{source},0.5'
     outcome = tiny_runs.call(lambda: translated('synthesize', 'digits'), 'dpaf-jax')
     assert outcome.code == 2 and 'Write ./digits' in outcome.err
+
+
+def test_epsilon_is_never_read_from_a_name_nor_rounded(translated, pictures):
+    made = pictures.parent / 'faces,2024'
+    made.mkdir()
+    given = translated('synthesize', 'faces,2024')
+    assert given[1:] == [
+        '--config=configs/recommended.py:folder:faces,2024,10',
+        '--workdir=runs/faces,2024',
+    ]
+    given = translated('synthesize', 'faces,2024', '--epsilon=0.99999999')
+    assert given[1].endswith(',0.99999999')
+
+
+def test_a_run_is_called_as_its_folder_is(translated, pictures, monkeypatch):
+    (pictures / 'a.v2').mkdir()
+    monkeypatch.chdir(pictures)
+    assert translated('synthesize', '.')[2] == '--workdir=runs/my pictures'
+    assert translated('synthesize', 'a.v2')[2] == '--workdir=runs/a.v2'
 
 
 def test_a_run_stands_for_its_release(translated, pictures):

@@ -6,7 +6,7 @@ import platform
 import jax
 import pytest
 
-from dpaf_jax.runtime import machine
+from dpaf_jax.runtime import gpu_compiler, machine
 
 X86 = """\
 processor\t: 0
@@ -169,6 +169,16 @@ def test_variables_that_do_not_are_not(monkeypatch, name):
     before = machine.settings()
     monkeypatch.setenv(name, 'elsewhere')
     assert machine.settings() == before
+
+
+def test_a_flag_that_the_package_sets_itself_is_none_of_its_users(monkeypatch):
+    """Else a run could not move between an installation with CUDA and one without."""
+    monkeypatch.delenv('XLA_FLAGS', raising=False)
+    before = machine.settings()
+    monkeypatch.setenv('XLA_FLAGS', gpu_compiler.FLAG)
+    assert machine.settings() == before
+    monkeypatch.setenv('XLA_FLAGS', f'--xla_cpu_max_isa=AVX2 {gpu_compiler.FLAG}')
+    assert machine.settings()['XLA_FLAGS'] == '--xla_cpu_max_isa=AVX2'
 
 
 def test_a_file_of_flags_is_told_by_its_content(tmp_path, monkeypatch):

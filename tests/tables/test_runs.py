@@ -14,7 +14,7 @@ from finished_runs import finish, setup
 from dpaf_jax.attack.target import Target
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.tables import data_sets
-from dpaf_jax.tables.execute import execute, wanted
+from dpaf_jax.tables.execute import Outcome, execute, wanted
 from dpaf_jax.tables.fill import fill
 from dpaf_jax.tables.papers import TABLES
 from dpaf_jax.tables.runs import Run, Setup, cells
@@ -72,6 +72,35 @@ def test_parts_are_disjoint_and_do_not_depend_on_what_is_done(tmp_path):
     finish(wanted(runs, (2, 3))[0], 0.5)
     again = [{run.key for run in wanted(runs, (i, 3))} for i in (1, 2, 3)]
     assert (again[0], again[2]) == (shares[0], shares[2]) and again[1] < shares[1]
+
+
+def test_of_runs_that_tables_share_the_attacked_one_is_made(tmp_path):
+    """Else a table of attacks would stay empty: its run is done, and nobody attacks it."""
+    attacked = {run.key for run in runs_of('dpba_wgan/3', setup(tmp_path))}
+    together = [
+        run
+        for name in ('dpba_wgan/3', 'dpba_wgan/1', 'ours/methods')
+        for run in runs_of(name, setup(tmp_path))
+    ]
+    shared = {run.key for run in together if not run.attack} & attacked
+    assert shared
+    made = wanted(together, (1, 1))
+    assert {run.key for run in made if run.attack} == attacked
+
+
+def test_a_part_writes_no_table_while_others_may(tmp_path, monkeypatch):
+    def ended(todo, jobs, on_end, on_start):
+        for run in todo:
+            on_start(run)
+            on_end(Outcome(run, 0, 1.0, ''))
+        return []
+
+    monkeypatch.setattr('dpaf_jax.tables.fill.execute', ended)
+    table = TABLES['dpaf/1']
+    fill([table], setup(tmp_path), 1, (1, 2))
+    assert not list(tmp_path.rglob('table.md'))
+    fill([table], setup(tmp_path), 1, (1, 1))
+    assert list(tmp_path.rglob('table.md'))
 
 
 def test_runs_without_their_data_are_left_out(tmp_path):

@@ -1,6 +1,7 @@
 """The folder of a run: one user at a time, whole files, room to write."""
 
 import collections
+import errno
 import json
 import pathlib
 import subprocess
@@ -44,6 +45,21 @@ def test_a_second_run_is_refused_until_the_first_is_over(tmp_path):
     assert message.startswith(f'--workdir: {tmp_path} is in use by another run. ')
     with Workdir(tmp_path).locked():
         pass
+
+
+def test_a_file_system_without_locks_is_not_another_run(tmp_path, monkeypatch):
+    def cannot(file, operation):
+        raise OSError(errno.ENOSYS, 'Function not implemented')
+
+    monkeypatch.setattr(workdirs.fcntl, 'flock', cannot)
+    message = refused(Workdir(tmp_path))
+    assert 'locks no files (Function not implemented)' in message
+
+
+def test_a_home_folder_behind_a_flag_is_expanded(tmp_path, monkeypatch):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    assert Workdir('~/run').root == tmp_path / 'run'
+    assert Workdir('x').decoded('~/cache') == tmp_path / 'cache'
 
 
 def test_a_run_that_was_killed_holds_nothing(tmp_path):
@@ -114,7 +130,7 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     def full(*args, **options):
         raise OSError(28, 'No space left on device')
 
-    monkeypatch.setattr(pathlib.Path, 'write_bytes', full)
+    monkeypatch.setattr(files.os, 'fsync', full)  # as where a file's content goes out
     with pytest.raises(OSError):
         write_json(path, {'epsilon': 2.0})
     assert json.loads(path.read_bytes()) == {'epsilon': 1.0}

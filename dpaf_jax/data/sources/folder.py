@@ -7,7 +7,7 @@ import posixpath
 
 import numpy as np
 
-from dpaf_jax.config import DataConfig
+from dpaf_jax.config import MOST_CLASSES, DataConfig
 from dpaf_jax.data.sources.attributes import check_attribute
 from dpaf_jax.data.sources.base import Source, counting_names, existing
 from dpaf_jax.data.sources.listing import (
@@ -151,8 +151,15 @@ def _from_table(table: pathlib.Path, config: DataConfig) -> _Listed:
     names = [row['file'] for row in rows]
     texts = [row['label'] for row in rows]
     if all(_is_number(text) for text in texts):
-        class_names = counting_names(config.num_classes)
         labels = [int(text) for text in texts]
+        if max(labels, default=0) > MOST_CLASSES:
+            row = rows[labels.index(max(labels))]
+            raise UserError(
+                f'{table}: {row["file"]}',
+                f'has the label {row["label"]}',
+                'Number classes from 0, or give them names',
+            )
+        class_names = counting_names(config.num_classes)
     else:
         class_names = tuple(sorted(set(texts)))
         number = {name: i for i, name in enumerate(class_names)}

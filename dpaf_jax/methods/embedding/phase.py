@@ -12,7 +12,7 @@ from dpaf_jax.methods.embedding.plan import EMBEDDING
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import every_record
-from dpaf_jax.training.phase import repeat, window_length
+from dpaf_jax.training.phase import repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
 
 
@@ -42,10 +42,10 @@ class MatchPhase:
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         if step == 0:
             state = self._release(state)
-        steps = range(step, step + self._length)
+        steps = window_steps(step, self._length)
         keys = np.stack([self._run.keys.public('step', t) for t in steps])
         state, metrics = self._window_fn(state, self._run.on_every_device(keys))
-        return state, step + self._length, metrics
+        return state, steps.stop, metrics
 
     def _window(self, state: MatchState, keys: jax.Array) -> Any:
         return repeat(self._run.unrolls, self._matching.generator_step, state, keys)

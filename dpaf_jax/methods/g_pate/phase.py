@@ -14,7 +14,7 @@ from dpaf_jax.methods.g_pate.teachers import Parts, Teachers
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.input_pipeline import Feed, device_memory, gather
-from dpaf_jax.training.phase import repeat, window_length
+from dpaf_jax.training.phase import repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
 
 MEMORY_SHARE = 0.8  # of a device's memory, that the teachers may take
@@ -82,7 +82,7 @@ class GPatePhase:
         return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
-        run, steps = self._run, range(step, step + self._length)
+        run, steps = self._run, window_steps(step, self._length)
         size = run.config.g_pate.batch_size
         draws = self._feed.deal([self._parts.batch(t, size) for t in steps])
         noise = np.stack([run.keys.noise(self.name, t) for t in steps])

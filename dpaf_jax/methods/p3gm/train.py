@@ -16,7 +16,7 @@ from dpaf_jax.release.samplers.protocol import Params
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import Feed, every_record, gather
-from dpaf_jax.training.phase import repeat, window_length
+from dpaf_jax.training.phase import repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
 
 Query = Callable[[Moments, ClipBatch], Sums]
@@ -128,13 +128,13 @@ class DecoderPhase:
         return self._run.picture(released(state))
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
-        run, steps = self._run, range(step, step + self._length)
+        run, steps = self._run, window_steps(step, self._length)
         draws = self._feed.deal([self._draw(t) for t in steps])
         noise = np.stack([run.keys.noise(DECODER, t) for t in steps])
         public = np.stack([run.keys.public('step', t) for t in steps])
         keys = map(run.on_every_device, (noise, public))
         state, metrics = self._steps_fn(state, self._feed.data, draws, *keys)
-        return state, step + self._length, metrics
+        return state, steps.stop, metrics
 
     def _draw(self, step: int) -> Draw:
         there = len(self._run.data.labels)

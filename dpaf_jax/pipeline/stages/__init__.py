@@ -192,9 +192,13 @@ class Pipeline:
     def is_done(self) -> bool:
         """Whether a whole run has been finished here with this config."""
         self._refuse_other_config()
-        evaluated = read_json(self.workdir.evaluation) or {}
-        return (
-            self.workdir.report.exists()
-            and not self.workdir.entropy.exists()
-            and evaluated.get('config') == evaluate.asked(self.config)
+        evaluated, asked = (
+            read_json(self.workdir.evaluation),
+            evaluate.asked(self.config),
         )
+        if self.workdir.entropy.exists() or not evaluate.is_current(
+            evaluated, self.config
+        ):
+            return False
+        told = (read_json(self.workdir.report) or {}).get('config', {})
+        return asked == {name: told.get(name) for name in asked}

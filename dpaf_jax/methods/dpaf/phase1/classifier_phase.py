@@ -13,7 +13,7 @@ from dpaf_jax.methods.dpaf.phase1.classifier import Classifier, ClassifierState
 from dpaf_jax.methods.dpaf.phase1.labeller import Labeller, LabellerState
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.input_pipeline import Feed, gather
-from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.phase import repeat, window_steps
 from dpaf_jax.training.run import Run
 
 WINDOW = 8  # steps in one compiled call
@@ -49,13 +49,13 @@ class ClassifierPhase:
         return None
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
-        run, steps = self._run, range(step, step + self._length)
+        run, steps = self._run, window_steps(step, self._length)
         draws = self._feed.deal([draw_records(run, self._mechanism, t) for t in steps])
         keys = np.stack([run.keys.noise(self._mechanism.name, t) for t in steps])
         state, metrics = self._compiled(
             state, self._feed.data, draws, run.on_every_device(keys)
         )
-        return state, step + self._length, metrics
+        return state, steps.stop, metrics
 
     def _window(self, state: Any, data: Any, draws: Any, keys: Any) -> Any:
         def body(state: Any, xs: Any) -> Any:

@@ -18,7 +18,7 @@ from dpaf_jax.methods.dpaf.phase2.whitening import Factors, Whitening
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import every_record, gather
-from dpaf_jax.training.phase import repeat, window_length
+from dpaf_jax.training.phase import repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
 
 
@@ -59,13 +59,13 @@ class OneShotPhase(GanPhase):
         if step % self._per_release == 0:
             state = self._release(state, release)
         state, metric = self._measured(state, step)
-        steps = range(step, step + self._length)
+        steps = window_steps(step, self._length)
         keys = jax.tree.map(
             lambda *k: np.stack(k), *[self._tick_keys(t) for t in steps]
         )
         keys = jax.tree.map(run.on_every_device, keys)
         state, metrics = self._window_fn(state, keys, metric)
-        step += self._length
+        step = steps.stop
         done = step % self._per_release == 0
         if (
             done
@@ -86,9 +86,10 @@ class OneShotPhase(GanPhase):
                 gan.schedule.noise_length,
                 asked.whiten_below,
             )
-        windows = self.total_steps // self._length
+        # In whole windows of any machine that the run may go on at.
+        unit = window_length(self._per_release, unrolls=False)
         parts = gan.schedule.whitenings + 1
-        part, into = divmod(step // self._length, -(-windows // parts))
+        part, into = divmod(step, -(-self.total_steps // (parts * unit)) * unit)
         if part and not into:
             state = self._begin_fn(state)
         return state, self._whitening.metric(state, part) if part else None

@@ -14,7 +14,7 @@ from dpaf_jax.methods.embedding.ndpdc.condensation import (
     CondenseState,
 )
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.phase import repeat, window_length
+from dpaf_jax.training.phase import repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
 
 
@@ -50,11 +50,12 @@ class CondensePhase:
         return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
-        turns = np.arange(step, step + self._length) % len(self._released.seeds)
+        steps = window_steps(step, self._length)
+        turns = np.array(steps) % len(self._released.seeds)
         chosen = [np.asarray(part)[turns] for part in self._released]
         dealt = map(self._run.on_every_device, chosen)
         state, metrics = self._window_fn(state, *dealt)
-        return state, step + self._length, metrics
+        return state, steps.stop, metrics
 
     def _window(self, state: CondenseState, seeds: Any, means: Any) -> Any:
         def step(state: CondenseState, xs: Any) -> Any:
