@@ -28,6 +28,7 @@ from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.release.samplers.dpaf import unbent
 from dpaf_jax.release.samplers.registry import PRIOR, make_sampler
+from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.run import Run
 
 NUM_EXAMPLES = 64
@@ -37,6 +38,11 @@ SEEN = 200  # images of the generator that the attack averages
 def check(config: Config, method: MethodAudit, runs: int, seed: int) -> Check:
     """The check of the release; see the module."""
     case = f'{runs} tiny trainings a side'
+    try:
+        methods.plan(method.shrink(config, NUM_EXAMPLES), NUM_EXAMPLES)
+    except UserError as error:  # before any other check is made
+        problem = f'is {runs}, but this config has no tiny form ({error})'
+        raise UserError('--runs', problem, 'Give 0: no tiny trainings') from error
     return Check.of('release', 'epsilon', case, _run, config, method, runs, seed)
 
 

@@ -19,7 +19,9 @@ KINDS = {
     'repeated noise': 'coordinates with the same noise, on one device or several',
     'noise law': 'shape of the noise',
     'noise independence': 'correlation between coordinates, steps and purposes',
-    'noise keys': 'no key twice',
+    'noise keys': 'no key twice, nor under two entropies',
+    'steps': 'how many a whole run makes',
+    'parts': 'no record with two teachers, or two critics',
     'inclusion': 'who is drawn, how often, and together with what',
 }
 POWERLESS = 'below the claim: it can refute nothing'

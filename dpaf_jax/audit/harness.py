@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.target import AuditTarget, Draws, Release, Scene, Trace
+from dpaf_jax.audit.target import AuditTarget, Draws, Release, Scene, Seen, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
@@ -134,11 +134,26 @@ class Notes:
         self._plan = plan
         self.draws: dict[str, Draws] = {}
         self.keys: dict[str, list[np.ndarray]] = {}
+        self.charged: dict[str, int] = {}
+        self.parts: dict[str, list[Seen]] = {}
 
     def trace(self, **more: Any) -> Trace:
         """All of it; `more`: fields of a `Trace` that are not noted here."""
         keys = {name: np.array(noted) for name, noted in self.keys.items()}
-        return Trace(self.draws, keys, **more)
+        return Trace(self.draws, keys, charged=self.charged, parts=self.parts, **more)
+
+    def phase(self, phase: Phase) -> None:
+        """What a whole run of it charges: asked as soon as it is made.
+
+        A later phase repeats what the plan says of those before it; they know better.
+        """
+        for name, steps in phase.charged(phase.total_steps).items():
+            self.charged[name] = max(steps, self.charged.get(name, 0))
+
+    def part(self, name: str, records: np.ndarray, parts: np.ndarray | int) -> None:
+        """One step's records, and the part that sees each."""
+        seen = records, np.broadcast_to(parts, records.shape)
+        self.parts.setdefault(name, []).append(seen)
 
     def key(self, purpose: str, *keys: np.ndarray) -> None:
         self.keys.setdefault(purpose, []).extend(np.asarray(k) for k in keys)

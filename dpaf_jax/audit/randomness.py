@@ -6,17 +6,21 @@ each coin once.
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from scipy import stats
 
-from dpaf_jax.audit.findings import Check, Outcome
-from dpaf_jax.audit.target import Draws, Trace
+from dpaf_jax.audit.findings import POWERLESS, Check, Outcome
+from dpaf_jax.audit.target import Draws, Seen, Trace
 from dpaf_jax.audit.white_box import uncorrelated
+from dpaf_jax.privacy.class_histogram import CLASSES
+from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 
 NOISE_STEPS = 32  # whose noise is compared
 NOISE_VALUES = 50_000  # of each
+MOST_KEYS = 100_000  # of a mechanism, that are compared
 
 
 def checks(
@@ -55,6 +59,62 @@ def checks(
     for pair in itertools.combinations(noise, 2):
         made.append(check(_named(pair), kind, 'same step', values.both, *pair))
     return made
+
+
+def plan_checks(
+    trace: Trace, plan: PrivacyPlan, worlds: tuple[RunKeys, RunKeys], turns: int
+) -> list[Check]:
+    """Checks that hold a whole run against its plan.
+
+    Args:
+        trace: of the run.
+        plan: of the run.
+        worlds: keys under two entropies.
+        turns: at most so many keys a step: a class-pure release takes one a turn.
+    """
+    # A class histogram is nobody's step; its coins last from the first to the last.
+    own = [m for m in plan.mechanisms if m.name != CLASSES]
+    check = Check.of
+    made = [check('plan', 'noise keys', 'whole run', _every_key, own, worlds, turns)]
+    for m in own:
+        made.append(check(m.name, 'steps', 'whole run', _steps, trace, m))
+    for name, seen in trace.parts.items():
+        made.append(check(name, 'parts', 'disjoint', _parts, seen))
+    return made
+
+
+def _every_key(
+    mechanisms: Sequence[Mechanism],
+    worlds: tuple[RunKeys, RunKeys],
+    turns: int,
+    _: float,
+) -> Outcome:
+    number, every = 0, set[bytes]()
+    for m in mechanisms:
+        for step in range(min(turns * m.steps, MOST_KEYS)):
+            every |= {keys.noise(m.name, step).tobytes() for keys in worlds}
+            number += len(worlds)
+    repeated = number - len(every)
+    return repeated == 0, repeated, 0.0, f'repeated of {number} keys'
+
+
+def _steps(trace: Trace, m: Mechanism, _: float) -> Outcome:
+    made = trace.charged.get(m.name, 0)
+    return made == m.steps, made, m.steps, f'steps, where {m.steps} are charged'
+
+
+def _parts(seen: Sequence[Seen], _: float) -> Outcome:
+    """Records that a second part sees, of those that are seen again."""
+    number = 1 + max(int(records.max(initial=0)) for records, _ in seen)
+    part_of = np.full(number, -1)
+    again, moved = 0, 0
+    for records, parts in seen:
+        before = part_of[records]
+        again += int(np.sum(before >= 0))
+        moved += int(np.sum((before >= 0) & (before != parts)))
+        part_of[records] = parts
+    told = f'records moved to another part, of {again} that were seen again'
+    return moved == 0, moved, 0.0, told if again else f'{told}: {POWERLESS}'
 
 
 def _named(pair: tuple[str, str]) -> str:

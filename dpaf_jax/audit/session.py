@@ -138,6 +138,9 @@ def audit(
         if plan[name].law == 'gaussian'
     }
     checks += randomness.checks(trace, noise)
+    other = RunKeys((seed + 1).to_bytes(32), 'audit')
+    turns = config.data.num_classes
+    checks += randomness.plan_checks(trace, plan, (keys, other), turns)
     if runs:
         checks.append(black_box.check(config, method, runs, seed))
     settings = {

@@ -118,6 +118,9 @@ class AuditTarget:
     in_place: bool = False
 
 
+Seen = tuple[np.ndarray, np.ndarray]  # records, and the part of each
+
+
 class Draws(NamedTuple):
     """Records drawn in the successive steps of a mechanism.
 
@@ -147,6 +150,9 @@ class Trace:
             draws of the first pass for one of the second.
         noise: by purpose, noise keys [R, 8] to the noise that the method's code makes of
             them, [R, F], in units of its standard deviation.
+        charged: by mechanism, the steps that a whole run makes by its phases' own count.
+        parts: of mechanisms whose proof needs records in disjoint parts, step by step the
+            records seen and the part (teacher, critic) that sees each.
     """
 
     draws: dict[str, Draws]
@@ -155,6 +161,8 @@ class Trace:
     noise: dict[str, Callable[[np.ndarray], np.ndarray]] = dataclasses.field(
         default_factory=dict
     )
+    charged: dict[str, int] = dataclasses.field(default_factory=dict)
+    parts: dict[str, list[Seen]] = dataclasses.field(default_factory=dict)
 
 
 class MethodAudit(Protocol):

@@ -1,6 +1,6 @@
 """The config as typed, frozen objects: read once at the door, checked, then trusted."""
 
-from dpaf_jax.config.data import MOST_CLASSES, Column, DataConfig
+from dpaf_jax.config.data import MOST_CLASSES, Column, DataConfig, check_channels
 from dpaf_jax.config.public import (
     PUBLIC_SOURCE,
     check_public,
@@ -31,6 +31,7 @@ __all__ = [
     'EvaluationConfig',
     'NetworksConfig',
     'PrivacyConfig',
+    'check_channels',
     'check_public',
     'completed',
     'defaults',

@@ -157,8 +157,16 @@ def check_decided(data: DataConfig) -> None:
             raise UserError(where, f'is {value}', f'It must be at least {least}')
 
 
+def check_channels(data: DataConfig) -> None:
+    """Refuses what no source can deliver; UserError naming the field."""
+    if data.channels not in (0, 1, 3):  # 0: by the data
+        remedy = 'Use 1 for grey or 3 for colour'
+        raise UserError('config.data.channels', f'is {data.channels}', remedy)
+
+
 def check_data(data: DataConfig) -> None:
     """Refuses fields that do not fit each other; UserError naming one of them."""
+    check_channels(data)
     _check_names(data)
     _check_group(data)
     _check_window(data)

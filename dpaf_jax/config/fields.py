@@ -13,7 +13,10 @@ ABSENT: Any = None  # the default of a field that may lack
 
 
 def plain(default: Any, doc: str, **limits: Any) -> Any:
-    """A field: its canonical value and its meaning; `limits` as `read` checks them."""
+    """A field: its canonical value and its meaning; `limits` as `read` checks them.
+
+    A number must be finite, unless `infinite` is among them.
+    """
     metadata = {'doc': doc, **limits}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -91,9 +94,12 @@ def read(cls: type[T], values: Mapping[str, Any], path: str) -> T:
 def _leaf(hint: Any, value: Any, limits: Mapping[str, Any], where: str) -> Any:
     if hint == tuple[float, ...]:
         try:
-            return tuple(float(v) for v in value)
+            made = tuple(float(v) for v in value)
         except (TypeError, ValueError):
-            raise UserError(where, f'is {value!r}', 'Give a tuple of numbers') from None
+            made = (math.nan,)
+        if not all(map(math.isfinite, made)):
+            raise UserError(where, f'is {value!r}', 'Give a tuple of numbers')
+        return made
     if hint is float and (type(value) is int or value == 'inf'):
         value = float(value)
     if type(value) is not hint:
@@ -110,4 +116,6 @@ def _leaf(hint: Any, value: Any, limits: Mapping[str, Any], where: str) -> Any:
             )
             top = f' and at most {high}' if 'high' in limits else ''
             raise UserError(where, f'is {value}', f'It must be {bound}{top}')
+    if hint is float and not (math.isfinite(value) or 'infinite' in limits):
+        raise UserError(where, f'is {value}', 'It must be a finite number')
     return value

@@ -46,6 +46,8 @@ from dpaf_jax.config.methods import (
 from dpaf_jax.config.methods.dpaf import public_network
 from dpaf_jax.runtime.errors import UserError
 
+LEAST_DELTA = 1e-12  # further out the noise's law is not below the Gaussian mechanism's
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivacyConfig:
@@ -54,7 +56,9 @@ class PrivacyConfig:
     guarantee: str = one_of(
         'certified', ('certified', 'as_published'), 'as_published certifies nothing.'
     )
-    epsilon: float = plain(10.0, 'Of everything; inf: no noise, no clip, no guarantee.')
+    epsilon: float = plain(
+        10.0, 'Of everything; inf: no noise, no clip, no guarantee.', infinite=True
+    )
     delta: float = plain(
         1e-5, 'Of everything; below 1 / num_examples; 0: a tenth of it.'
     )
@@ -361,6 +365,12 @@ def _check_privacy(privacy: PrivacyConfig) -> None:
         raise UserError(
             'config.privacy.delta',
             'is 0, which no Gaussian mechanism can meet',
+            'Use less than 1 / num_examples, such as 1e-5',
+        )
+    if 0 < privacy.delta < LEAST_DELTA and math.isfinite(privacy.epsilon):
+        raise UserError(
+            'config.privacy.delta',
+            f'is {privacy.delta:g}; the law of the noise is proven from {LEAST_DELTA:g} on',
             'Use less than 1 / num_examples, such as 1e-5',
         )
 

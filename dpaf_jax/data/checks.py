@@ -12,17 +12,6 @@ from dpaf_jax.data.split import hash_split
 from dpaf_jax.runtime.errors import UserError
 
 
-def check_config(config: DataConfig) -> None:
-    """Refuses what no source can deliver.
-
-    Raises:
-        UserError: naming the config field.
-    """
-    if config.channels not in (1, 3):
-        remedy = 'Use 1 for grey or 3 for colour'
-        raise UserError('config.data.channels', f'is {config.channels}', remedy)
-
-
 def splits(source: Source, config: DataConfig) -> np.ndarray:
     """The source's own test split, or else a hash split by `test_fraction`.
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpaf_jax.config import DataConfig
+from dpaf_jax.config import DataConfig, check_channels
 from dpaf_jax.data import manifest as manifests
-from dpaf_jax.data.checks import check_config, check_records, splits
+from dpaf_jax.data.checks import check_records, splits
 from dpaf_jax.data.decode import decoded
 from dpaf_jax.data.groups import one_of_each
 from dpaf_jax.data.manifest import Manifest, Settings
@@ -58,7 +58,7 @@ def prepare(
     if found is None:
         with _writing(directory):
             _check_vacant(directory)
-        check_config(config)
+        check_channels(config)
         source = one_of_each(open_source(config), config)
         if not labelled:
             source = without_labels(source)

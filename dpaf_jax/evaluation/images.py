@@ -7,8 +7,8 @@ import pathlib
 import numpy as np
 from PIL import Image
 
-from dpaf_jax.config import DataConfig
-from dpaf_jax.data.checks import check_config, splits
+from dpaf_jax.config import DataConfig, check_channels
+from dpaf_jax.data.checks import splits
 from dpaf_jax.data.decode import decoded
 from dpaf_jax.data.sources import SOURCES, open_source
 from dpaf_jax.data.sources.base import Source, counting_names
@@ -100,7 +100,7 @@ def opened(
     if text.startswith('table:'):
         raise UserError(text, 'is a table', 'Give images')
     config = dataclasses.replace(data, source=text)
-    check_config(config)
+    check_channels(config)
     folder = pathlib.Path(text.partition(':')[2]).expanduser()
     flat = text.startswith('folder:') and folder.is_dir() and not list_folders(folder)
     if flat and not (folder / 'labels.csv').exists():

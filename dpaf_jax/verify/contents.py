@@ -33,7 +33,7 @@ from dpaf_jax.release.bundle import (
     canonical_json,
 )
 from dpaf_jax.release.pictures import png_bytes, sample_grid, tiles
-from dpaf_jax.release.samplers.registry import released_shapes
+from dpaf_jax.release.samplers.registry import PRIOR, released_shapes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.verify.check import Check
 
@@ -146,6 +146,9 @@ def check_generator(path: pathlib.Path, config: Config) -> Check:
         return Check(GENERATOR, False, f'does not fit {CONFIG}: {", ".join(names)}')
     if not all(np.isfinite(value).all() for value in tensors.values()):
         return Check(GENERATOR, False, 'has values that are not finite')
+    shares = tensors.get(f'{PRIOR}/classes')
+    if shares is not None and (min(shares) <= 0 or abs(sum(shares) - 1) > 1e-5):
+        return Check(GENERATOR, False, f'has shares of classes that are none: {shares}')
     # Metadata, spaces, escapes, another order: the writer has one text for a header.
     if safetensors.numpy.save(tensors) != content:
         return Check(GENERATOR, False, 'has a header of more than names and shapes')

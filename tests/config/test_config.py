@@ -152,6 +152,27 @@ def test_delta_must_be_a_probability_below_one(delta):
     assert refused(privacy__delta=delta).startswith('config.privacy.delta: is ')
 
 
+def test_a_delta_beyond_what_is_proven_of_the_noise_is_refused():
+    for delta in (1e-13, 1e-16):
+        message = refused(privacy__delta=delta)
+        assert message.startswith(f'config.privacy.delta: is {delta:g}; the law of')
+    from_config_dict(changed(privacy__delta=1e-12))
+
+
+@pytest.mark.parametrize('value', [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_none_is_refused_at_the_door(value):
+    """It would be found when the release is written, after the whole training."""
+    message = refused(dpdm__p_mean=value)
+    assert message.startswith(f'config.dpdm.p_mean: is {value}. It must be ')
+    prior = (value,) + (0.1,) * 9
+    assert refused(data__class_prior=prior).startswith('config.data.class_prior: is ')
+
+
+def test_images_of_two_channels_are_refused():
+    message = refused(data__channels=2)
+    assert message.startswith('config.data.channels: is 2. Use 1 for grey or 3')
+
+
 def test_delta_zero_is_refused_because_noise_is_gaussian():
     message = refused(privacy__delta=0.0)
     assert message.startswith('config.privacy.delta: is 0') and 'Gaussian' in message

@@ -76,6 +76,22 @@ def test_another_generator_is_rejected(copied, change, message):
     assert message in outcome.out
 
 
+@pytest.mark.parametrize(
+    ('shares', 'passes'),
+    [([0.2, 0.3, 0.5], True), ([-3, 5, -1], False), ([0.2, 0.2, 0.2], False)],
+)
+def test_noisy_shares_of_classes_are_shares(tmp_path, shares, passes):
+    config = tiny.config(method='dp_merf', data__noisy_prior=0.1)
+    tensors = {
+        name: np.zeros(*leaf)
+        for name, leaf in contents._generator_tensors(config).items()
+    }
+    tensors['prior/classes'] = np.array(shares, np.float32)
+    path = tmp_path / 'generator.safetensors'
+    path.write_bytes(safetensors.numpy.save(tensors))
+    assert contents.check_generator(path, config).passed == passes
+
+
 def other_header(content, change):
     """The same tensors behind another header."""
     (length,) = struct.unpack_from('<Q', content)

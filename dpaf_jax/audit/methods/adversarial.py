@@ -104,6 +104,7 @@ class _TracedPhase(AdversarialPhase):
     def __init__(self, run: Run, method: Method, notes: Notes):
         super().__init__(run, method)
         self._notes = notes
+        notes.phase(self)
         self._discriminator_fn = lambda state, *_: (state, {})
         self._generator_fn = lambda state, _: (state, {})
 

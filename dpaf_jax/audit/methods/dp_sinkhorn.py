@@ -61,6 +61,7 @@ class _TracedPhase(SinkhornPhase):
     def __init__(self, run: Run, method: DpSinkhorn, notes: Notes):
         super().__init__(run, method)
         self._notes, self._steps_fn = notes, self._note
+        notes.phase(self)
 
     def _draw(self, step: int) -> Draw:
         draw = super()._draw(step)

@@ -8,6 +8,7 @@ that takes notes.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +34,7 @@ from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
-from dpaf_jax.methods.dpaf.phase1.classifier_phase import ClassifierPhase
+from dpaf_jax.methods.dpaf.phase1.classifier_phase import ClassifierPhase, LabellerPhase
 from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
 from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
 from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_step
@@ -46,6 +47,7 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpaf import LABELLER
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.input_pipeline import Feed
 from dpaf_jax.training.run import Run
 
 MEMBERS = 2
@@ -176,7 +178,8 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     gan = Gan(config, plan, 1)
     for name in ('conv1', LABELLER):
         if name in plan and name not in gan.updates:
-            _TracedClassifier(run, _part(config, plan, name, 1), notes).go()
+            phase = _TracedLabeller if name == LABELLER else _TracedClassifier
+            phase(run, _part(config, plan, name, 1), notes).go()
     traced = _TracedOneShot if plan['dpagg'].sampling_prob == 1 else _TracedBatches
     traced(run, gan, notes).go()
     noise = {}
@@ -192,6 +195,7 @@ class _TracedClassifier(ClassifierPhase):
     def __init__(self, run: Run, classifier: Classifier | Labeller, notes: Notes):
         super().__init__(run, classifier)
         self._notes, self._compiled = notes, self._note
+        notes.phase(self)
 
     def go(self) -> None:
         step = 0
@@ -208,10 +212,19 @@ class _TracedClassifier(ClassifierPhase):
         return state, {}
 
 
+class _TracedLabeller(_TracedClassifier, LabellerPhase):
+    """Whose features nobody computes: the records are blank."""
+
+    @functools.cached_property
+    def _feed(self) -> Feed:
+        return Feed(self._run)
+
+
 class _TracedBatches(BatchPhase):
     def __init__(self, run: Run, gan: Gan, notes: Notes):
         super().__init__(run, gan, None, window)
         self._notes, self._compiled = notes, lambda _: self._note
+        notes.phase(self)
 
     def go(self) -> None:
         for number in range(WINDOWS):
@@ -238,6 +251,7 @@ class _TracedOneShot(OneShotPhase):
         super().__init__(run, gan, None)
         self._notes = notes
         self._accumulate, self._release_fn = self._note_chunk, self._note_release
+        notes.phase(self)
 
     def go(self) -> None:
         table = np.zeros(
@@ -325,7 +339,7 @@ def shrink(config: Config, num_examples: int) -> Config:
             batch_size=size,
             epochs=epochs if size else dpaf.epochs,
             # Compiling takes most of the time: short windows, one pattern.
-            asymmetry=2,
+            asymmetry=min(dpaf.asymmetry, 2),
             n_critic=1,
             generator_steps=1 if size else 25,
             warm_start='',  # it reads no private image

@@ -86,6 +86,7 @@ class _TracedPhase(ScorePhase):
     def __init__(self, run: Run, matching: ScoreMatching, notes: Notes):
         super().__init__(run, matching)
         self._notes, self._compiled = notes, self._note
+        notes.phase(self)
 
     def _note(self, state: Any, _: Any, draw: Any, rng: Any, key: np.ndarray) -> Any:
         index, padding = draw['indices'][0], draw['is_padding_example'][0]

@@ -77,6 +77,7 @@ class _TracedPhase(MatchPhase):
     def __init__(self, run: Run, matching: Matching, notes: Notes):
         super().__init__(run, matching)
         self._notes, self._absent = notes, list[np.ndarray]()
+        notes.phase(self)
         self._accumulate, self._release_fn = self._note_chunk, self._note_release
 
     def go(self) -> None:

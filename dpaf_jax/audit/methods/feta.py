@@ -30,6 +30,7 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
         draws=one.draws | other.draws,
         keys=one.keys | other.keys,
         noise={**one.noise, **other.noise},
+        charged=one.charged | other.charged,
     )
 
 

@@ -142,12 +142,15 @@ class _TracedPhase(GPatePhase):
     def __init__(self, run: Run, gan: GPate, notes: Notes):
         super().__init__(run, gan)
         self._notes, self._window_fn, self._step = notes, self._note, 0
+        notes.phase(self)
 
     def _note(self, state: Any, _: Any, draws: Any, keys: Any, __: Any) -> Any:
         for t, key in enumerate(keys[0]):
             self._notes.key(self.name, key)
             index, absent = draws['indices'][0, t], draws['is_padding_example'][0, t]
             self._notes.draw(self.name, self._in_turn(index.shape), index, absent)
+            teachers = np.broadcast_to(np.arange(len(index))[:, None], index.shape)
+            self._notes.part(self.name, index[~absent], teachers[~absent])
             self._step += 1
         return state, {}
 
@@ -162,9 +165,13 @@ class _TracedPhase(GPatePhase):
 
 def shrink(config: Config, num_examples: int) -> Config:
     """The same kind of run on 8 x 8 images, or rows, with small networks and a few steps."""
-    g_pate = config.g_pate
+    g_pate, others = config.g_pate, dict[str, Any]()
+    if config.method == 'datalens':
+        few = min(config.datalens.top_k, 20)  # of 8 x 8 places
+        others['datalens'] = dataclasses.replace(config.datalens, top_k=few)
     return dataclasses.replace(
         config,
+        **others,
         data=dataclasses.replace(config.data, image_size=8),
         networks=dataclasses.replace(
             config.networks, layers='C1-C1-x', generator_width=4, z_dim=8

@@ -1,5 +1,6 @@
 """GS-WGAN for the audit: a critic's turn, and whose records and keys each turn has."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,10 +69,12 @@ class _TracedPhase(GsWganPhase):
     def __init__(self, run: Run, method: GsWgan, notes: Notes):
         super().__init__(run, method)
         self._notes, self._turn_fn = notes, self._note
+        notes.phase(self)
 
     def _records(self, k: int) -> Draw:
         draw = super()._records(k)
         own = np.flatnonzero(self._owner == k)
+        self._notes.part(GRADIENT, own, k)
         self._notes.draw(GRADIENT, own, draw.indices, draw.is_padding_example)
         return draw
 
@@ -82,4 +85,8 @@ class _TracedPhase(GsWganPhase):
 
 def shrink(config: Config, num_examples: int) -> Config:
     """The same kind of run on 8 x 8 images, with thin networks and a few steps."""
-    return adversarial.shrink(config, num_examples)
+    made = adversarial.shrink(config, num_examples)
+    critics = -(-num_examples // made.gs_wgan.batch_size)
+    per_turn = min(made.gs_wgan.critics_per_turn, critics)
+    fewer = dataclasses.replace(made.gs_wgan, cell=1, critics_per_turn=per_turn)
+    return dataclasses.replace(made, gs_wgan=fewer)

@@ -70,6 +70,7 @@ class _TracedPhase(AggregatePhase):
     def __init__(self, run: Run, method: Condensation, notes: Notes):
         super().__init__(run, method)
         self._notes, self._release_fn = notes, self._note
+        notes.phase(self)
         self._coins = lambda seed: None
         self._accumulate = lambda sums, coins, data, draw: None
 

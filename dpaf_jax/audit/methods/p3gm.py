@@ -92,6 +92,7 @@ class _TracedMoments(MomentsPhase):
     def __init__(self, run: Run, encoder: Encoder, notes: Notes):
         super().__init__(run, encoder)
         self._notes, self._absent = notes, list[np.ndarray]()
+        notes.phase(self)
 
     def _add_fn(self, query: Any) -> Any:
         def note(sums: Any, _: Any, batch: ClipBatch) -> Any:
@@ -116,6 +117,7 @@ class _TracedDecoder(DecoderPhase):
     def __init__(self, run: Run, vae: PhasedVae, notes: Notes):
         super().__init__(run, vae, vae.encoder.init())
         self._notes, self._steps_fn = notes, self._note
+        notes.phase(self)
 
     def _draw(self, step: int) -> Draw:
         draw = super()._draw(step)

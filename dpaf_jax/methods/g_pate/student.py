@@ -115,7 +115,8 @@ class GPate:
         ratio, noise_std = noise_ratio(self.config), self.mechanism.noise_std
         if not noise_std:
             return None
-        return Grid.of(1.0, noise_std * (ratio if ratio < math.inf else 1.0))
+        largest = max(1.0, ratio if ratio < math.inf else 1.0)
+        return Grid.of(1.0, noise_std * largest)
 
     @property
     def threshold(self) -> float:

@@ -79,6 +79,8 @@ def test_more_teachers_than_records_are_refused():
 def test_a_vote_is_whole_on_the_grid(ratio, sigma):
     gan = gan_of(sigma, g_pate__threshold_noise=ratio)
     assert gan.grid.units(jnp.float32(1)) * gan.grid.spacing == 1
+    largest = gan.mechanism.noise_std * max(ratio, 1)  # of the two noises of a query
+    assert largest / gan.grid.spacing <= 2**18
 
 
 # --- who teaches whom -----------------------------------------------------------------
