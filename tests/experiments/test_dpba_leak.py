@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from dpaf_jax.audit.bounds import epsilon_lower_bound
-from experiments import dpba_leak, step_leak
+from experiments.leaks import dpba, step
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('guarantee', step_leak.GUARANTEES)
+@pytest.mark.parametrize('guarantee', step.GUARANTEES)
 def test_the_updates_direction_betrays_the_record_where_published(guarantee):
-    game = dpba_leak.direction(guarantee, 1.0)
+    game = dpba.direction(guarantee, 1.0)
     in_, out = (game.play(100, is_in, 1) for is_in in (True, False))
     scores = [game.score(seen, in_, out) for seen in (in_, out)]
     bound = epsilon_lower_bound(*scores, 1e-3, 1e-5)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.dpgen_leak import SHOWN, measure, picture, play, recover, sanitised
+from experiments.leaks.dpgen import SHOWN, measure, picture, play, recover, sanitised
 
 
 @pytest.fixture(scope='module')

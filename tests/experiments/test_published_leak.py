@@ -11,9 +11,9 @@ from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
 from dpaf_jax.methods.dpaf.plan import _phase1
 from dpaf_jax.privacy import published
 from dpaf_jax.privacy.plan import PrivacyPlan
-from experiments import leak_games
+from experiments.leaks import games as own_games
+from experiments.leaks.published import attack, describe
 from experiments.leave_one_out import leave_one_out
-from experiments.published_leak import attack, describe
 
 ALPHA = 1e-3
 # Of the certified plan for N = 240, q = 1, 8 steps at epsilon1 = 0.1; a test of the
@@ -35,12 +35,12 @@ def plan(config, number):
 
 @pytest.fixture
 def games(monkeypatch):
-    monkeypatch.setattr(leak_games.dpaf, 'plan', plan)
-    return leak_games
+    monkeypatch.setattr(own_games.dpaf, 'plan', plan)
+    return own_games
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('guarantee', leak_games.GUARANTEES)
+@pytest.mark.parametrize('guarantee', own_games.GUARANTEES)
 def test_the_last_iterate_betrays_the_record_where_published(games, guarantee):
     outcome = attack(games.tipping(guarantee), 50, ALPHA)
     assert outcome.epsilon1 == pytest.approx(0.1, abs=2e-3)
@@ -66,7 +66,7 @@ def test_one_batch_without_the_record_goes_backwards(games):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('guarantee', leak_games.GUARANTEES)
+@pytest.mark.parametrize('guarantee', own_games.GUARANTEES)
 def test_leave_one_out_breaks_the_bound_only_where_published(guarantee):
     config = tiny.config(
         privacy__guarantee=guarantee,

@@ -1,6 +1,6 @@
 """The published DPBA-WGAN leaks more than its claimed epsilon; the certified one does not.
 
-    python -m experiments.dpba_leak --out=leak
+    python -m experiments.leaks.dpba --out=leak
 
 One game against the package's own critic step: is a record among the data, or is it empty?
 The adversary knows all other records, the parameters and the public coins (latent draws,
@@ -39,7 +39,7 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.command import parse
 from dpaf_jax.training.batch import ClipBatch
-from experiments.step_leak import play
+from experiments.leaks.step import play
 
 NUMBER = 16  # records, all in every batch
 CHUNK = 50  # trials side by side

@@ -9,7 +9,7 @@ from typing import Any
 from absl import flags
 
 from dpaf_jax.runtime.command import fail, prepare_jax
-from experiments.published_leak import CONFIDENCE, EXIT_CAUGHT, attack, table
+from experiments.leaks.published import CONFIDENCE, EXIT_CAUGHT, attack, table
 
 GUARANTEES = ('as_published', 'certified')
 EPSILON = 1.0

@@ -1,6 +1,6 @@
 """Training images are read off DPGEN's 'sanitised' set, at every epsilon that it claims.
 
-    python -m experiments.dpgen_leak --out=leak
+    python -m experiments.leaks.dpgen --out=leak
 
 Runs the paper's sanitiser (randomised_response.py) on the embedded digits, which are public,
 and then, with what it releases alone, computes x^r = x~ - sigma^2 d. Prints how many pairs
@@ -141,7 +141,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 def main(argv: Sequence[str]) -> None:
     """The command."""
     if len(argv) > 1 or _OUT.value is None:
-        fail('give --out=<folder>; see python -m experiments.dpgen_leak --help')
+        fail('give --out=<folder>; see python -m experiments.leaks.dpgen --help')
     prepare_jax()
     # Imported late, so that --help answers at once.
     from dpaf_jax.release.pictures import save_png

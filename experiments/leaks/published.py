@@ -1,8 +1,8 @@
 """The published DPAF leaks more than its claimed epsilon1; the certified one does not.
 
-    python -m experiments.published_leak --out=leak
+    python -m experiments.leaks.published --out=leak
 
-Attacks the classifier's phase (conv1) in two games (leak_games.py) and states a lower bound
+Attacks the classifier's phase (conv1) in two games (games.py) and states a lower bound
 on epsilon, at 99.9 % confidence for all attacks together, beside the epsilon1 that the
 paper's theorem claims, or that the certified plan has. Then measures on real digits how far
 one record moves the pre-noise sum (leave_one_out.py). Prints tables; writes leak.json,
@@ -71,7 +71,7 @@ def attack(game: Any, trials: int, alpha: float, seed: int = 0) -> Outcome:
     """Plays a game and bounds epsilon from below.
 
     Args:
-        game: of leak_games, or with the same fields.
+        game: of games.py, or with the same fields.
         trials: on either side.
         alpha: chance that the bound is wrong.
         seed: of all coins.
@@ -195,12 +195,12 @@ def plot(made: dict[str, Any]) -> Any:
 def main(argv: Sequence[str]) -> None:
     """The command."""
     if len(argv) > 1 or _OUT.value is None:
-        fail('give --out=<folder>; see python -m experiments.published_leak --help')
+        fail('give --out=<folder>; see python -m experiments.leaks.published --help')
     prepare_jax()
     # Imported late, so that --help answers at once.
     from dpaf_jax.release.pictures import save_png
     from dpaf_jax.runtime.files import write_json
-    from experiments.leak_games import GAMES, GUARANTEES
+    from experiments.leaks.games import GAMES, GUARANTEES
 
     start, out = time.monotonic(), pathlib.Path(_OUT.value)
     alpha = (1 - CONFIDENCE) / (len(GAMES) * len(GUARANTEES))

@@ -1,0 +1,1 @@
+"""Attacks on methods as published: their stated epsilon does not hold."""
