@@ -1,6 +1,6 @@
-"""Every field of a run at DPAF's canonical value; other configs are deltas of this.
+"""Every field of a run at its default, as DPAF prints it; other configs are deltas of this.
 
-A field, its canonical value, its range and its meaning stand once, in
+A field, its default, its range and its meaning stand once, in
 docs/reference/fields.md. Values that the papers print are theirs
 (batch 24, mu = 8, n_critic = 3, top 90 %, z of 100 dimensions, budgets (0.1, rest, 0.1)); what
 they leave open is ours and is listed with its reason in docs/explanation/algorithm.md.
@@ -13,5 +13,5 @@ from dpaf_jax.config import defaults
 
 
 def get_config() -> ConfigDict:
-    """Returns the canonical configuration: certified DPAF on the embedded digits."""
+    """Returns the default configuration: certified DPAF on the embedded digits."""
     return defaults()

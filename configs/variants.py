@@ -46,7 +46,6 @@ def small_batches(config: ConfigDict) -> ConfigDict:
     dpaf.asymmetry = 2  # nothing but the length of a compiled window
     dpaf.n_critic = 1
     dpaf.taps = 'fourier,wavelet,shape,texture,conv2'
-    dpaf.classifier.private = 'none'
     dpaf.conv2.gradient = 'none'
     dpaf.head.learning_rate = 1e-3
     dpaf.head.penalty = 0.1
@@ -55,7 +54,7 @@ def small_batches(config: ConfigDict) -> ConfigDict:
     generator.loss_aggregate = 1.0
     generator.batch_size = 120
     generator.learning_rate = 1e-3
-    return config
+    return _with_labeller(config, '50%,rest,50%')
 
 
 def labelled(config: ConfigDict) -> ConfigDict:
@@ -64,10 +63,9 @@ def labelled(config: ConfigDict) -> ConfigDict:
     Three quarters of epsilon go to the labeller: what it knows of the classes cannot be
     got from their mean features, while those take noise well.
     """
-    config.privacy.budgets = '75%,rest,25%'
     config.networks.layers = ''  # by the size
     dpaf = config.dpaf
-    dpaf.taps = 'count,contrast,fourier,wavelet,shape,texture,labeller'
+    dpaf.taps = 'count,contrast,fourier,wavelet,shape,texture,labeller,leaves'
     config.networks.generator = 'fine'
     dpaf.generator.learning_rate = 4e-3
     dpaf.generator_steps = 2000
@@ -76,8 +74,14 @@ def labelled(config: ConfigDict) -> ConfigDict:
     # 60 000 records in ten classes: from epsilon 4.5 on. With more noise it gains nothing, and
     # images look scratched, or have blots.
     dpaf.generator.whiten_below = 0.02
-    dpaf.generator.warp = 0.03
-    labeller = dpaf.classifier
+    return _with_labeller(config, '75%,rest,25%')
+
+
+def _with_labeller(config: ConfigDict, budgets: str) -> ConfigDict:
+    """Phase 1 is a labeller, which is kept: it labels the images that are drawn."""
+    config.privacy.budgets = budgets
+    config.dpaf.generator.warp = 0.03
+    labeller = config.dpaf.classifier
     labeller.private = 'labeller'
     labeller.optimizer = 'momentum'
     labeller.l2_clip_norm = 0.5
@@ -93,7 +97,7 @@ def with_public_features(config: ConfigDict) -> ConfigDict:
     fewer.
     """
     dpaf = config.dpaf
-    dpaf.taps += ',perceptual'
+    dpaf.taps = dpaf.taps.replace(',leaves', '') + ',perceptual'
     dpaf.classifier.features = 'perceptual'
     dpaf.generator_steps = dpaf.generator_steps * 3 // 4
     dpaf.generator.batch_size = 64

@@ -119,7 +119,7 @@ def gan_case(number, *, free=False, **fields):
     return gan, states, plan
 
 
-FIXED_TAPS = 'count,contrast,fourier,wavelet,shape,texture,labeller'
+FIXED_TAPS = 'count,contrast,fourier,wavelet,shape,texture,labeller,leaves'
 
 
 @pytest.mark.parametrize('number', DEVICES)

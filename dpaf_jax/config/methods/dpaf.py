@@ -8,6 +8,7 @@ from dpaf_jax.config.fields import above, at_least, between, one_of, plain
 from dpaf_jax.config.methods.common import CLIP, OPTIMIZERS, SCHEDULE, SCHEDULES, ema
 
 PERCEPTUAL = 'perceptual'  # features that have learnt from public images
+LEAVES = 'leaves'  # from random shapes
 
 
 def public_network(section: Mapping[str, Any]) -> str:
@@ -35,8 +36,9 @@ class ClassifierConfig:
         'discriminator: nothing yet, conv1 learns in phase 2, with noise of its own.',
     )  # fmt: skip
     features: str = one_of(
-        'wavelet', ('wavelet', PERCEPTUAL),
-        "What a labeller is linear on; perceptual: what a public network sees.",
+        'wavelet', ('wavelet', PERCEPTUAL, LEAVES),
+        'What a labeller is linear on; perceptual: what a public network sees; leaves: what '
+        'one sees that knows random shapes alone.',
     )  # fmt: skip
     unit: str = one_of('singleton', ('singleton', 'group'), 'What is clipped as one.')
     num_groups: int = at_least(8, 1, 'Groups per step, where unit = group.')

@@ -156,12 +156,6 @@ def _check(config: Config, num_examples: int) -> None:
     dpaf, k = config.dpaf, config.data.num_classes
     _check_published(config)
     make_tap_layout(config)
-    if config.public_features and config.data.channels not in (1, 3):
-        raise UserError(
-            'config.data.channels',
-            f'is {config.data.channels}, but a public network sees grey (1) or colour (3)',
-            "Set it to 1 or 3, or leave 'perceptual' out of config.dpaf",
-        )
     aggregates = k if dpaf.batches == 'class_pure' else 1
     counts = _trains_phase1(config) and not dpaf.classifier.sampling_prob
     for field, size, used in (

@@ -1,1 +1,1 @@
-"""A network that has learnt from public photographs: what it sees in an image."""
+"""Networks that have learnt what to see: from public photographs, or from dead leaves."""

@@ -1,42 +1,85 @@
-"""What a network that knows photographs sees in an image, place by place.
+"""What a network that has learnt to see makes of an image, place by place.
 
-The network has learnt from public images alone (efficientnet.py), so its features are a fixed
-function of an image. Their means say which edges, textures and parts of things images of a
-class have where, the means of their squares how various images are. A generator that has both,
-too, draws things instead of averages of pixels (Harder et al. 2023, DP-MEPF).
+The network has learnt from other images alone (efficientnet.py: public photographs; leaves.py:
+random shapes), so its features are a fixed function of an image. Their means say which edges,
+textures and parts of things images of a class have where, the means of their squares how
+various images are. A generator that has both, too, draws things instead of averages of pixels
+(Harder et al. 2023, DP-MEPF).
 """
 
 import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from dpaf_jax.networks.perceptual.efficientnet import STAGES, Params, stages
+from dpaf_jax.config.methods.dpaf import LEAVES, PERCEPTUAL
+from dpaf_jax.networks.perceptual import efficientnet, leaves
 
-LEAST_SIDE, MOST_SIDE = 64, 128  # pixels of the network's input: below, it sees little
 PLACES = 8  # a side: finer maps are averaged to so many
 
 
-def num_features(image_size: int) -> int:
-    """Columns of `perceptual_features`."""
-    side = _side(image_size)
-    return sum(width * min(PLACES, side // d) ** 2 for _, width, d in STAGES)
+class Network(NamedTuple):
+    """One that sees.
+
+    Attributes:
+        params: reads its weights.
+        stages: of these and images, maps of several depths.
+        widths: of each stage its maps, and by how much sides are divided.
+        least, most: pixels along the side of its input; below it sees little.
+    """
+
+    params: Callable[[], Any]
+    stages: Callable[[Any, jax.Array], list[jax.Array]]
+    widths: tuple[tuple[int, int], ...]
+    least: int
+    most: int
 
 
-def perceptual_features(params: Params, images: jax.Array) -> jax.Array:
+# By the name of the tap, and of `classifier.features`.
+NETWORKS = {
+    PERCEPTUAL: Network(
+        params=efficientnet.trunk,
+        stages=efficientnet.stages,
+        widths=tuple((width, d) for _, width, d in efficientnet.STAGES),
+        least=64,
+        most=128,
+    ),
+    LEAVES: Network(
+        params=leaves.load_params,
+        stages=leaves.stages,
+        widths=leaves.STAGES,
+        least=32,
+        most=64,
+    ),
+}
+
+
+def num_features(name: str, image_size: int) -> int:
+    """Columns of `network_features`."""
+    network = NETWORKS[name]
+    side = _side(network, image_size)
+    return sum(width * min(PLACES, side // d) ** 2 for width, d in network.widths)
+
+
+def network_features(name: str, params: Any, images: jax.Array) -> jax.Array:
     """Maps of all stages, each scaled to the same norm.
 
     Args:
-        params: of `efficientnet.trunk`.
+        name: of `NETWORKS`.
+        params: its own.
         images: [B, H, H, 1 or 3] float32 in [-1, 1].
 
     Returns:
-        [B, num_features(H)] float32 of norm at most 1.
+        [B, num_features(name, H)] float32 of norm at most 1.
     """
+    network = NETWORKS[name]
     batch, channels = len(images), images.shape[-1]
-    side = _side(images.shape[1])
+    side = _side(network, images.shape[1])
     shape = (batch, side, side, channels)
-    maps = stages(params, jax.image.resize(images, shape, 'linear', antialias=True))
+    resized = jax.image.resize(images, shape, 'linear', antialias=True)
+    maps = network.stages(params, resized)
     flat = [_averaged(stage).reshape(batch, -1) for stage in maps]
     return jnp.concatenate([_scaled(x) for x in flat], axis=1) / math.sqrt(len(maps))
 
@@ -47,9 +90,10 @@ def with_squares(rows: jax.Array) -> jax.Array:
     return jnp.concatenate([rows, squares], axis=1) / math.sqrt(2)
 
 
-def _side(image_size: int) -> int:
+def _side(network: Network, image_size: int) -> int:
     """That the network's input has: a power of two, so that maps divide into places."""
-    return min(max(LEAST_SIDE, 2 ** round(math.log2(image_size))), MOST_SIDE)
+    side = int(2 ** round(math.log2(image_size)))
+    return min(max(network.least, side), network.most)
 
 
 def _averaged(maps: jax.Array) -> jax.Array:

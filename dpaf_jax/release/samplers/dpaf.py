@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.config import Config
-from dpaf_jax.config.methods.dpaf import PERCEPTUAL
 from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
-from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.networks.perceptual import features as perceptual
+from dpaf_jax.networks.perceptual.features import NETWORKS
 from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
 from dpaf_jax.release.samplers.protocol import Params
 from dpaf_jax.release.samplers.warp import warped
@@ -45,8 +44,9 @@ class LabelledSampler:
 def init_weights(config: Config) -> Params:
     """A labeller's, {'weights': [features, K]}, before it has learnt: zeros."""
     data = config.data
-    if config.dpaf.classifier.features == PERCEPTUAL:
-        number = perceptual.num_features(data.image_size)
+    reads = config.dpaf.classifier.features
+    if reads in NETWORKS:
+        number = perceptual.num_features(reads, data.image_size)
     else:
         number = num_features(data.image_size, data.channels)
     return {'weights': jnp.zeros((number, data.num_classes))}
@@ -65,8 +65,10 @@ def labeller_features(config: Config, images: jax.Array) -> jax.Array:
     Raises:
         UserError: the public network that it reads is not installed.
     """
-    if config.dpaf.classifier.features == PERCEPTUAL:
-        return perceptual.perceptual_features(efficientnet.trunk(), images)
+    reads = config.dpaf.classifier.features
+    if reads in NETWORKS:
+        params = NETWORKS[reads].params()
+        return perceptual.network_features(reads, params, images)
     return wavelet_features(images)
 
 

@@ -52,6 +52,7 @@ def case(number, free=False, features='wavelet'):
     [
         (1, 'wavelet'),
         (8, 'wavelet'),
+        (8, 'leaves'),
         pytest.param(8, 'perceptual', marks=pytest.mark.slow),
     ],
 )

@@ -10,7 +10,6 @@ import pytest
 import tiny
 import tiny_runs
 
-from dpaf_jax.methods import dpaf
 from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.pipeline.stages import Pipeline
@@ -45,9 +44,11 @@ def train(made, workdir, stop=None):
     return (workdir / 'release' / 'generator.safetensors').read_bytes()
 
 
-def test_rows_keep_their_bound_of_one():
-    layout = make_tap_layout(tiny.config(**tiny.ONE_SHOT | {'dpaf__taps': TAPS}))
-    assert layout.bound == 1 and 'perceptual' in layout
+@pytest.mark.parametrize('tap', ['perceptual', 'leaves'])
+def test_rows_keep_their_bound_of_one(tap):
+    fields = {**tiny.ONE_SHOT, 'dpaf__taps': f'count,{tap}'}
+    layout = make_tap_layout(tiny.config(**fields))
+    assert layout.bound == 1 and tap in layout
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,8 @@ def test_rows_keep_their_bound_of_one():
         (LABELLER, True),
         ({**LABELLER, 'dpaf__classifier__features': 'wavelet'}, False),
         ({'dpaf__classifier__features': 'perceptual'}, False),  # no labeller reads them
+        ({'dpaf__taps': 'count,leaves'}, False),  # no photograph taught it
+        ({**LABELLER, 'dpaf__classifier__features': 'leaves'}, False),
     ],
 )
 def test_card_and_config_say_what_was_read(fields, said):
@@ -65,12 +68,6 @@ def test_card_and_config_say_what_was_read(fields, said):
     assert ('**Public data were used.**' in card) == said == (SAID in card)
     assert config.public_features == (SAID if said else '')
     assert ('Labels need its weights' in card) == (fields == LABELLER)
-
-
-def test_it_sees_grey_and_colour_alone():
-    fields = {**tiny.ONE_SHOT, 'dpaf__taps': TAPS, 'data__channels': 2}
-    with pytest.raises(UserError, match=r'config\.data\.channels: is 2, .*'):
-        dpaf.plan(tiny.config(**fields), tiny.NUM_EXAMPLES)
 
 
 def test_without_the_network_a_run_stops_before_it_reads_a_picture(
@@ -87,8 +84,10 @@ def test_without_the_network_a_run_stops_before_it_reads_a_picture(
     assert not (tmp_path / 'run' / 'private').exists()
 
 
-def test_a_labeller_judges_by_what_the_network_sees():
-    config = tiny.config(**tiny.ONE_SHOT | LABELLER)
+@pytest.mark.parametrize('features', ['perceptual', 'leaves'])
+def test_a_labeller_judges_by_what_the_network_sees(features):
+    fields = {**LABELLER, 'dpaf__classifier__features': features}
+    config = tiny.config(**tiny.ONE_SHOT | fields)
     data = config.data
     images = jax.random.uniform(jax.random.key(0), (4, *data.shape), minval=-1)
     seen = np.asarray(labeller_features(config, images))

@@ -1,22 +1,23 @@
-"""Contracts of what a public network sees: bounded, of each image alone, and things in it."""
+"""Contracts of what learnt networks see: bounded, of each image alone, and things in it."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.networks.perceptual.features import (
+    NETWORKS,
+    network_features,
     num_features,
-    perceptual_features,
     with_squares,
 )
 
+pytestmark = pytest.mark.parametrize('name', NETWORKS)
 
-def seen(images) -> np.ndarray:
-    return np.asarray(
-        jax.jit(perceptual_features)(efficientnet.trunk(), jnp.asarray(images))
-    )
+
+def seen(name, images) -> np.ndarray:
+    see = jax.jit(network_features, static_argnums=0)
+    return np.asarray(see(name, NETWORKS[name].params(), jnp.asarray(images)))
 
 
 def images(side, channels=1, number=3):
@@ -27,56 +28,64 @@ def images(side, channels=1, number=3):
 
 
 @pytest.mark.parametrize('side,channels', [(8, 1), (28, 1), (48, 3)])
-def test_rows_have_as_many_columns_as_said_and_norm_at_most_one(side, channels):
-    rows = seen(images(side, channels))
-    assert rows.shape == (3, num_features(side))
+def test_rows_have_as_many_columns_as_said_and_norm_at_most_one(name, side, channels):
+    rows = seen(name, images(side, channels))
+    assert rows.shape == (3, num_features(name, side))
     both = np.asarray(with_squares(jnp.asarray(rows)))
-    assert both.shape == (3, 2 * num_features(side))
+    assert both.shape == (3, 2 * num_features(name, side))
     for made in (rows, both):
         norms = np.linalg.norm(made, axis=1)
         assert norms.max() <= 1 + 1e-6 and norms.min() > 0.9
 
 
-def test_squares_tell_various_rows_from_their_mean():
+def test_squares_tell_various_rows_from_their_mean(name):
+    del name
     various = jnp.array([[0.8, 0.0], [-0.8, 0.0]])
     equal = jnp.zeros((2, 2)) + 1e-3
     gap = with_squares(various).mean(axis=0) - with_squares(equal).mean(axis=0)
     assert jnp.linalg.norm(gap[:2]) < 0.01 < 0.5 < jnp.linalg.norm(gap[2:])
 
 
-@pytest.mark.parametrize('side,wanted', [(64, 64), (96, 128), (128, 128), (256, 128)])
-def test_large_images_are_seen_at_128_pixels_at_most(side, wanted):
+@pytest.mark.parametrize('side', [8, 16, 28, 32, 48, 64, 96, 128, 256])
+def test_an_image_is_seen_at_the_nearest_size_that_the_network_knows(name, side):
+    network = NETWORKS[name]
     shape = jax.eval_shape(
-        perceptual_features, efficientnet.trunk(), jnp.zeros((1, side, side, 3))
+        lambda x: network_features(name, network.params(), x),
+        jnp.zeros((1, side, side, 3)),
     ).shape
-    assert shape == (1, num_features(side)) == (1, num_features(wanted))
+    nearest = min(max(side, network.least), network.most)
+    assert shape == (1, num_features(name, side)) == (1, num_features(name, nearest))
 
 
-def test_a_row_is_of_its_image_alone():
+def test_a_row_is_of_its_image_alone(name):
     both = images(28)
     others = both.copy()
     others[1:] = others[1:][::-1] / 2
-    np.testing.assert_array_equal(seen(both)[0], seen(others)[0])
+    np.testing.assert_array_equal(seen(name, both)[0], seen(name, others)[0])
 
 
-def test_grey_is_the_colour_of_equal_channels():
+def test_grey_is_the_colour_of_equal_channels(name):
     grey = images(32)
-    np.testing.assert_allclose(seen(grey), seen(grey.repeat(3, axis=-1)), atol=1e-5)
+    colour = grey.repeat(3, axis=-1)
+    np.testing.assert_allclose(seen(name, grey), seen(name, colour), atol=1e-5)
 
 
-def test_a_black_image_has_a_gradient():
+def test_a_black_image_has_a_gradient(name):
     def total(x):
-        return jnp.sum(perceptual_features(efficientnet.trunk(), x)[:, ::7])
+        return jnp.sum(network_features(name, NETWORKS[name].params(), x)[:, ::7])
 
     gradient = jax.jit(jax.grad(total))(jnp.full((1, 16, 16, 1), -1.0))
     assert np.isfinite(gradient).all() and np.abs(gradient).max() > 0
 
 
-def test_a_stroke_is_told_from_its_halves_far_apart():
+def test_a_stroke_is_told_from_its_halves_far_apart(name):
     """Grey levels are the same; the squares' places alone differ."""
     whole = np.full((1, 32, 32, 1), -1.0, np.float32)
     whole[:, 8:24, 14:18] = 1.0
     broken = np.roll(whole, 8, axis=1)  # top and bottom
     moved = np.roll(whole, 1, axis=2)  # by a pixel
-    far, near = (np.linalg.norm(seen(other) - seen(whole)) for other in (broken, moved))
+    far, near = (
+        np.linalg.norm(seen(name, other) - seen(name, whole))
+        for other in (broken, moved)
+    )
     assert far > 1.5 * near > 0

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.config import Config
-from dpaf_jax.config.methods.dpaf import PERCEPTUAL
 from dpaf_jax.methods.dpaf.networks import Networks
 from dpaf_jax.methods.dpaf.taps import cosines
 from dpaf_jax.networks.architecture import make_architecture
@@ -20,8 +19,8 @@ from dpaf_jax.networks.fixed.cosines import cosines_of
 from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
 from dpaf_jax.networks.images import reduced
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
-from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.networks.perceptual import features as perceptual
+from dpaf_jax.networks.perceptual.features import NETWORKS
 from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights
 
 Params = dict[str, Any]
@@ -29,7 +28,7 @@ Params = dict[str, Any]
 # Of norm at most 1 each.
 UNIT_TAPS = (
     'count', 'pixels', 'contrast', 'fourier', 'wavelet', 'shape', 'texture', LABELLER,
-    PERCEPTUAL,
+    *NETWORKS,
 )  # fmt: skip
 TAPS = (*UNIT_TAPS, 'conv1', 'conv2')
 
@@ -48,7 +47,7 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
         'shape': (cosines.SHAPE_COLUMNS,),
         'texture': (texture.num_features(size),),
         LABELLER: (cosines.LABELLER_COLUMNS,),
-        PERCEPTUAL: (2 * perceptual.num_features(size),),
+        **{name: (2 * perceptual.num_features(name, size),) for name in NETWORKS},
         'conv1': (layout.side(1), layout.side(1), maps1),
         'conv2': (layout.side(2), layout.side(2), layout.maps(2)),
     }
@@ -78,8 +77,9 @@ def init_taps(config: Config, key: jax.Array, learnt: Params) -> Params:
         known = learnt.get(LABELLER) or init_weights(config)
         params[LABELLER] = cosines.init_labeller(coins[LABELLER], known['weights'])
     reads = config.dpaf.classifier.features if LABELLER in tapped else ''
-    if PERCEPTUAL in tapped or reads == PERCEPTUAL:
-        params[PERCEPTUAL] = efficientnet.trunk()
+    for name, network in NETWORKS.items():
+        if name in tapped or reads == name:
+            params[name] = network.params()
     return params
 
 
@@ -117,9 +117,10 @@ def features(
     if known := params.get('texture'):
         taps['texture'] = _unit(texture.texture_features(light, known))
     seen = {'wavelet': wavelets}
-    if network := params.get(PERCEPTUAL):
-        seen[PERCEPTUAL] = perceptual.perceptual_features(network, images)
-        taps[PERCEPTUAL] = perceptual.with_squares(seen[PERCEPTUAL])
+    for name in NETWORKS:
+        if known := params.get(name):
+            seen[name] = perceptual.network_features(name, known, images)
+            taps[name] = perceptual.with_squares(seen[name])
     if known := params.get(LABELLER):
         taps[LABELLER] = _unit(cosines_of(seen[networks.labeller_reads], known))
     return taps
