@@ -1,6 +1,6 @@
 """Per-example clipped gradients of conv1 and conv2*: ours against other ways.
 
-    python -m benchmarks.clipping
+    python -m benchmarks.clipping --config=configs/mnist.py:printed
 
 One network, batch, precision and clip for all: layers and widths of --config, a fixed linear
 functional of conv2*'s maps as loss, float32, random images. `naive` is vmap(grad) of Flax's

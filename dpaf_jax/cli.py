@@ -27,7 +27,7 @@ Makes synthetic labelled images from private ones, with a proven epsilon.
   dpaf-jax synthesize /path/to/images --epsilon 3 --out runs/mine
   dpaf-jax plan /path/to/images --epsilon 3             what to expect of that
   dpaf-jax verify runs/mine                             check what came out
-  dpaf-jax sample runs/mine --num 60000 --out synthetic.parquet
+  dpaf-jax sample runs/mine --num 60000 --out synthetic.npz
 
 /path/to/images holds a sub-folder for each class. runs/mine/release may be shared,
 runs/mine/private never.
@@ -64,7 +64,7 @@ planned is kept: 'synthesize' with the same words goes on from there.
 SAMPLE = """\
 Draws a synthetic data set from a release. It needs no private data, and costs no epsilon.
 
-  dpaf-jax sample runs/mine --num 60000 --out synthetic.parquet
+  dpaf-jax sample runs/mine --num 60000 --out synthetic.npz
   dpaf-jax sample runs/mine --num 60000 --out pictures/
 """
 EVALUATE = """\

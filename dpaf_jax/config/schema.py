@@ -54,7 +54,9 @@ class PrivacyConfig:
     """The guarantee asked for."""
 
     guarantee: str = one_of(
-        'certified', ('certified', 'as_published'), 'as_published certifies nothing.'
+        'certified',
+        ('certified', 'as_published'),
+        'as_published: as printed; certified only where the printed proof holds.',
     )
     epsilon: float = plain(
         10.0, 'Of everything; inf: no noise, no clip, no guarantee.', infinite=True

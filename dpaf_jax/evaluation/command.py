@@ -62,10 +62,8 @@ def opened(
 def _by_number(side: Labelled, names: tuple[str, ...]) -> Labelled:
     """Labels by what the names of classes say, not by their order."""
     numbers = np.array(names).astype(np.int32)
-    if np.array_equal(
-        numbers, np.arange(len(names))
-    ):  # an archive's labels are numbers
-        return side
+    if np.array_equal(numbers, np.arange(len(names))):
+        return side  # also an archive's labels, which are numbers as they are
     return Labelled(side.images, numbers[side.labels])
 
 

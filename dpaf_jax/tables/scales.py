@@ -244,11 +244,16 @@ PAPER = Scale(
         'evaluation.train_on_real': True,
     },
     methods={
-        'dpgen': {'dpgen.batch_size': 192, 'dpgen.steps': 15_000},
-        'g_pate': _of(
-            'g_pate', {'teachers': 4000, 'projections': 10, 'bins': 10, 'cell': 1}
+        'dpgen': {
+            'dpgen.batch_size': 192,
+            'dpgen.steps': 15_000,
+            'dpgen.sampler': 'langevin',
+        },
+        'g_pate': _of('g_pate', {'teachers': 4000, 'bins': 10, 'cell': 1}),
+        'dpba_wgan': _of(
+            'dpba_wgan',
+            {'alternate': True, 'per_label': True, 'discriminator_steps': 1},
         ),
-        'dpba_wgan': {'dpba_wgan.alternate': True, 'dpba_wgan.per_label': True},
         'ndpdc': DEALT_OFTEN,
     },
     generators=5,

@@ -35,7 +35,10 @@ def play(name: str, game: Callable[[str, float], Any], argv: Sequence[str]) -> N
         argv: of the command.
     """
     if len(argv) > 1 or _OUT.value is None:
-        fail(f'give --out=<folder>; see python -m experiments.{name} --help')
+        fail(
+            'give --out=<folder>; see python -m experiments.leaks.'
+            f'{name.removesuffix("_leak")} --help'
+        )
     prepare_jax()
     from dpaf_jax.runtime.files import write_json
 

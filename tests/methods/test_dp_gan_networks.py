@@ -184,9 +184,8 @@ def test_a_release_from_before_the_choice_is_dcgan():
     assert from_public_dict(fields).dp_gan.network == 'dcgan'
 
 
-@pytest.mark.parametrize(
-    'network', ['pggan', pytest.param('biggan', marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('network', ['pggan', 'biggan'])
 def test_a_run_releases_what_verify_accepts_and_samples_come_from(network, tmp_path):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     small = {name: getattr(settings(network).dp_gan, name) for name in (

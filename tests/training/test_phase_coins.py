@@ -202,3 +202,21 @@ def test_counts_of_fakes_have_the_law_of_real_draws(fields):
     # A third of 40 records is a whole number here, hence the tolerance.
     np.testing.assert_allclose(made.mean(axis=0), expected, rtol=0.05)
     np.testing.assert_allclose(made.std(axis=0), spread, rtol=0.1, atol=1e-3)
+
+
+def test_fakes_are_as_many_as_reals_where_batches_are_of_one_size():
+    """As printed: else how many they are tells fakes from reals."""
+    fields = {'privacy__guarantee': 'as_published', 'dpaf__taps': 'count,conv2'}
+    _, gan, phase, start = gan_phase(sigma=1e-6, **fields)
+
+    def counts(public):
+        keys = phase._keys(0)._replace(public=public)
+        table = gan.fake_aggregates(start, start.generator, keys)
+        return (
+            gan.taps.part(table, 'count').ravel() * gan.schedule.expected_counts[:, 0]
+        )
+
+    rng = jax.random.bits(jax.random.key(0), (1, 20, 4), jnp.uint32)
+    many = jax.vmap(lambda c: jax.lax.map(counts, c), axis_name='devices')
+    made = np.asarray(jax.jit(many)(rng)[0])
+    np.testing.assert_allclose(made, gan.schedule.expected_counts.ravel()[0], rtol=1e-4)

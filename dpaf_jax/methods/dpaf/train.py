@@ -111,7 +111,7 @@ def window(
         metrics: Metrics = {}
         # Line 8: DPAGG, the features' noised sum.
         state = gan.privatised(state, x['sums'], x['active'], keys.real_noise)
-        if gan.schedule.trains_head:  # lines 13, 14: conv3* and FC* by L_BCE
+        if gan.schedule.trains_head:  # lines 11, 14: conv3* and FC* by L_BCE
             state, metrics = head_steps(gan, state, keys)
         # Lines 15-17: the generator, every n_critic-th step.
         state, made = sometimes(

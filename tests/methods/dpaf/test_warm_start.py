@@ -122,6 +122,10 @@ def test_the_card_tells_of_public_data():
 def test_it_reads_no_private_image_and_gives_what_is_asked_for(tmp_path):
     start = started_from(run_of(tmp_path / 'both', config()))
     assert start.keys() == DISCRIMINATOR | {'generator'}
+
+
+@pytest.mark.slow
+def test_the_generator_may_start_anew(tmp_path):
     typed = config(dpaf__warm_start_parts='discriminator')
     assert started_from(run_of(tmp_path / 'd', typed)).keys() == DISCRIMINATOR
 

@@ -193,7 +193,7 @@ class Classifier:
     def _published_update(
         self, state: ClassifierState, params: Params, batch: ClipBatch
     ) -> tuple[Params, optax.OptState]:
-        """Plain SGD on conv2, conv3 and FC: line 3 of Algorithm 1, unprotected."""
+        """Plain SGD on conv2, conv3 and FC: line 4 of Algorithm 1, unprotected."""
         _, rest = self._split(state.params)
 
         def loss(rest: Params) -> jax.Array:

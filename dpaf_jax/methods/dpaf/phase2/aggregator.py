@@ -123,8 +123,10 @@ class Aggregator:
             m.l2_sensitivity,
         )
         expected = jnp.asarray(self.schedule.expected_counts)
-        records = (expected / m.sampling_prob).round()
-        counts = jax.random.binomial(key_count, records, m.sampling_prob)
+        counts = expected
+        if not self.schedule.fixed_batches:
+            records = (expected / m.sampling_prob).round()
+            counts = jax.random.binomial(key_count, records, m.sampling_prob)
         return self.privatise(sums * (counts / number[:, None]), noise_key_data)
 
     def fake_labels(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""L_BCE: conv3* and FC* learn from noised and fake aggregates (lines 8, 13 and 14).
+"""L_BCE: conv3* and FC* learn from noised and fake aggregates (lines 8, 11 and 14).
 
 Real images have no part in these steps but through DPAGG's outputs, of which as many may
 be read as often as one likes: they cost nothing.

@@ -64,6 +64,11 @@ class Schedule:
         return self.config.dpaf.head.memory if self.trains_head else 0
 
     @property
+    def fixed_batches(self) -> bool:
+        """Whether batches of reals are of one size: shuffled, as printed."""
+        return self.config.privacy.guarantee == 'as_published'
+
+    @property
     def expected_counts(self) -> np.ndarray:
         """[A, 1] float32 public expected number of records in each aggregate."""
         m, n = self.dpagg, self.plan.num_examples
