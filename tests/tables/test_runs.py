@@ -90,9 +90,8 @@ def test_of_runs_that_tables_share_the_attacked_one_is_made(tmp_path):
 
 def test_a_part_writes_no_table_while_others_may(tmp_path, monkeypatch):
     def ended(todo, jobs, on_end, on_start):
-        for run in todo:
-            on_start(run)
-            on_end(Outcome(run, 0, 1.0, ''))
+        on_start(todo[0])
+        on_end(Outcome(todo[0], 0, 1.0, ''))
         return []
 
     monkeypatch.setattr('dpaf_jax.tables.fill.execute', ended)
