@@ -19,6 +19,7 @@ from dpaf_jax.data import read_manifest
 from dpaf_jax.data.pixels import DEEP
 from dpaf_jax.data.survey import proposed, survey, table
 from dpaf_jax.runtime import processes
+from dpaf_jax.runtime.command import is_console
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json
 from dpaf_jax.training import fingerprint
@@ -59,7 +60,8 @@ def _refuse_inside(config: Config, workdir: Workdir) -> None:
         return
     pictures = pathlib.Path(path).expanduser().resolve()
     cache = workdir.decoded(config.data.cache)
-    for name, folder in (('--workdir', workdir.root), ('config.data.cache', cache)):
+    own = '--out' if is_console() else '--workdir'
+    for name, folder in ((own, workdir.root), ('config.data.cache', cache)):
         if folder.resolve().is_relative_to(pictures):
             problem = f'{folder} lies within the pictures, {pictures}'
             raise UserError(name, problem, 'Give a folder elsewhere')
