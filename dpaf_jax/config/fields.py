@@ -13,7 +13,7 @@ ABSENT: Any = None  # the default of a field that may lack
 
 
 def plain(default: Any, doc: str, **limits: Any) -> Any:
-    """A field: its canonical value and its meaning; `limits` as `read` checks them.
+    """A field: its default and its meaning; `limits` as `read` checks them.
 
     A number must be finite, unless `infinite` is among them.
     """

@@ -98,9 +98,8 @@ class Run:
                 placed, step, metrics = phase.window(placed, step)
             except WindowLeft:
                 self._leave(phase, checkpoints, step, placed, board)
-            if (
-                step > phase.total_steps
-            ):  # charged nowhere, so nothing may see its state
+            if step > phase.total_steps:
+                # Its noise is charged nowhere, so nothing may see its state.
                 end = f'step {step} of {phase.total_steps}'
                 raise RuntimeError(f'{phase.name}: a window has ended at {end}')
             if not self.stop.unsaved:  # nothing has left the process yet

@@ -18,7 +18,7 @@ ENDED_BY_SIGNAL = 128  # plus its number: the exit status that shells report
 
 
 class Interrupted(BaseException):
-    """The run was asked to stop and has saved what it had.
+    """The run was asked to stop and has saved what it had: `except Exception` is not for it.
 
     Args:
         number: of the signal.

@@ -25,21 +25,16 @@ import numpy as np
 from absl import app
 from jax.flatten_util import ravel_pytree
 
-from configs import default
-from dpaf_jax.audit import canaries
-from dpaf_jax.config import Config, from_config_dict
+from dpaf_jax.config import Config
 from dpaf_jax.methods import dp_kernel
 from dpaf_jax.methods.dp_kernel.published import LOSS, PublishedKernel
 from dpaf_jax.methods.embedding.plan import EMBEDDING
-from dpaf_jax.privacy.chacha import KEY_WORDS
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.command import parse
 from dpaf_jax.training.batch import ClipBatch
-from experiments.leaks.step import play
+from experiments.leaks.step import NUMBER, play, setting, steps
 
-NUMBER = 16  # records, all in every batch
-CHUNK = 50  # trials side by side
 PUBLIC = jnp.arange(4, dtype=jnp.uint32)
 
 
@@ -77,12 +72,7 @@ class StepGame:
 
     def play(self, trials: int, is_in: bool, seed: int) -> np.ndarray:
         """[trials, P] what is seen of a step each: its gradient, or the embedding."""
-        rng = np.random.default_rng([seed, int(is_in)])
-        made = []
-        for _ in range(0, trials, CHUNK):
-            keys = rng.integers(2**32, size=(1, CHUNK, KEY_WORDS), dtype=np.uint32)
-            made.append(np.asarray(self._seen(self._with(is_in), keys)[0], np.float64))
-        return np.concatenate(made)[:trials]
+        return steps(self._seen, self.batch, trials, is_in, seed)
 
     def score(self, seen: np.ndarray, out: np.ndarray, in_: np.ndarray) -> np.ndarray:
         """[trials]: how much of the record there is in what was seen.
@@ -95,11 +85,6 @@ class StepGame:
         line = out[0] / np.linalg.norm(out[0])
         apart = seen - np.outer(seen @ line, line)
         return np.linalg.norm(apart, axis=1) / np.linalg.norm(seen, axis=1)
-
-    def _with(self, is_in: bool) -> ClipBatch:
-        absent = np.zeros_like(self.batch.is_padding_example)
-        absent[0] = not is_in
-        return self.batch._replace(is_padding_example=absent)
 
     @functools.cached_property
     def _seen(self) -> Callable[..., Any]:
@@ -124,30 +109,17 @@ class StepGame:
 def step_game(guarantee: str, epsilon: float) -> StepGame:
     """The game at one epsilon, with the smallest networks on made-up images."""
     fields = {
-        'method': 'dp_kernel',
-        'data.image_size': 8,
-        'data.num_classes': 2,
-        'data.num_examples': NUMBER,
-        'networks.layers': 'C1-C1-x',
-        'networks.generator_width': 2,
-        'networks.z_dim': 4,
-        'privacy.guarantee': guarantee,
-        'privacy.epsilon': epsilon,
         'dp_kernel.batch_size': NUMBER,
         'dp_kernel.generator_steps': 100,
         'dp_kernel.features': 64,
     }
-    made = default.get_config()
-    made.update_from_flattened_dict(fields)
-    config = from_config_dict(made)
-    images = canaries.noise_images(config.data, NUMBER, seed=0)
-    batch = canaries.batch(images, config.data, (NUMBER, 1))
+    config, batch = setting('dp_kernel', guarantee, fields, epsilon)
     return StepGame(config, dp_kernel.plan(config, NUMBER), batch)
 
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    play('dp_kernel_leak', step_game, argv)
+    play('dp_kernel', step_game, argv)
 
 
 if __name__ == '__main__':

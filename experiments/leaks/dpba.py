@@ -26,23 +26,16 @@ import numpy as np
 from absl import app
 from jax.flatten_util import ravel_pytree
 
-from configs import default
-from dpaf_jax.audit import canaries
 from dpaf_jax.audit.harness import wild_state
-from dpaf_jax.config import from_config_dict
 from dpaf_jax.methods import dpba_wgan
 from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
 from dpaf_jax.methods.dpba_wgan.published import PublishedDpbaWgan
 from dpaf_jax.methods.dpba_wgan.train import make_method
-from dpaf_jax.privacy.chacha import KEY_WORDS
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.command import parse
 from dpaf_jax.training.batch import ClipBatch
-from experiments.leaks.step import play
-
-NUMBER = 16  # records, all in every batch
-CHUNK = 50  # trials side by side
+from experiments.leaks.step import NUMBER, play, setting, steps, world
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,21 +77,10 @@ class DirectionGame:
 
     def play(self, trials: int, is_in: bool, seed: int) -> np.ndarray:
         """[trials, P] gradients that the critic is updated by, times the batch size."""
-        rng = np.random.default_rng([seed, int(is_in)])
-        batch = self._with(is_in)
-        made = []
-        for _ in range(0, trials, CHUNK):
-            keys = rng.integers(2**32, size=(1, CHUNK, KEY_WORDS), dtype=np.uint32)
-            made.append(np.asarray(self._steps(batch, keys)[0]))
-        return np.concatenate(made)[:trials]
-
-    def _with(self, is_in: bool) -> ClipBatch:
-        absent = np.zeros_like(self.batch.is_padding_example)
-        absent[0] = not is_in
-        return self.batch._replace(is_padding_example=absent)
+        return steps(self._seen, self.batch, trials, is_in, seed)
 
     @functools.cached_property
-    def _steps(self) -> Callable[..., Any]:
+    def _seen(self) -> Callable[..., Any]:
         method, std = self.method, jnp.float32(self.mechanism.noise_std)
 
         def step(batch: ClipBatch, key: jax.Array) -> jax.Array:
@@ -114,8 +96,10 @@ class DirectionGame:
     def score(self, seen: np.ndarray, _: np.ndarray, __: np.ndarray) -> np.ndarray:
         """[trials]: how much of the record there is in what was seen."""
         if not self.published:
-            alone = self._exact(self._with(True)) - self._exact(self._with(False))
-            rest = seen - self._exact(self._with(False))
+            with_it, without = (
+                self._exact(world(self.batch, i)) for i in (True, False)
+            )
+            alone, rest = with_it - without, seen - without
             return rest @ alone / np.linalg.norm(alone)
         distances, penalties = self._terms
         rest = seen - penalties[1:].sum(axis=0)  # of the others: known, without noise
@@ -166,28 +150,15 @@ PUBLIC = jnp.arange(4, dtype=jnp.uint32)
 def direction(guarantee: str, epsilon: float) -> DirectionGame:
     """The game at one epsilon, with the smallest networks on made-up images."""
     fields = {
-        'method': 'dpba_wgan',
-        'data.image_size': 8,
-        'data.num_classes': 2,
-        'data.num_examples': NUMBER,
-        'networks.layers': 'C1-C1-x',
-        'networks.generator_width': 2,
-        'networks.z_dim': 4,
-        'privacy.guarantee': guarantee,
-        'privacy.epsilon': epsilon,
         'dpba_wgan.batch_size': NUMBER,
         'dpba_wgan.discriminator_steps': 1,
         'dpba_wgan.generator_steps': 100,
         'dpba_wgan.width': 4,
         'dpba_wgan.fc_width': 8,
     }
-    made = default.get_config()
-    made.update_from_flattened_dict(fields)
-    config = from_config_dict(made)
+    config, batch = setting('dpba_wgan', guarantee, fields, epsilon)
     plan = dpba_wgan.plan(config, NUMBER)
     method = make_method(config, plan, 1)
-    images = canaries.noise_images(config.data, NUMBER, seed=0)
-    batch = canaries.batch(images, config.data, (NUMBER, 1))
     shapes = jax.eval_shape(method.adversaries.init, jax.random.key(0))
     state = wild_state(shapes, ['discriminator', 'generator'], 0)
     return DirectionGame(method, batch, state)
@@ -195,7 +166,7 @@ def direction(guarantee: str, epsilon: float) -> DirectionGame:
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    play('dpba_leak', direction, argv)
+    play('dpba', direction, argv)
 
 
 if __name__ == '__main__':

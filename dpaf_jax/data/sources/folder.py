@@ -153,10 +153,10 @@ def _from_table(table: pathlib.Path, config: DataConfig) -> _Listed:
     if all(_is_number(text) for text in texts):
         labels = [int(text) for text in texts]
         if max(labels, default=0) > MOST_CLASSES:
-            row = rows[labels.index(max(labels))]
+            name = names[labels.index(max(labels))]
             raise UserError(
-                f'{table}: {row["file"]}',
-                f'has the label {row["label"]}',
+                str(table),
+                f'the label of {name} is above {MOST_CLASSES}',
                 'Number classes from 0, or give them names',
             )
         class_names = counting_names(config.num_classes)
