@@ -35,9 +35,7 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
         config.dpaf.taps = 'count,fourier,conv1,conv2'
         config.dpaf.generator_steps = 4000
         config.dpaf.generator.batch_size = 64
-    elif variant == 'canonical':
-        config.dpaf.epochs = 4.0
-    else:
+    elif variant == 'printed':
         # In five epochs Theorem 5 could not state DPAGG's 0.1, at any noise.
         config.dpaf.epochs = 1.0
         config.dpaf.batch_size = 64

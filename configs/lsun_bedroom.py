@@ -33,9 +33,7 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
         config.dpaf.taps = 'count,fourier,conv1,conv2'
         config.dpaf.generator_steps = 4000
         config.dpaf.generator.batch_size = 64
-    elif variant == 'canonical':
-        config.dpaf.epochs = 0.04  # of three millions: 500 steps
-    else:
+    elif variant == 'printed':
         config.dpaf.batch_size = 64
         config.dpaf.generator.batch_size = 64
         config.dpaf.conv2.batch_size = 512

@@ -43,6 +43,9 @@ _DATA = flags.DEFINE_string(
 _JOBS = flags.DEFINE_integer(
     'jobs', 1, 'Runs at a time; 0: none, writes what there is.', lower_bound=0
 )
+_ROWS = flags.DEFINE_multi_string(
+    'row', [], 'Runs this row alone, such as DPDM; again for each further one.'
+)
 _PART = flags.DEFINE_string(
     'part', '1/1', 'i/n: every n-th run, from the i-th; for an array of jobs.'
 )
@@ -83,7 +86,8 @@ def _filled() -> int:
     out = pathlib.Path(_OUT.value or PLACE).expanduser()
     setup = Setup(_SCALE.value, SCALES[_SCALE.value], out, data)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
-    failed = fill(list(tables.values()), setup, _JOBS.value, _part(_PART.value))
+    share = _part(_PART.value)
+    failed = fill(list(tables.values()), setup, _JOBS.value, share, _ROWS.value)
     return EXIT_FAILED if failed else 0
 
 

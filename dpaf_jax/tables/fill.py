@@ -1,7 +1,7 @@
 """Fills tables: runs what is missing, and writes each page after each run."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import write_bytes, write_json, write_text
@@ -13,7 +13,11 @@ from dpaf_jax.tables.spec import Table
 
 
 def fill(
-    tables: Sequence[Table], setup: Setup, jobs: int, part: tuple[int, int]
+    tables: Sequence[Table],
+    setup: Setup,
+    jobs: int,
+    part: tuple[int, int],
+    rows: Collection[str] = (),
 ) -> list[Outcome]:
     """Runs and writes.
 
@@ -23,15 +27,23 @@ def fill(
         jobs: runs at a time; 0: none.
         part: (i, n), this one's share of the runs; with n > 1 no table is written, since
             the others would write it at the same time.
+        rows: labels of the rows that are run; none: all.
 
     Returns:
         The runs that failed.
 
     Raises:
-        UserError: data are not what they have to be.
+        UserError: data are not what they have to be, or no row has such a label.
     """
     of = {table.name: list(cells(table, setup)) for table in tables}
-    every = [run for each in of.values() for cell in each for run in cell.runs]
+    _check_rows(rows, [cell.row.label for each in of.values() for cell in each])
+    every = [
+        run
+        for each in of.values()
+        for cell in each
+        if not rows or cell.row.label in rows
+        for run in cell.runs
+    ]
     lacking = sorted({run.lacks for run in every if run.lacks})
     if jobs and every and all(run.lacks for run in every):
         needed = '; '.join(map(data_sets.wanted, lacking))
@@ -68,6 +80,16 @@ def fill(
         done, asked, _ = made.counts
         print(f'{table.name}: {done} of {asked} runs; {folder}/table.md')
     return failed
+
+
+def _check_rows(rows: Collection[str], labels: Sequence[str]) -> None:
+    for row in rows:
+        if row not in labels:
+            choices = ' | '.join(dict.fromkeys(labels))
+            problem = (
+                f'is {row!r}, and no row of these tables that can run is called so'
+            )
+            raise UserError('--row', problem, f'Choose one of {choices}')
 
 
 def _first_cells(of: dict[str, list[Cell]]) -> dict[str, tuple[str, Cell]]:

@@ -102,6 +102,18 @@ def test_a_part_writes_no_table_while_others_may(tmp_path, monkeypatch):
     assert list(tmp_path.rglob('table.md'))
 
 
+def test_rows_are_run_alone(tmp_path, monkeypatch):
+    run = []
+    monkeypatch.setattr(
+        'dpaf_jax.tables.fill.execute', lambda todo, *_: run.extend(todo) or []
+    )
+    tables = [TABLES['ours/methods']]
+    fill(tables, setup(tmp_path), 1, (1, 1), ['DPDM', 'FETA'])
+    assert {each.file for each in run} == {'dpdm', 'feta'}
+    with pytest.raises(UserError, match="--row: is 'DP-DM'.* one of DPAF | DPGEN"):
+        fill(tables, setup(tmp_path), 1, (1, 1), ['DPDM', 'DP-DM'])
+
+
 def test_runs_without_their_data_are_left_out(tmp_path):
     runs = runs_of('dpaf/1', setup(tmp_path))
     assert {run.lacks for run in runs} == {'', 'celeba64:gender', 'celeba64:hair'}

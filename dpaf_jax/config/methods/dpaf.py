@@ -158,7 +158,11 @@ class DpafConfig:
     classes_per_step: int = at_least(
         0, 0, 'class_pure: so many classes a step, in turn; 0: all.'
     )
-    epochs: float = above(5.0, 0.0, 'How often DPAGG sees an image, in expectation.')
+    epochs: float = at_least(
+        5.0,
+        0.0,
+        'How often DPAGG sees an image, in expectation; 0: as often as 500 steps take.',
+    )
     asymmetry: int = at_least(8, 1, 'mu: DPAGG steps for each update of conv2*.')
     n_critic: int = at_least(3, 1, 'DPAGG steps for each round of the generator.')
     generator_steps: int = at_least(1, 1, 'Generator steps in a round.')

@@ -14,6 +14,7 @@ from dpaf_jax.runtime.errors import UserError
 
 NAMES = ('conv1', 'conv2', 'dpagg')  # in the order of config.privacy.budgets
 REST_ORDER = ('conv2', 'dpagg', 'conv1', LABELLER)
+STEPS = 500  # of DPAGG, where epochs do not say
 PUBLISHED_REASON = (
     'Algorithm 1 trains the classifier head without protection, takes per-example '
     'gradients through batch aggregates, and uses one batch for two mechanisms'
@@ -87,7 +88,7 @@ def _dpagg(config: Config, num_examples: int) -> Mechanism:
     pure = dpaf.batches == 'class_pure'
     aggregates = k if pure else 1
     prob = dpaf.batch_size * aggregates / num_examples if dpaf.batch_size else 1.0
-    turns: float = math.ceil(dpaf.epochs / prob - 1e-9)
+    turns: float = math.ceil(dpaf.epochs / prob - 1e-9) or STEPS
     share = (dpaf.classes_per_step or k) / k if pure else 1.0
     period, shared_by = round(1 / share), 1
     if prob < 1:  # whole windows of DPAGG steps, and every class the same turns

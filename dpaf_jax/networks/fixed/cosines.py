@@ -9,6 +9,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from dpaf_jax.networks.fixed.cosine import cosine
+
 Cosines = dict[str, jax.Array]
 
 
@@ -19,7 +21,7 @@ def cosines_of(values: jax.Array, known: Cosines) -> jax.Array:
     """
     if 'weights' in known:
         values = values @ known['weights']
-    return jnp.cos(values @ known['directions'] + known['phases'])
+    return cosine(values @ known['directions'] + known['phases'])
 
 
 def init_cosines(

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpaf_jax.networks.fixed.cosine import cosine
 from dpaf_jax.networks.images import reduced
 
 
@@ -45,5 +46,5 @@ def waves(weights: jax.Array, images: jax.Array) -> jax.Array:
     """
     light = reduced((images + 1) / 2).reshape(len(images), -1)
     angles = light @ weights
-    both = jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=1)
+    both = cosine(jnp.concatenate([angles, angles - math.pi / 2], axis=1))
     return both / math.sqrt(weights.shape[1])
