@@ -16,5 +16,6 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     """Returns the config; `:one_shot`, `:canonical`, `:printed`: see variants."""
     config = default.get_config()
     config.data.source = 'tfds:cifar10'
+    config.data.channels = 3
     config.data.num_examples = 50000
     return variants.colour32(variants.choose(config, variant), variant)

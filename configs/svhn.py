@@ -15,5 +15,6 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     """Returns the config; `:one_shot`, `:canonical`, `:printed`: see variants."""
     config = default.get_config()
     config.data.source = 'tfds:svhn_cropped'
+    config.data.channels = 3
     config.data.num_examples = 73257
     return variants.colour32(variants.choose(config, variant), variant)

@@ -46,6 +46,8 @@ def small_batches(config: ConfigDict) -> ConfigDict:
     dpaf.asymmetry = 2  # nothing but the length of a compiled window
     dpaf.n_critic = 1
     dpaf.taps = 'fourier,wavelet,shape,texture,conv2'
+    if config.data.channels == 3:  # photographs
+        dpaf.taps = f'contrast,leaves,{dpaf.taps}'
     dpaf.conv2.gradient = 'none'
     dpaf.head.learning_rate = 1e-3
     dpaf.head.penalty = 0.1
@@ -123,7 +125,6 @@ def choose(config: ConfigDict, variant: str) -> ConfigDict:
 def colour32(config: ConfigDict, variant: str) -> ConfigDict:
     """Colour images of 32 x 32, at the settings of the grey ones of 28 x 28."""
     config.data.image_size = 32
-    config.data.channels = 3
     if variant == 'recommended':
         return config
     config.networks.layers = 'C2-C1-x' if variant == 'printed' else 'C1-C1-x'

@@ -7,6 +7,7 @@ same average, and squares tell them apart. Two coarser octaves see squares of 8 
 pixels.
 """
 
+import itertools
 import math
 
 import jax
@@ -75,21 +76,24 @@ def _squares(images: jax.Array) -> jax.Array:
     side = images.shape[1]
     stride = -(-(side - SQUARE + 1) // POSITIONS)
     last = side - SQUARE + 1
-    shifted = [
-        images[:, i : i + last : stride, j : j + last : stride]
-        for i in range(SQUARE)
-        for j in range(SQUARE)
-    ]
-    return jnp.concatenate(shifted, axis=-1)
+    # Pixels along a row lie side by side in memory: those first.
+    rows = [images[:, :, i : i + last : stride] for i in range(SQUARE)]
+    along = jnp.concatenate(rows, axis=-1)
+    columns = [along[:, i : i + last : stride] for i in range(SQUARE)]
+    return jnp.concatenate(columns, axis=-1)
 
 
 def _means(waves: jax.Array, places: int) -> jax.Array:
     """[B, S, S, M] to [B, places, places, M]: over parts of nearly equal size."""
-    side = waves.shape[1]
-    member = np.zeros((places, side), np.float32)
-    for place, part in enumerate(np.array_split(np.arange(side), places)):
-        member[place, part] = 1 / len(part)
-    return jnp.einsum('ph,qw,bhwm->bpqm', member, member, waves)
+    # Slices, since the compiler makes one loop of a square's waves and their sum.
+    edges = [len(part) for part in np.array_split(np.arange(waves.shape[1]), places)]
+    parts = list(itertools.pairwise(np.cumsum([0, *edges])))
+    means = [
+        jnp.mean(waves[:, top:bottom, left:right], axis=(1, 2))
+        for top, bottom in parts
+        for left, right in parts
+    ]
+    return jnp.stack(means, axis=1).reshape(len(waves), places, places, -1)
 
 
 def init_texture(

@@ -118,16 +118,17 @@ def _moduli(maps: jax.Array) -> jax.Array:
         padding=((1, 2), (1, 2)),
         dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
     )
-    waves = waves.reshape(batch, number, *half, ORIENTATIONS, 2)
-    moduli = jnp.sqrt(jnp.sum(jnp.square(waves), axis=-1) + 1e-6)
+    real, imaginary = jnp.split(waves, 2, axis=-1)
+    moduli = jnp.sqrt(jnp.square(real) + jnp.square(imaginary) + 1e-6)
+    moduli = moduli.reshape(batch, number, *half, ORIENTATIONS)
     return moduli.transpose(0, 2, 3, 1, 4).reshape(batch, *half, -1)
 
 
 def _kernel() -> np.ndarray:
-    """Morlet wavelets [4, 4, 4, 16]: real and imaginary part of each direction."""
+    """Morlet wavelets [4, 4, 4, 16]: the real parts of all directions, then the imaginary."""
     offset = np.arange(SIDE) - SIDE // 2
     y, x = np.meshgrid(offset, offset, indexing='ij')
-    kernel = np.zeros((SIDE + 1, SIDE + 1, ORIENTATIONS, 2), np.float32)
+    kernel = np.zeros((SIDE + 1, SIDE + 1, 2, ORIENTATIONS), np.float32)
     for i, angle in enumerate(np.pi * np.arange(ORIENTATIONS) / ORIENTATIONS):
         along = x * np.cos(angle) + y * np.sin(angle)
         across = y * np.cos(angle) - x * np.sin(angle)
@@ -135,7 +136,7 @@ def _kernel() -> np.ndarray:
         wave = np.exp(1j * FREQUENCY * along)
         wave = envelope * (wave - np.sum(envelope * wave) / np.sum(envelope))
         wave /= np.linalg.norm(wave)
-        kernel[:SIDE, :SIDE, i] = np.stack([wave.real, wave.imag], axis=-1)
+        kernel[:SIDE, :SIDE, :, i] = np.stack([wave.real, wave.imag], axis=-1)
     squares = kernel.reshape(4, 2, 4, 2, -1).transpose(0, 2, 1, 3, 4)
     return squares.reshape(4, 4, 4, -1)
 
