@@ -7,22 +7,33 @@ A page names a table by a line `<!-- table: NAME -->`; the table ends at `<!-- e
 figure is a mean and a standard deviation over generators, with their number in brackets.
 """
 
-import csv
 import json
-import pathlib
 import re
-import statistics
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-DOCS = pathlib.Path(__file__).parent
+from figures import (
+    DOCS,
+    NONE,
+    PUBLISHED,
+    RESULTS,
+    Row,
+    measured,
+    published,
+    real,
+    recommended,
+    select,
+    table,
+    with_fidelity,
+)
+
 PAGES = (
+    DOCS / 'explanation' / 'algorithm.md',
     DOCS / 'results.md',
     DOCS / 'howto' / 'benchmark.md',
     DOCS.parent / 'README.md',
 )
 BLOCK = re.compile(r'(<!-- table: (\S+) -->\n).*?(<!-- end -->)', re.DOTALL)
-NONE = '–'
 
 # What is added to a config, as results.csv writes it.
 GENDER = 'data.attribute=gender data.num_classes=2 data.channels=3'
@@ -40,83 +51,6 @@ LONGER = ' evaluation.epochs=3'
 GREY = {'mnist': 'MNIST', 'fashion_mnist': 'Fashion-MNIST'}
 CELLS = [(data, epsilon) for data in GREY for epsilon in (1, 10)]
 CELLS_HEAD = '|'.join(f'{GREY[data]} ε = {epsilon}' for data, epsilon in CELLS)
-
-Row = dict[str, str]
-
-
-def read(name: str) -> list[Row]:
-    """The rows of a file beside this one."""
-    with (DOCS / name).open(newline='', encoding='utf-8') as file:
-        return list(csv.DictReader(file))
-
-
-RESULTS, PUBLISHED = read('results.csv'), read('published.csv')
-
-
-def select(rows: Iterable[Row], **wanted: object) -> list[Row]:
-    """The rows whose fields have these values."""
-    return [
-        row for row in rows if all(row[name] == str(v) for name, v in wanted.items())
-    ]
-
-
-def measured(**wanted: object) -> str:
-    """The figure of the rows that match: `mean ± std (generators)`.
-
-    Raises:
-        ValueError: a mean over generators matches beside others, which may be of it; or
-            rows of several data sets, methods, guarantees or N match.
-    """
-    rows = select(
-        RESULTS, **{'state': '', 'overrides': '', 'classifier': 'cnn'} | wanted
-    )
-    if not rows:
-        return NONE
-    for name in ('data', 'method', 'guarantee', 'records'):
-        if len({row[name] for row in rows}) > 1:
-            raise ValueError(f'rows of more than one {name}: {wanted}')
-    values = [float(row['accuracy'] or row['auroc']) for row in rows]
-    spread = statistics.stdev(values) if len(values) > 1 else None
-    number = len(values)
-    if any(row['std'] for row in rows):
-        if len(rows) > 1:
-            raise ValueError(f'a mean over generators beside other rows: {wanted}')
-        spread, number = float(rows[0]['std']), int(rows[0]['generators'])
-    text = f'{statistics.mean(values):.3f}'
-    if spread is not None:
-        text += f' ± {spread:.3f}' if spread >= 0.0005 else f' ± {spread:.1g}'
-    return f'{text} ({number})' if rows[0]['generators'] else text
-
-
-def recommended(source: str, epsilon: int, **wanted: object) -> str:
-    """The figure of `recommended.py` as it is."""
-    config = f'recommended.py:{source},{epsilon}'
-    return measured(config=config, epsilon=epsilon, guarantee='certified', **wanted)
-
-
-def real(data: str, overrides: str, **wanted: object) -> str:
-    """The figure of classifiers that learnt from the real images."""
-    overrides += ' evaluation.train_on_real=True'
-    return measured(method='real', data=data, overrides=overrides, **wanted)
-
-
-def published(method: str, data: str) -> str:
-    """The accuracies of a paper at ε = 1 and 10."""
-    found = [
-        next(iter(select(PUBLISHED, method=method, data=data, epsilon=epsilon)), {})
-        for epsilon in (1, 10)
-    ]
-    pair = [row.get('accuracy', '').removeprefix('0') or NONE for row in found]
-    return NONE if pair == [NONE, NONE] else ' / '.join(pair)
-
-
-def table(head: str, *rows: Iterable[str]) -> str:
-    """A table in Markdown; strokes part the columns of `head`."""
-    columns = head.split('|')
-    lines = [columns, ['---'] * len(columns), *rows]
-    return ''.join(
-        f'| {" | ".join(cell.strip() for cell in line)} |\n' for line in lines
-    )
 
 
 def main_table() -> str:
@@ -229,24 +163,36 @@ def small_budget(guarantee: str) -> str:
 
 def _small(rows: list[Row]) -> str:
     """A cell: of the scale `cpu` as it is, else of what came before that."""
-    now = select(rows, state='scale cpu')
-    made = now or select(rows, state='small budget')[:1]
-    if not made:
-        return NONE
-    accuracy = statistics.mean(float(row['accuracy']) for row in made)
-    if not now:
-        return f'{accuracy:.3f}'
-    parts = [[_distance(r), float(r['precision']), float(r['recall'])] for r in now]
-    distance, precision, recall = map(statistics.mean, zip(*parts, strict=True))
-    shares = f'{precision:.2f}, {recall:.2f}'.replace('0.', '.')
-    number = f' ({len(now)})' if len(now) > 1 else ''
-    return f'{accuracy:.3f}; {distance:.0f}, {shares}{number}'
+    if now := select(rows, state='scale cpu'):
+        return with_fidelity(now)
+    before = select(rows, state='small budget')[:1]
+    return f'{float(before[0]["accuracy"]):.3f}' if before else NONE
 
 
-def _distance(row: Row) -> float:
-    found = re.search(r'fd_efficientnet_lite0 ([0-9.]+)', row['note'])
-    assert found, row
-    return float(found[1])
+def forms() -> str:
+    """Algorithm 1 by how it is run: accuracy; Fréchet distance, precision, recall."""
+    runs: dict[str, dict[str, object]] = {
+        'ε = ∞': {'guarantee': 'none', 'epsilon': 'inf'},
+        'as published, claimed ε = 10': {'guarantee': 'as_published', 'epsilon': 10},
+        'certified ε = 10': {'guarantee': 'certified', 'epsilon': 10},
+        'certified ε = 1': {'guarantee': 'certified', 'epsilon': 1},
+    }
+    configs = {
+        'MNIST': ('mnist.py:printed', 'mnist.py:canonical'),
+        'Fashion-MNIST': ('fashion_mnist.py:canonical',),
+        'CelebA-10k by gender, 32 × 32': ('celeba32.py:gender,canonical',),
+    }
+    rows = [
+        [data, f'`{config}`', *(_form(config, **wanted) for wanted in runs.values())]
+        for data, each in configs.items()
+        for config in each
+    ]
+    return table(f'|config|{"|".join(runs)}', *rows)
+
+
+def _form(config: str, **wanted: object) -> str:
+    wanted = {'config': config, 'state': '', 'classifier': 'cnn'} | wanted
+    return with_fidelity(select(RESULTS, overrides=FEWER_IMAGES, **wanted))
 
 
 def faces() -> str:
@@ -477,6 +423,7 @@ TABLES: dict[str, Callable[[], str]] = {
     'methods': methods,
     'small-certified': lambda: small_budget('certified'),
     'small-published': lambda: small_budget('as_published'),
+    'forms': forms,
     'faces': faces,
     'cifar': cifar,
     'digits': digits,

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import pathlib
 import re
+import sys
 
 import pytest
 
@@ -13,6 +14,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(scope='module')
 def tables():
+    # As a script it finds figures.py beside it.
+    sys.path.insert(0, str(ROOT / 'docs'))
     spec = importlib.util.spec_from_file_location('tables', ROOT / 'docs/tables.py')
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -47,7 +50,7 @@ def test_a_mean_over_generators_is_not_counted_with_single_ones(tables, monkeypa
     mean = next(row for row in rows if row['std'])
     single = next(row for row in rows if not row['std'])
     both = [row | {'classifier': 'cnn', 'overrides': ''} for row in (mean, single)]
-    monkeypatch.setattr(tables, 'RESULTS', both)
+    monkeypatch.setattr(sys.modules['figures'], 'RESULTS', both)
     with pytest.raises(ValueError, match='beside other rows'):
         tables.measured(config='recommended.py:mnist,10')
 
