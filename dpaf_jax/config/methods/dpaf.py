@@ -177,7 +177,9 @@ class DpafConfig:
         'leaky_relu', ('leaky_relu', 'tanh'),
         'Of classifier and discriminator; tanh is a tempered sigmoid.',
     )  # fmt: skip
-    taps: str = plain('conv2', 'What DPAGG sums, joined by commas: `TAPS` in taps.py.')
+    taps: str = plain(
+        'conv2', 'What DPAGG sums, joined by commas: see docs/explanation/algorithm.md.'
+    )
     warm_start: str = plain(
         '',
         'A source of PUBLIC images on which all of this runs first, without noise, such as '

@@ -14,6 +14,7 @@ from dpaf_jax.networks.architecture import Architecture, make_architecture
 from dpaf_jax.networks.discriminator import ConvPart, Head
 from dpaf_jax.networks.generator import make_generator
 from dpaf_jax.networks.layers import convolve, convolve_by_products
+from dpaf_jax.networks.perceptual.features import tapped
 
 Params = dict[str, Any]
 
@@ -25,6 +26,7 @@ class Networks:
     Attributes:
         head: the discriminator's; an answer for each of DPAGG's aggregates.
         labeller_reads: the features that a labeller, if there is one, is linear on.
+        kinds_read: the network whose features the tap `kinds` is of; '' if none.
     """
 
     layout: Architecture
@@ -36,6 +38,7 @@ class Networks:
     num_classes: int
     z_dim: int
     labeller_reads: str
+    kinds_read: str
 
 
 def make_networks(config: Config) -> Networks:
@@ -61,6 +64,7 @@ def make_networks(config: Config) -> Networks:
         num_classes=data.num_classes,
         z_dim=net.z_dim,
         labeller_reads=config.dpaf.classifier.features,
+        kinds_read=tapped(config.dpaf.tap_names),
     )
 
 

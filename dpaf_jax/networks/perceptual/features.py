@@ -8,7 +8,7 @@ various images are. A generator that has both, too, draws things instead of aver
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -54,6 +54,11 @@ NETWORKS = {
         most=64,
     ),
 }
+
+
+def tapped(taps: Collection[str]) -> str:
+    """The network that a row's taps name, of two the first of `NETWORKS`; '' if none."""
+    return next(filter(taps.__contains__, NETWORKS), '')
 
 
 def num_features(name: str, image_size: int) -> int:

@@ -10,6 +10,9 @@ import pytest
 import tiny
 import tiny_runs
 
+from dpaf_jax.methods.dpaf.networks import make_networks
+from dpaf_jax.methods.dpaf.taps.cosines import SHAPE_COLUMNS
+from dpaf_jax.methods.dpaf.taps.features import features, init_taps
 from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.pipeline.stages import Pipeline
@@ -44,11 +47,38 @@ def train(made, workdir, stop=None):
     return (workdir / 'release' / 'generator.safetensors').read_bytes()
 
 
-@pytest.mark.parametrize('tap', ['perceptual', 'leaves'])
-def test_rows_keep_their_bound_of_one(tap):
-    fields = {**tiny.ONE_SHOT, 'dpaf__taps': f'count,{tap}'}
-    layout = make_tap_layout(tiny.config(**fields))
-    assert layout.bound == 1 and tap in layout
+@pytest.mark.parametrize('taps', ['perceptual', 'leaves', 'leaves,kinds'])
+def test_rows_keep_their_bound_of_one(taps):
+    config = tiny.config(**tiny.ONE_SHOT | {'dpaf__taps': f'count,{taps}'})
+    layout = make_tap_layout(config)
+    assert layout.bound == 1 and all(tap in layout for tap in taps.split(','))
+
+
+def test_kinds_are_of_the_network_that_is_tapped():
+    """Bounded, and apart where the network's features are."""
+    config = tiny.config(**tiny.ONE_SHOT | {'dpaf__taps': 'count,kinds,leaves'})
+    networks = make_networks(config)
+    params = init_taps(config, jax.random.key(0), {})
+    side, number = config.data.image_size, 6
+    images = jax.random.uniform(jax.random.key(1), (number, side, side, 1), minval=-1)
+    images = images.at[1].set(images[0])
+    planes = jnp.zeros((1, config.data.num_classes))
+    params['conv1'] = networks.conv1.init(jax.random.key(2), images[:1], planes)
+    maps1 = networks.conv1.apply(params['conv1'], images[:1], planes)
+    params['conv2'] = networks.conv2.init(jax.random.key(3), maps1)
+    rows = features(networks, params, images, jnp.zeros(number, jnp.int32))['kinds']
+    assert rows.shape == (number, SHAPE_COLUMNS)
+    assert float(jnp.linalg.norm(rows, axis=1).max()) <= 1 + 1e-6
+    assert (
+        jnp.linalg.norm(rows[0] - rows[1]) < 1e-5 < jnp.linalg.norm(rows[0] - rows[2])
+    )
+
+
+def test_kinds_without_a_network_are_refused():
+    with pytest.raises(
+        UserError, match='kinds is of what a network sees.*perceptual or leaves'
+    ):
+        make_tap_layout(tiny.config(**tiny.ONE_SHOT | {'dpaf__taps': 'count,kinds'}))
 
 
 @pytest.mark.parametrize(

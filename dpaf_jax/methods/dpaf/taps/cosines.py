@@ -1,4 +1,4 @@
-"""The random Fourier features that taps are made of, of pixels, wavelets and a labeller."""
+"""The random Fourier features that taps are made of: of pixels, and of other features."""
 
 import math
 
@@ -16,7 +16,10 @@ FOURIER_SCALE = 0.2
 # Length scales of Fourier features of wavelets, which have norm 1. Images of one class are .5
 # from their nearest and .9 from others: the finest see what hardly an image is like.
 SHAPE_SCALES = 0.15, 0.6
-# That wavelets are projected on before: distances stay, within a few per cent.
+# The same of what a network sees, of norm 1: photographs of a class are .7 from their nearest
+# and .9 from others.
+KIND_SCALES = 0.25, 1.0
+# That either are projected on before: distances stay, within a few per cent.
 SHAPE_DIRECTIONS = 512
 # Length scales of Fourier features of a labeller's logits, in units of the length of a
 # class's weights, which is how large a logit can be: from near a border to far from all.
@@ -42,10 +45,23 @@ def init_shape(key: jax.Array, image_size: int, channels: int) -> Cosines:
         key: public coins.
         image_size, channels: of the images.
     """
-    number = num_features(image_size, channels)
+    return _projected(key, num_features(image_size, channels), SHAPE_SCALES)
+
+
+def init_kinds(key: jax.Array, number: int) -> Cosines:
+    """Of what a network sees: what kinds of images a class has, and how many of each.
+
+    Args:
+        key: public coins.
+        number: of the network's features.
+    """
+    return _projected(key, number, KIND_SCALES)
+
+
+def _projected(key: jax.Array, number: int, scales: tuple[float, float]) -> Cosines:
     key_weights, key_cosines = jax.random.split(key)
     weights = jax.random.normal(key_weights, (number, SHAPE_DIRECTIONS))
-    found = init_cosines(key_cosines, SHAPE_DIRECTIONS, SHAPE_COLUMNS, SHAPE_SCALES)
+    found = init_cosines(key_cosines, SHAPE_DIRECTIONS, SHAPE_COLUMNS, scales)
     return {'weights': weights / math.sqrt(SHAPE_DIRECTIONS), **found}
 
 

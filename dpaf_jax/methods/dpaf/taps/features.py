@@ -28,7 +28,7 @@ Params = dict[str, Any]
 # Of norm at most 1 each.
 UNIT_TAPS = (
     'count', 'pixels', 'contrast', 'fourier', 'wavelet', 'shape', 'texture', LABELLER,
-    *NETWORKS,
+    *NETWORKS, 'kinds',
 )  # fmt: skip
 TAPS = (*UNIT_TAPS, 'conv1', 'conv2')
 
@@ -46,6 +46,7 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
         'wavelet': (num_features(size, config.data.channels),),
         'shape': (cosines.SHAPE_COLUMNS,),
         'texture': (texture.num_features(size),),
+        'kinds': (cosines.SHAPE_COLUMNS,),
         LABELLER: (cosines.LABELLER_COLUMNS,),
         **{name: (2 * perceptual.num_features(name, size),) for name in NETWORKS},
         'conv1': (layout.side(1), layout.side(1), maps1),
@@ -76,6 +77,9 @@ def init_taps(config: Config, key: jax.Array, learnt: Params) -> Params:
     if LABELLER in tapped:
         known = learnt.get(LABELLER) or init_weights(config)
         params[LABELLER] = cosines.init_labeller(coins[LABELLER], known['weights'])
+    if 'kinds' in tapped:
+        number = perceptual.num_features(perceptual.tapped(tapped), data.image_size)
+        params['kinds'] = cosines.init_kinds(coins['kinds'], number)
     reads = config.dpaf.classifier.features if LABELLER in tapped else ''
     for name, network in NETWORKS.items():
         if name in tapped or reads == name:
@@ -121,6 +125,8 @@ def features(
         if known := params.get(name):
             seen[name] = perceptual.network_features(name, known, images)
             taps[name] = perceptual.with_squares(seen[name])
+    if known := params.get('kinds'):
+        taps['kinds'] = _unit(cosines_of(seen[networks.kinds_read], known))
     if known := params.get(LABELLER):
         taps[LABELLER] = _unit(cosines_of(seen[networks.labeller_reads], known))
     return taps

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpaf.taps.features import TAPS, UNIT_TAPS, shapes
+from dpaf_jax.networks.perceptual.features import NETWORKS, tapped
 from dpaf_jax.runtime.errors import UserError
 
 
@@ -106,6 +107,12 @@ def make_tap_layout(config: Config) -> TapLayout:
             'config.dpaf.taps',
             f'is {config.dpaf.taps!r}',
             f'Join any of {", ".join(TAPS)} with commas, each once, not count alone',
+        )
+    if 'kinds' in taps and not tapped(taps):
+        raise UserError(
+            'config.dpaf.taps',
+            f'is {config.dpaf.taps!r}: kinds is of what a network sees',
+            f'Add {" or ".join(NETWORKS)}, or leave kinds out',
         )
     sizes = shapes(config)
     shares = _shares({tap: math.prod(sizes[tap]) for tap in taps})
