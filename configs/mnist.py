@@ -24,7 +24,7 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     config.data.num_examples = 60000
     variants.choose(config, variant)
     if variant == 'recommended':
-        # Not measured with what knows random shapes. Fewer columns have a shorter noise.
+        # No whole training has been measured with these. Fewer columns have a shorter noise.
         config.dpaf.taps = config.dpaf.taps.replace(',leaves,kinds', '')
         config.dpaf.generator.whiten_below = 0.02
     if variant == 'one_shot':
