@@ -8,7 +8,7 @@ import pytest
 import tiny_runs
 
 import dpaf_jax
-from docs import tables
+from docs import figures
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.pipeline.outlook import (
     FAIR,
@@ -34,7 +34,7 @@ def planned(count, epsilon=1.0, classes=2, channels=1):
 def test_every_figure_is_one_of_the_table_of_results(run):
     rows = [
         row
-        for row in tables.RESULTS
+        for row in figures.RESULTS
         if row['data'] == run.data
         and row['records'] == str(run.num_examples)
         and row['epsilon'] == f'{run.epsilon:g}'
@@ -52,7 +52,7 @@ def test_every_figure_is_one_of_the_table_of_results(run):
     if run.ceiling:
         real = [
             float(row['accuracy'])
-            for row in tables.RESULTS
+            for row in figures.RESULTS
             if row['method'] == 'real'
             and row['data'] == run.data
             and row['classifier'] == 'cnn'
