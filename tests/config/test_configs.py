@@ -196,7 +196,7 @@ def test_two_steps_end_to_end(name, argument, tmp_path):
     if 'printed' in argument:
         assert plan['dpagg'].steps == 2 * plan['conv2'].steps > 0
     else:
-        labeller = ['labeller'] * ((name, argument) in LABELLED)
+        labeller = ['labeller'] * ((name, argument) in LABELLED + BATCHES)
         assert [m.name for m in plan.mechanisms] == [*labeller, 'dpagg']
         assert (plan['dpagg'].steps == 1) == ('canonical' not in argument)
 
