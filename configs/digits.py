@@ -19,11 +19,10 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     config.samples.num = 10000
     variants.choose(config, variant)
     if variant == 'recommended':
+        variants.without_random_shapes(config)
         config.dpaf.generator_steps = 400  # of 8 x 8: as accurate as 2000
         # Squares of 4 x 4 are a quarter of such an image: there is no grain to see.
-        taps = config.dpaf.taps.replace(',texture', '')
-        config.dpaf.taps = taps.replace(',leaves,kinds', '')
-        config.dpaf.generator.whiten_below = 0.02
+        config.dpaf.taps = config.dpaf.taps.replace(',texture', '')
         config.networks.generator = 'styled'
         config.dpaf.generator.warp = 0.07
     if variant == 'one_shot':

@@ -110,7 +110,7 @@ def test_rows_are_run_alone(tmp_path, monkeypatch):
     tables = [TABLES['ours/methods']]
     fill(tables, setup(tmp_path), 1, (1, 1), ['DPDM', 'FETA'])
     assert {each.file for each in run} == {'dpdm', 'feta'}
-    with pytest.raises(UserError, match="--row: is 'DP-DM'.* one of DPAF | DPGEN"):
+    with pytest.raises(UserError, match=r"--row: is 'DP-DM'.* one of DPAF \| DPGEN \|"):
         fill(tables, setup(tmp_path), 1, (1, 1), ['DPDM', 'DP-DM'])
 
 

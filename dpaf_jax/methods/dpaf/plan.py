@@ -88,7 +88,7 @@ def _dpagg(config: Config, num_examples: int) -> Mechanism:
     pure = dpaf.batches == 'class_pure'
     aggregates = k if pure else 1
     prob = dpaf.batch_size * aggregates / num_examples if dpaf.batch_size else 1.0
-    turns: float = math.ceil(dpaf.epochs / prob - 1e-9) or STEPS
+    turns: float = math.ceil(dpaf.epochs / prob - 1e-9) if dpaf.epochs else STEPS
     share = (dpaf.classes_per_step or k) / k if pure else 1.0
     period, shared_by = round(1 / share), 1
     if prob < 1:  # whole windows of DPAGG steps, and every class the same turns

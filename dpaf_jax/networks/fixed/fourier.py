@@ -32,7 +32,7 @@ def frequencies(
 
 
 def waves(weights: jax.Array, images: jax.Array) -> jax.Array:
-    """Cosines and sines of images: rows of norm 1 by construction.
+    """Cosines and sines of images: rows of norm 1, but for rounding.
 
     The inner product of two rows tends to the mean over scales l of
     exp(-|x - y|^2 / (2 l^2)).
