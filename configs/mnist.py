@@ -23,8 +23,6 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     config.data.image_size = 28
     config.data.num_examples = 60000
     variants.choose(config, variant)
-    if variant == 'recommended':
-        variants.without_random_shapes(config)
     if variant == 'one_shot':
         config.networks.layers = 'C1-C1-x'
         config.dpaf.taps = 'count,fourier,conv2'

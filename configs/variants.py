@@ -79,16 +79,6 @@ def labelled(config: ConfigDict) -> ConfigDict:
     return _with_labeller(config, '75%,rest,25%')
 
 
-def without_random_shapes(config: ConfigDict) -> ConfigDict:
-    """Takes `leaves` and `kinds` back, which no whole training has been measured with.
-
-    A shorter row has a shorter noise, at as much of it in each column.
-    """
-    config.dpaf.taps = config.dpaf.taps.replace(',leaves,kinds', '')
-    config.dpaf.generator.whiten_below = 0.02
-    return config
-
-
 def _with_labeller(config: ConfigDict, budgets: str) -> ConfigDict:
     """Phase 1 is a labeller, which is kept: it labels the images that are drawn."""
     config.privacy.budgets = budgets
