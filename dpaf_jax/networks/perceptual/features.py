@@ -17,8 +17,6 @@ import jax.numpy as jnp
 from dpaf_jax.config.methods.dpaf import LEAVES, PERCEPTUAL
 from dpaf_jax.networks.perceptual import efficientnet, leaves
 
-PLACES = 8  # a side: finer maps are averaged to so many
-
 
 class Network(NamedTuple):
     """One that sees.
@@ -28,6 +26,7 @@ class Network(NamedTuple):
         stages: of these and images, maps of several depths.
         widths: of each stage its maps, and by how much sides are divided.
         least, most: pixels along the side of its input; below it sees little.
+        places: along a side that finer maps are averaged to.
     """
 
     params: Callable[[], Any]
@@ -35,6 +34,7 @@ class Network(NamedTuple):
     widths: tuple[tuple[int, int], ...]
     least: int
     most: int
+    places: int
 
 
 # By the name of the tap, and of `classifier.features`.
@@ -45,13 +45,15 @@ NETWORKS = {
         widths=tuple((width, d) for _, width, d in efficientnet.STAGES),
         least=64,
         most=128,
+        places=8,
     ),
     LEAVES: Network(
         params=leaves.load_params,
         stages=leaves.stages,
         widths=leaves.STAGES,
-        least=32,
+        least=64,
         most=64,
+        places=4,
     ),
 }
 
@@ -65,7 +67,9 @@ def num_features(name: str, image_size: int) -> int:
     """Columns of `network_features`."""
     network = NETWORKS[name]
     side = _side(network, image_size)
-    return sum(width * min(PLACES, side // d) ** 2 for width, d in network.widths)
+    return sum(
+        width * min(network.places, side // d) ** 2 for width, d in network.widths
+    )
 
 
 def network_features(name: str, params: Any, images: jax.Array) -> jax.Array:
@@ -85,7 +89,7 @@ def network_features(name: str, params: Any, images: jax.Array) -> jax.Array:
     shape = (batch, side, side, channels)
     resized = jax.image.resize(images, shape, 'linear', antialias=True)
     maps = network.stages(params, resized)
-    flat = [_averaged(stage).reshape(batch, -1) for stage in maps]
+    flat = [_averaged(stage, network.places).reshape(batch, -1) for stage in maps]
     return jnp.concatenate([_scaled(x) for x in flat], axis=1) / math.sqrt(len(maps))
 
 
@@ -101,9 +105,9 @@ def _side(network: Network, image_size: int) -> int:
     return min(max(network.least, side), network.most)
 
 
-def _averaged(maps: jax.Array) -> jax.Array:
+def _averaged(maps: jax.Array, most: int) -> jax.Array:
     batch, side, _, width = maps.shape
-    places = min(PLACES, side)
+    places = min(most, side)
     squares = maps.reshape(batch, places, side // places, places, side // places, width)
     return jnp.mean(squares, axis=(2, 4))
 
