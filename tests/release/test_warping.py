@@ -63,3 +63,12 @@ def test_coins_decide():
     one, two = (warped(jax.random.key(i), images, 0.1) for i in (0, 1))
     assert not np.allclose(one, two, atol=1e-3)
     assert np.array_equal(one, warped(jax.random.key(0), images, 0.1))
+
+
+def test_fine_stripes_keep_their_contrast():
+    """Which bilinear interpolation would take a sixth of."""
+    stripes = np.sin(2 * np.pi * np.arange(64) / 4).astype(np.float32)  # 4 pixels each
+    images = jnp.asarray(np.broadcast_to(stripes[:, None], (20, 64, 64, 1)))
+    made = np.asarray(warped(jax.random.key(0), images, 0.04))[:, 16:48, 16:48]
+    lost = 1 - made.std(axis=(1, 2, 3)).mean() / float(jnp.std(images))
+    assert lost < 0.1
