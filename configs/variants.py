@@ -75,7 +75,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
     dpaf.generator.whitenings = 1
     # 60 000 records in ten classes: from epsilon 6 on. With more noise it gains nothing, and
     # images look scratched, or have blots.
-    dpaf.generator.whiten_below = 0.04
+    dpaf.generator.whiten_below = 0.03
     return _with_labeller(config, '75%,rest,25%')
 
 
