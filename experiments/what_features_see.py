@@ -26,6 +26,7 @@ from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.networks.perceptual.features import NETWORKS, network_features
 from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.errors import UserError
 
 _SOURCE = flags.DEFINE_string(
     'source', None, 'As config.data.source.', allow_override=True
@@ -95,15 +96,23 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1 or not _SOURCE.value:
         fail('give --source; see python -m experiments.what_features_see --help')
     prepare_jax()
-    _, channels = given.shape(_SOURCE.value, DataConfig())
+    try:
+        _print_table(_SOURCE.value)
+    except (UserError, OSError) as error:
+        fail(str(error))
+
+
+def _print_table(source: str) -> None:
+    _, channels = given.shape(source, DataConfig())
     data = DataConfig(
         image_size=_SIZE.value, channels=channels, num_classes=0, test_fraction=0.0
     )
-    _, test = given.real(_SOURCE.value, data)
+    known = candidates(_WEIGHTS.value)  # first: a mistyped file stops at once
+    _, test = given.real(source, data)
     images = drawn(test.images, _NUM.value)
     seen = efficientnet.features(images).pooled
     print('| features | number | explained |\n|---|---|---|')
-    for name, features in candidates(_WEIGHTS.value).items():
+    for name, features in known.items():
         made = batched(features, images)
         print(f'| {name} | {made.shape[1]} | {explained(made, seen):.3f} |', flush=True)
 
