@@ -20,6 +20,10 @@ def read(name: str) -> list[Row]:
 
 RESULTS, PUBLISHED = read('results.csv'), read('published.csv')
 
+GREY = {'mnist': 'MNIST', 'fashion_mnist': 'Fashion-MNIST'}
+CELLS = [(data, epsilon) for data in GREY for epsilon in (1, 10)]
+FEWER_IMAGES = 'samples.num=20000'
+
 
 def select(rows: Iterable[Row], **wanted: object) -> list[Row]:
     """The rows whose fields have these values."""

@@ -22,6 +22,12 @@ def tables():
     return module
 
 
+@pytest.fixture(scope='module')
+def figures(tables):
+    del tables  # has made it known
+    return sys.modules['figures']
+
+
 def test_every_table_is_what_the_files_give(tables):
     assert tables.main(['--check']) == 0
 
@@ -45,18 +51,18 @@ def test_every_table_stands_on_a_page(tables):
     assert named == set(tables.TABLES)
 
 
-def test_a_mean_over_generators_is_not_counted_with_single_ones(tables, monkeypatch):
-    rows = tables.select(tables.RESULTS, config='recommended.py:mnist,10', state='')
+def test_a_mean_over_generators_is_not_counted_with_single_ones(figures, monkeypatch):
+    rows = figures.select(figures.RESULTS, config='recommended.py:mnist,10', state='')
     mean = next(row for row in rows if row['std'])
     single = next(row for row in rows if not row['std'])
     both = [row | {'classifier': 'cnn', 'overrides': ''} for row in (mean, single)]
-    monkeypatch.setattr(sys.modules['figures'], 'RESULTS', both)
+    monkeypatch.setattr(figures, 'RESULTS', both)
     with pytest.raises(ValueError, match='beside other rows'):
-        tables.measured(config='recommended.py:mnist,10')
+        figures.measured(config='recommended.py:mnist,10')
 
 
-def test_rows_are_well_formed(tables):
-    for row in tables.RESULTS:
+def test_rows_are_well_formed(figures):
+    for row in figures.RESULTS:
         assert None not in row and None not in row.values(), row  # as many as columns
         measures = [row[name] for name in ('accuracy', 'auroc', 'fid') if row[name]]
         assert measures and all(float(value) >= 0 for value in measures), row
@@ -66,9 +72,9 @@ def test_rows_are_well_formed(tables):
         assert row['source'], row
 
 
-def test_a_generator_is_of_one_run(tables):
+def test_a_generator_is_of_one_run(figures):
     of = collections.defaultdict(set)
-    for row in tables.RESULTS:
+    for row in figures.RESULTS:
         if row['generator']:
             of[row['generator']].add((row['data'], row['epsilon'], row['state']))
     assert all(len(runs) == 1 for runs in of.values())

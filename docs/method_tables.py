@@ -1,0 +1,152 @@
+"""Tables of all methods, and of the forms of Algorithm 1."""
+
+from figures import (
+    CELLS,
+    FEWER_IMAGES,
+    GREY,
+    NONE,
+    RESULTS,
+    Row,
+    measured,
+    recommended,
+    select,
+    table,
+    with_fidelity,
+)
+
+SMALL_DIGITS = 'samples.num=5000'
+CELLS_HEAD = '|'.join(f'{GREY[data]} ε = {epsilon}' for data, epsilon in CELLS)
+
+# By method: how it is called, its config and what was added to that.
+METHODS = {
+    'dpaf': ('DPAF, one-shot table', '{}.py', ''),
+    'dpba_wgan': ('DPBA-WGAN', 'dpba_wgan.py:{}', FEWER_IMAGES),
+    'dp_merf': ('DP-MERF', 'dp_merf.py:{}', FEWER_IMAGES),
+    'dp_kernel': ('DP-Kernel', 'dp_kernel.py:{}', FEWER_IMAGES),
+    'dp_hp': ('DP-HP', 'dp_hp.py:{}', FEWER_IMAGES),
+    'pearl': ('PEARL', 'pearl.py:{}', FEWER_IMAGES),
+    'ndpdc': ('NDPDC', 'ndpdc.py:{}', ''),
+    'dp_sinkhorn': ('DP-Sinkhorn', 'dp_sinkhorn.py:{}', 'samples.num=10000'),
+    'p3gm': ('P3GM', 'p3gm.py:{}', FEWER_IMAGES),
+    'dp_gan': ('DP-GAN', 'dp_gan.py:{}', FEWER_IMAGES),
+    'dp_cgan': ('DP-CGAN', 'dp_cgan.py:{}', 'samples.num=10000'),
+    'dpgen': ('DPGEN', 'dpgen.py:{}', 'samples.num=6000'),
+    'dpdm': ('DPDM', 'dpdm.py:{}', ''),
+    'feta': ('FETA', 'feta.py:{}', 'samples.num=5000'),
+    'g_pate': ('G-PATE', 'g_pate.py:{}', FEWER_IMAGES),
+    'datalens': ('DataLens', 'datalens.py:{}', FEWER_IMAGES),
+    'pate_gan': ('PATE-GAN', 'pate_gan.py:{}', FEWER_IMAGES),
+    'gs_wgan': ('GS-WGAN', 'gs_wgan.py:{}', 'samples.num=5000'),
+}
+
+
+def methods() -> str:
+    """Every method by its config."""
+    best = ['DPAF, table and labeller', '`recommended.py:mnist`']
+    rows = [[*best, *(recommended(data, epsilon) for data, epsilon in CELLS)]]
+    pure = 'DPAF, small class-pure batches', '{}.py:canonical', FEWER_IMAGES
+    mixed = 'DPAF, small mixed batches', '{}.py:printed', 'dpaf.epochs=10'
+    for label, config, overrides in (*METHODS.values(), pure, mixed):
+        found = [
+            measured(config=config.format(data), epsilon=epsilon, overrides=overrides)
+            for data, epsilon in CELLS
+        ]
+        if set(found) != {NONE}:
+            rows.append([label, f'`{config.format("mnist")}`', *found])
+    return table(f'method|config, for MNIST|{CELLS_HEAD}', *rows)
+
+
+def small_budget(guarantee: str) -> str:
+    """Every method with little computing: accuracy; Fréchet distance, precision, recall."""
+    rows = []
+    best = [r for r in RESULTS if r['config'].startswith('recommended.py:')]
+    others = [r for r in RESULTS if r not in best]
+    lines = [('DPAF, table and labeller', 'dpaf', best)]
+    lines += [(label.split(',')[0], m, others) for m, (label, *_) in METHODS.items()]
+    for label, method, known in lines:
+        wanted = {'classifier': 'cnn', 'method': method, 'guarantee': guarantee}
+        found = [
+            _small(select(known, data=data, epsilon=epsilon, **wanted))
+            for data, epsilon in CELLS
+        ]
+        if set(found) != {NONE}:
+            rows.append([label, *found])
+    return table(f'method|{CELLS_HEAD}', *rows)
+
+
+def _small(rows: list[Row]) -> str:
+    """A cell: of the scale `cpu` as it is, else of what came before that."""
+    if now := select(rows, state='scale cpu'):
+        return with_fidelity(now)
+    before = select(rows, state='small budget')[:1]
+    return f'{float(before[0]["accuracy"]):.3f}' if before else NONE
+
+
+def forms() -> str:
+    """Algorithm 1 by how it is run: accuracy; Fréchet distance, precision, recall."""
+    runs: dict[str, dict[str, object]] = {
+        'ε = ∞': {'guarantee': 'none', 'epsilon': 'inf'},
+        'as published, claimed ε = 10': {'guarantee': 'as_published', 'epsilon': 10},
+        'certified ε = 10': {'guarantee': 'certified', 'epsilon': 10},
+        'certified ε = 1': {'guarantee': 'certified', 'epsilon': 1},
+    }
+    configs = {
+        'MNIST': ('mnist.py:printed', 'mnist.py:canonical'),
+        'Fashion-MNIST': ('fashion_mnist.py:canonical',),
+        'CelebA-10k by gender, 32 × 32': ('celeba32.py:gender,canonical',),
+    }
+    rows = [
+        [data, f'`{config}`', *(_form(config, **wanted) for wanted in runs.values())]
+        for data, each in configs.items()
+        for config in each
+    ]
+    return table(f'|config|{"|".join(runs)}', *rows)
+
+
+def _form(config: str, **wanted: object) -> str:
+    wanted = {'config': config, 'state': '', 'classifier': 'cnn'} | wanted
+    return with_fidelity(select(RESULTS, overrides=FEWER_IMAGES, **wanted))
+
+
+def digits() -> str:
+    """The embedded digits by method."""
+    configs = {
+        'DPAF, table and labeller': ('recommended.py:digits,{}', ('', '')),
+        'DPAF, one-shot table': ('digits.py:one_shot', ('', '')),
+        'DP-MERF': ('dp_merf.py:digits', ('', '')),
+        'DP-HP': (
+            'dp_hp.py:digits',
+            (f'{SMALL_DIGITS} dp_hp.generator_steps=300',) * 2,
+        ),
+        'PEARL': (
+            'pearl.py:digits',
+            (f'{SMALL_DIGITS} pearl.generator_steps=300',) * 2,
+        ),
+        'NDPDC': ('ndpdc.py:digits', ('', '')),
+        'DP-Sinkhorn': ('dp_sinkhorn.py:digits', ('samples.num=2000',) * 2),
+        'P3GM': ('p3gm.py:digits', ('', 'samples.num=3000')),
+        'DP-GAN': (
+            'dp_gan.py:digits',
+            ('evaluation.epochs=5', 'evaluation.epochs=3'),
+        ),
+        'DP-CGAN': ('dp_cgan.py:digits', ('', 'evaluation.epochs=3')),
+        'DPBA-WGAN': ('dpba_wgan.py:digits', ('evaluation.epochs=3', '')),
+        'DPGEN': ('dpgen.py', ('', 'samples.num=5000')),
+        'DPDM': ('dpdm.py', ('', '')),
+        'FETA': ('feta.py', ('', '')),
+        'G-PATE': ('g_pate.py', ('', 'samples.num=3000')),
+    }
+    rows = [
+        [
+            label,
+            f'`{config.removesuffix(",{}")}`',
+            *(
+                measured(
+                    config=config.format(e), epsilon=e, overrides=added, data='digits'
+                )
+                for e, added in zip((1, 10), overrides, strict=True)
+            ),
+        ]
+        for label, (config, overrides) in configs.items()
+    ]
+    return table('method|config|ε = 1|ε = 10', *rows)

@@ -1,0 +1,183 @@
+"""Tables of what is recommended: every data set, and beside published figures."""
+
+from figures import (
+    CELLS,
+    FEWER_IMAGES,
+    GREY,
+    NONE,
+    PUBLISHED,
+    measured,
+    published,
+    real,
+    recommended,
+    select,
+    table,
+)
+
+# What is added to a config, as results.csv writes it.
+GENDER = 'data.attribute=gender data.num_classes=2 data.channels=3'
+HAIR = 'data.attribute=hair data.num_classes=3 data.channels=3'
+CIFAR = 'data.num_classes=10 data.channels=3 data.num_examples=50000 data.image_size=32'
+SIDE_64 = ' data.image_size=64 dpaf.generator_steps=600 samples.num=20000'
+SIDE_128 = ' data.image_size=128 dpaf.generator_steps=400 samples.num=10000'
+FEW = 'data.num_examples='
+SHORT = ' dpaf.generator_steps=600'
+WIDE = 'evaluation.wide_resnet=16-2'
+LONGER = ' evaluation.epochs=3'
+
+
+def main_table() -> str:
+    """What is recommended, on every data set."""
+
+    def grey(data: str, judge: str, paper: str, **wanted: object) -> list[str]:
+        pair = [recommended(data, epsilon, **wanted) for epsilon in (1, 10)]
+        return [GREY[data], judge, *pair, f'{paper} {published(paper, data)}', NONE]
+
+    def faces(label: str, data: str, overrides: str) -> list[str]:
+        found = recommended('celeba:PATH', 10, data=data, overrides=overrides)
+        return [label, 'small CNN', NONE, found, NONE, real(data, overrides)]
+
+    cifar = [recommended('npz:PATH', e, overrides=CIFAR) for e in (1, 10)]
+    digits = [recommended('digits', e) for e in (1, 10)]
+    wide = {'classifier': 'wrn-16-2'}
+    return table(
+        'data|classifier|ε = 1|ε = 10'
+        '|best in print, no fault of its proof known, 1 / 10|real images',
+        grey('mnist', 'small CNN', 'DPDM'),
+        grey('mnist', 'WRN-16-2', 'FETA-Pro', overrides=WIDE + LONGER, **wide),
+        grey('fashion_mnist', 'small CNN', 'DPDM'),
+        grey('fashion_mnist', 'WRN-16-2', 'FETA-Pro', overrides=WIDE, **wide),
+        [
+            *('CIFAR-10', 'small CNN', *cifar),
+            *(f'FETA-Pro {published("FETA-Pro", "cifar10")}', real('cifar10', CIFAR)),
+        ],
+        faces('CelebA-10k, gender, 32 × 32', 'celeba10k_gender', GENDER),
+        faces('CelebA-10k, hair colour, 32 × 32', 'celeba10k_hair', HAIR),
+        ['digits of 8 × 8, at 16 × 16', 'small CNN', *digits, NONE, NONE],
+    )
+
+
+def judges() -> str:
+    """The recommended config by one classifier beside the next."""
+
+    def line(name: str, source: str, epsilon: int, overrides: str = '') -> list[str]:
+        return [
+            f'{name}, ε = {epsilon}',
+            recommended(source, epsilon, overrides=overrides),
+            recommended(source, epsilon, overrides=overrides, classifier='logreg'),
+        ]
+
+    return table(
+        'data|small CNN|logistic regression',
+        *(line(GREY[data], data, epsilon) for data, epsilon in CELLS),
+        *(line('CIFAR-10', 'npz:PATH', epsilon, CIFAR) for epsilon in (1, 10)),
+        line('CelebA-10k, gender', 'celeba:PATH', 10, GENDER),
+        line('CelebA-10k, hair colour', 'celeba:PATH', 10, HAIR),
+        *(line('digits', 'digits', epsilon) for epsilon in (1, 10)),
+    )
+
+
+def faces() -> str:
+    """CelebA-10k by task and size."""
+
+    def line(label: str, data: str, size: str = '') -> list[str]:
+        own = GENDER if data.endswith('gender') else HAIR
+        found = [
+            recommended(
+                'celeba:PATH', 10, data=data, overrides=own + size, classifier=c
+            )
+            for c in ('cnn', 'logreg')
+        ]
+        floor = measured(method='majority', data=data, classifier='majority')
+        return [label, *found, floor, NONE if size else real(data, own)]
+
+    return table(
+        'task|small CNN|logistic regression|largest class|small CNN on real images',
+        line('gender, 32 × 32', 'celeba10k_gender'),
+        line('gender, 64 × 64', 'celeba10k_gender', SIDE_64),
+        line('gender, 128 × 128', 'celeba10k_gender', SIDE_128),
+        line('hair colour, 32 × 32', 'celeba10k_hair'),
+    )
+
+
+def cifar() -> str:
+    """CIFAR-10 beside what is published."""
+    names = {
+        'cnn': 'small CNN',
+        'logreg': 'logistic regression',
+        'labeller': 'the labeller itself',
+    }
+    ours = [
+        [
+            f'ours, {name}',
+            *(
+                recommended('npz:PATH', e, overrides=CIFAR, classifier=classifier)
+                for e in (1, 10)
+            ),
+            'images' if classifier != 'labeller' else 'classifier',
+        ]
+        for classifier, name in names.items()
+    ]
+    ceiling = ['real images, small CNN', NONE, real('cifar10', CIFAR), 'not private']
+    papers = {
+        row['method']: [
+            row['method'],
+            *published(row['method'], 'cifar10').split(' / '),
+            row['kind'],
+        ]
+        for row in select(PUBLISHED, data='cifar10')
+    }
+    papers = {name: line for name, line in papers.items() if line[1] != NONE}
+    return table('|ε = 1|ε = 10|what is released', *ours, ceiling, *papers.values())
+
+
+def few() -> str:
+    """Fewer records than there are."""
+    cases = (
+        ('mnist', 5000, 1, ''),
+        ('mnist', 1500, 10, ''),
+        ('mnist', 1500, 1, f'{SHORT} {FEWER_IMAGES}'),
+        ('fashion_mnist', 5000, 1, f' {FEWER_IMAGES}'),
+    )
+    rows = [
+        [
+            f'{GREY[data]}, {number} records, ε = {epsilon}',
+            *(
+                recommended(
+                    data, epsilon, overrides=f'{FEW}{number}{added}', classifier=judge
+                )
+                for judge in ('cnn', 'logreg')
+            ),
+        ]
+        for data, number, epsilon, added in cases
+    ]
+    return table('|small CNN|logistic regression', *rows)
+
+
+def papers() -> str:
+    """Published figures beside ours."""
+
+    def ours(label: str, **wanted: object) -> list[str]:
+        pairs = []
+        for data in GREY:
+            added = {'overrides': WIDE + LONGER * (data == 'mnist')} if wanted else {}
+            found = [recommended(data, e, **wanted | added).split()[0] for e in (1, 10)]
+            pairs.append(' / '.join(each.removeprefix('0') for each in found))
+        return [label, *pairs, 'proven here', 'measured here']
+
+    rows = {}
+    for row in PUBLISHED:
+        if row['data'] in GREY and row['accuracy']:
+            pairs = [published(row['method'], data) for data in GREY]
+            rows[row['method']] = [
+                row['method'],
+                *pairs,
+                row['guarantee'],
+                row['source'],
+            ]
+    return table(
+        f'ε = 1 / 10|{"|".join(GREY.values())}|ε is|source',
+        ours('`recommended.py`, small CNN'),
+        ours('`recommended.py`, WRN-16-2', classifier='wrn-16-2'),
+        *rows.values(),
+    )
