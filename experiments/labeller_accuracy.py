@@ -82,6 +82,16 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1 or not (_SOURCE.value and _OUT.value):
         fail('give --source and --out; see --help')
     prepare_jax()
+    from dpaf_jax.runtime.errors import UserError
+
+    try:
+        rows = _rows(_SOURCE.value)
+    except (UserError, OSError) as error:
+        fail(str(error))
+    pathlib.Path(_OUT.value).write_text(json.dumps(rows, indent=2) + '\n')
+
+
+def _rows(source: str) -> list[dict[str, Any]]:
     # Imported late, so that --help answers at once.
     from dpaf_jax.data import load, prepare
 
@@ -89,17 +99,17 @@ def main(argv: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         whole = dataclasses.replace(
-            typed_config(_SOURCE.value, 60000, 1.0).data, num_examples=0
+            typed_config(source, 60000, 1.0).data, num_examples=0
         )
         prepare(whole, folder / 'data')
         data = load(whole, folder / 'data')
         for number in map(int, _NUMBERS.value):
             for epsilon in map(float, _EPSILONS.value):
-                config = typed_config(_SOURCE.value, number, epsilon)
+                config = typed_config(source, number, epsilon)
                 made = accuracy(data, config, folder / f'{number}-{epsilon}')
                 rows.append({'records': number, 'epsilon': epsilon, 'accuracy': made})
                 print(rows[-1], flush=True)
-    pathlib.Path(_OUT.value).write_text(json.dumps(rows, indent=2) + '\n')
+    return rows
 
 
 if __name__ == '__main__':
