@@ -272,8 +272,8 @@ def _seconds(config: Config) -> float | None:
         return None
     height, width, _ = config.data.shape
     seconds = IMAGE_SECONDS * (height * width / 32**2) ** GROWTH
-    if config.public_features:  # images above that size are seen at 128 x 128
-        seconds += SEEN_SECONDS * (4 if height > 90 else 1)
+    if config.public_features:  # larger images are seen at 128 x 128
+        seconds += SEEN_SECONDS * (4 if height > 64 else 1)
     times = 2 if config.warm_start else 1  # on public images first
     made = settings.generator_steps * settings.generator.batch_size
     return float(times * made * seconds)

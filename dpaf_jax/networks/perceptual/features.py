@@ -25,16 +25,14 @@ class Network(NamedTuple):
         params: reads its weights.
         stages: of these and images, maps of several depths.
         widths: of each stage its maps, and by how much sides are divided.
-        least, most: pixels along the side of its input; below it sees little.
-        places: along a side that finer maps are averaged to.
+        inputs: sides in pixels that it may be shown images at, the smallest first (below it
+            sees little), with the places along a side that maps are then averaged to.
     """
 
     params: Callable[[], Any]
     stages: Callable[[Any, jax.Array], list[jax.Array]]
     widths: tuple[tuple[int, int], ...]
-    least: int
-    most: int
-    places: int
+    inputs: tuple[tuple[int, int], ...]
 
 
 # By the name of the tap, and of `classifier.features`.
@@ -43,17 +41,13 @@ NETWORKS = {
         params=efficientnet.trunk,
         stages=efficientnet.stages,
         widths=tuple((width, d) for _, width, d in efficientnet.STAGES),
-        least=64,
-        most=128,
-        places=8,
+        inputs=((64, 4), (128, 4)),
     ),
     LEAVES: Network(
         params=leaves.load_params,
         stages=leaves.stages,
         widths=leaves.STAGES,
-        least=64,
-        most=64,
-        places=4,
+        inputs=((48, 3), (64, 4)),
     ),
 }
 
@@ -66,10 +60,8 @@ def tapped(taps: Collection[str]) -> str:
 def num_features(name: str, image_size: int) -> int:
     """Columns of `network_features`."""
     network = NETWORKS[name]
-    side = _side(network, image_size)
-    return sum(
-        width * min(network.places, side // d) ** 2 for width, d in network.widths
-    )
+    side, places = _input(network, image_size)
+    return sum(width * min(places, side // d) ** 2 for width, d in network.widths)
 
 
 def network_features(name: str, params: Any, images: jax.Array) -> jax.Array:
@@ -85,11 +77,11 @@ def network_features(name: str, params: Any, images: jax.Array) -> jax.Array:
     """
     network = NETWORKS[name]
     batch, channels = len(images), images.shape[-1]
-    side = _side(network, images.shape[1])
+    side, places = _input(network, images.shape[1])
     shape = (batch, side, side, channels)
     resized = jax.image.resize(images, shape, 'linear', antialias=True)
     maps = network.stages(params, resized)
-    flat = [_averaged(stage, network.places).reshape(batch, -1) for stage in maps]
+    flat = [_averaged(stage, places).reshape(batch, -1) for stage in maps]
     return jnp.concatenate([_scaled(x) for x in flat], axis=1) / math.sqrt(len(maps))
 
 
@@ -99,10 +91,10 @@ def with_squares(rows: jax.Array) -> jax.Array:
     return jnp.concatenate([rows, squares], axis=1) / math.sqrt(2)
 
 
-def _side(network: Network, image_size: int) -> int:
-    """That the network's input has: a power of two, so that maps divide into places."""
-    side = int(2 ** round(math.log2(image_size)))
-    return min(max(network.least, side), network.most)
+def _input(network: Network, image_size: int) -> tuple[int, int]:
+    """Of `inputs` the first that is as large as the image; the last where none is."""
+    fits = (each for each in network.inputs if each[0] >= image_size)
+    return next(fits, network.inputs[-1])
 
 
 def _averaged(maps: jax.Array, most: int) -> jax.Array:
