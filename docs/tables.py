@@ -98,6 +98,7 @@ def gpu() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    'now': recommended_tables.now_table,
     'main': recommended_tables.main_table,
     'judges': recommended_tables.judges,
     'methods': method_tables.methods,
