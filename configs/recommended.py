@@ -16,8 +16,8 @@ many generators. Certified epsilon 1: MNIST 0.968 ± 0.002 (5), Fashion-MNIST 0.
 epsilon 1, 0.507 at epsilon 10 (1). Fewer images of MNIST at epsilon 1: 5000 0.915 (1),
 1500 0.726 (1). A run took 9 to 17 minutes of one core, evaluation included, CelebA 19 to 30,
 CIFAR-10 22. All are of the settings before 2026-11-26. Those of
-now give far truer images and take some 25 minutes: at epsilon 10 MNIST 0.977, Fashion-MNIST
-0.868, faces by gender 0.856, one generator each (docs/results.md).
+now give far truer images and take 15 to 30 minutes: at epsilon 10 MNIST 0.977, Fashion-MNIST
+0.867, faces by gender 0.856, one or two generators each (docs/results.md).
 """
 
 import os

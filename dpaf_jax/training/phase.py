@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,14 @@ class Phase(Protocol):
 
     def picture(self, state: Any) -> Image.Image | None:
         """Synthetic samples of a host state; None where the phase has no generator."""
+
+
+@runtime_checkable
+class Uneven(Protocol):
+    """What a phase has besides, if its steps differ in how many images they take."""
+
+    def images_at(self, step: int) -> float:
+        """Expected images until `step` is reached, public."""
 
 
 WINDOW = 10  # at most so many steps in one compiled call

@@ -93,7 +93,8 @@ class Progress:
     Args:
         phase: its name.
         total_steps: when it is done.
-        examples_per_step: expected images per step, public; 0: no rate is shown.
+        examples: expected images per step, public; 0: no rate is shown. Or a function of a
+            step, where steps differ: images until it is reached.
         planned_epsilon: of the whole run; None: no epsilon is shown.
         epsilon_at: epsilon spent by the whole run when this phase has reached a step.
         every_seconds: between lines; default 0.5 on a terminal, else 10.
@@ -109,7 +110,7 @@ class Progress:
         self,
         phase: str,
         total_steps: int,
-        examples_per_step: float,
+        examples: float | Callable[[int], float],
         planned_epsilon: float | None = None,
         epsilon_at: Callable[[int], float | None] | None = None,
         every_seconds: float | None = None,
@@ -121,7 +122,7 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._phase, self._total = phase, total_steps
-        self._examples_per_step = examples_per_step
+        self._examples = examples
         self._planned, self._epsilon_at = planned_epsilon, epsilon_at
         self._writer, self._history = writer, history
         self._stream = sys.stdout if stream is None else stream
@@ -221,15 +222,22 @@ class Progress:
         else:
             print(line, file=self._stream, flush=True)
 
+    def _work(self, first: int, last: int) -> float:
+        """Images between two steps; steps, where no images are told."""
+        if callable(self._examples):
+            return self._examples(last) - self._examples(first)
+        return (last - first) * (self._examples or 1.0)
+
     def _line(self) -> str:
         parts = [f'{self._phase}  step {self._step}/{self._total}']
         (before, first), (now, last) = self._marks[0], self._marks[-1]
         if now > before and last > first:
-            rate = (last - first) / (now - before)
-            if self._examples_per_step:
-                parts.append(f'{rate * self._examples_per_step:.0f} images/s')
+            rate = self._work(first, last) / (now - before)
+            if self._examples:
+                parts.append(f'{rate:.0f} images/s')
             if self._step < self._total:
-                parts.append(f'{duration((self._total - self._step) / rate)} left')
+                left = self._work(self._step, self._total) / rate
+                parts.append(f'{duration(left)} left')
         if self._step >= self._total:
             parts.append(f'done in {duration(self._clock() - self._started)}')
         spent = self._spent()

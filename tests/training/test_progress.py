@@ -54,6 +54,19 @@ def test_line_has_step_rate_time_left_and_epsilon():
     )
 
 
+def test_time_left_goes_by_images_where_steps_differ():
+    progress, stream, clock = watched(
+        total=1000, examples=lambda step: min(step, 500) + 3 * max(0, step - 500)
+    )
+    progress.update(0, {})
+    clock.now = 10.0
+    progress.update(400, {})
+    # 40 images/s; 100 and 1500 images are left.
+    assert stream.getvalue().splitlines()[-1] == (
+        'gan  step 400/1000 · 40 images/s · 40 s left'
+    )
+
+
 def test_rate_follows_the_expected_batch_and_nothing_in_the_metrics():
     lines = []
     for batch in (3.0, 50.0):

@@ -124,7 +124,9 @@ class GeneratorConfig:
         'Whiten only if the noise of a mean feature row is at most so long, in units of '
         "the row's bound; 0: always. Longer noise would be learnt as texture.",
     )  # fmt: skip
-    batch_size: int = at_least(24, 1, 'Fakes per step.')
+    batch_size: int = at_least(
+        24, 1, 'Fakes per step; a third of them before loss_match is whitened.'
+    )
     optimizer: str = one_of('adam', OPTIMIZERS, 'Of the generator.')
     learning_rate: float = above(2e-4, 0.0, 'Of the generator.')
     schedule: str = one_of('constant', SCHEDULES, SCHEDULE)

@@ -9,6 +9,8 @@ import tiny
 from dpaf_jax.methods.dpaf.phase2 import whitening
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.methods.dpaf.phase2.generator_update import FOLDS, _whitened_distance
+from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
+from dpaf_jax.methods.dpaf.phase2.schedule import EARLY
 from dpaf_jax.methods.dpaf.phase2.whitening import CHUNK, Whitening, blocks, whitened
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
@@ -156,3 +158,31 @@ def test_where_the_noise_is_longer_than_the_limit_nothing_is_whitened():
         assert gan.schedule.whitenings == expected
         assert bool(tiny.state(gan).reference) == bool(expected)
         assert gan.schedule.updates_per_part == 4 // (1 + expected)
+
+
+def test_until_it_is_whitened_a_step_looks_at_a_share_of_the_fakes(
+    monkeypatch, tmp_path
+):
+    seen = []
+    fakes = Gan.fakes
+    monkeypatch.setattr(
+        Gan,
+        'fakes',
+        lambda gan, p, key, y: seen.append(len(y)) or fakes(gan, p, key, y),
+    )
+    gan = make_gan(dpaf__generator__batch_size=90)
+    run = tiny.run(tmp_path, gan.config, 1)
+    phase = OneShotPhase(run, gan, None)
+    state, step, told = parallel.replicate(phase.init(), run.devices), 0, [0.0]
+    while step < phase.total_steps:
+        seen.clear()
+        state, step, _ = phase.window(state, step)
+        if seen:  # it was traced anew
+            told.append(seen[-1])
+    assert told == [0.0, 90 // EARLY, 90]
+    assert phase.images_per_step == 90 // EARLY
+    half = phase.total_steps // 2
+    assert phase.images_at(half) == half * 90 // EARLY
+    assert phase.images_at(phase.total_steps) == half * (90 // EARLY + 90)
+    plain = make_gan(dpaf__generator__batch_size=90, dpaf__generator__whitenings=0)
+    assert OneShotPhase(run, plain, None).images_at(4) == 4 * 90

@@ -100,7 +100,7 @@ def _match_losses(
     noise themselves comes nearer to it in proportion to p and to the noise's length, so what
     speaks against them has that length too.
     """
-    each = max(2, gan.config.dpaf.generator.batch_size // gan.schedule.num_aggregates)
+    each = gan.schedule.fakes_per_aggregate(is_whitened=metric is not None)
     segment_ids = jnp.repeat(jnp.arange(gan.schedule.num_aggregates), each)
     key_z, key_label = jax.random.split(key)
     labels = segment_ids

@@ -35,7 +35,7 @@ class OneShotPhase(GanPhase):
         self._per_release = dpaf.generator_steps
         self._length = window_length(self._per_release, run.unrolls)
         self.total_steps = gan.schedule.dpagg_steps * self._per_release
-        self.images_per_step = dpaf.generator.batch_size
+        self.images_per_step = self.images_at(1)  # at first
         pmapped = functools.partial(parallel.pmapped, devices=run.devices)
         self._accumulate = pmapped(self._add_chunk, donate=(0,))
         self._window_fn = pmapped(self._window, donate=(0,))
@@ -53,6 +53,13 @@ class OneShotPhase(GanPhase):
             'dpagg': -(-releases // self._gan.schedule.turns),
             **dict.fromkeys(self._gan.updates, updates),
         }
+
+    def images_at(self, step: int) -> float:
+        """See `Uneven`: steps of the first part may look at fewer fakes."""
+        schedule = self._gan.schedule
+        plain = min(step, self._part_length) * schedule.fakes_per_aggregate(False)
+        late = max(0, step - self._part_length) * schedule.fakes_per_aggregate(True)
+        return float((plain + late) * schedule.num_aggregates)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run, release = self._run, step // self._per_release
@@ -86,13 +93,17 @@ class OneShotPhase(GanPhase):
                 gan.schedule.noise_length,
                 asked.whiten_below,
             )
-        # In whole windows of any machine that the run may go on at.
-        unit = window_length(self._per_release, unrolls=False)
-        parts = gan.schedule.whitenings + 1
-        part, into = divmod(step, -(-self.total_steps // (parts * unit)) * unit)
+        part, into = divmod(step, self._part_length)
         if part and not into:
             state = self._begin_fn(state)
         return state, self._whitening.metric(state, part) if part else None
+
+    @property
+    def _part_length(self) -> int:
+        """Steps with one metric, in whole windows of any machine that the run may go on at."""
+        unit = window_length(self._per_release, unrolls=False)
+        parts = self._gan.schedule.whitenings + 1
+        return -(-self.total_steps // (parts * unit)) * unit
 
     def _begin_part(self, state: GanState) -> GanState:
         # The optimiser starts anew: Adam's moments are those of another, flatter loss.
