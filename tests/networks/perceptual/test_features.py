@@ -69,6 +69,12 @@ def test_a_row_is_of_its_image_alone(name):
     np.testing.assert_array_equal(seen(name, both)[0], seen(name, others)[0])
 
 
+def test_a_batch_in_pieces_keeps_every_row_in_its_place(name):
+    both = images(28, number=9)
+    parts = np.concatenate([seen(name, both[:2]), seen(name, both[2:])])
+    np.testing.assert_allclose(seen(name, both), parts, atol=1e-5)
+
+
 def test_grey_is_the_colour_of_equal_channels(name):
     grey = images(32)
     colour = grey.repeat(3, axis=-1)
