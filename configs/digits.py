@@ -21,7 +21,7 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     if variant == 'recommended':
         config.dpaf.generator_steps = 400  # of 8 x 8: as accurate as 2000
         # Squares of 4 x 4 are a quarter of such an image: there is no grain to see. No run has
-        # had `leaves` and `kinds`, whose network reads 64 x 64.
+        # had `leaves` and `kinds`.
         config.dpaf.taps = 'count,contrast,fourier,wavelet,shape,labeller'
         config.dpaf.generator.whiten_below = 0.02  # a shorter row has a shorter noise
         config.networks.generator = 'styled'

@@ -86,9 +86,8 @@ class Progress:
     `gan  step 1200/25000 · 1830 images/s · 4 min 10 s left · ε 2.31 of 10`, rewritten
     in place on a terminal; in a log or a notebook a line every ten seconds.
 
-    images/s is steps per second times `examples_per_step`, the *public* expected
-    number of images in a step. How many a Poisson batch really has is private, and a
-    rate computed from it would tell.
+    images/s counts by `examples`, the *public* expected number of images in a step. How many
+    a Poisson batch really has is private, and a rate computed from it would tell.
 
     Args:
         phase: its name.

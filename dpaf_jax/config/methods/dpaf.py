@@ -125,7 +125,9 @@ class GeneratorConfig:
         "the row's bound; 0: always. Longer noise would be learnt as texture.",
     )  # fmt: skip
     batch_size: int = at_least(
-        24, 1, 'Fakes per step; a third of them before loss_match is whitened.'
+        24,
+        1,
+        'Fakes per step; where loss_match gets whitened, a third of them until then.',
     )
     optimizer: str = one_of('adam', OPTIMIZERS, 'Of the generator.')
     learning_rate: float = above(2e-4, 0.0, 'Of the generator.')
