@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from dpaf_jax.evaluation.classifiers import Recipe
+from dpaf_jax.networks.pieces import in_pieces
 
 ProgressFn = Callable[[int, dict[str, float]], None]
 EpochFn = Callable[[Any], None]
@@ -65,14 +66,20 @@ def train_window(
     model, optimizer = recipe.model, recipe.optimizer(steps)
 
     def loss_fn(params: Any, rest: Any, x: jax.Array, y: jax.Array, key: Any) -> Any:
-        logits, changed = model.apply(
-            {'params': params, **rest},
-            x,
-            True,
-            rngs={'dropout': key},
-            mutable=['batch_stats'],
-        )
-        each = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+        # A model that normalises by the batch needs it whole.
+        pieces, logits, changed = [x] if rest else in_pieces(x), [], {}
+        for piece in pieces:
+            key, dropout_key = jax.random.split(key)
+            made, changed = model.apply(
+                {'params': params, **rest},
+                piece,
+                True,
+                rngs={'dropout': dropout_key},
+                mutable=['batch_stats'],
+            )
+            logits.append(made)
+        every = jnp.concatenate(logits)
+        each = optax.softmax_cross_entropy_with_integer_labels(every, y)
         return each.mean(), changed
 
     @functools.partial(jax.jit, donate_argnums=0)

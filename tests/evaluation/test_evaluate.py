@@ -9,6 +9,7 @@ from flax import linen as nn
 
 from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation import classical, classifiers, outcome, tables, train, utility
+from dpaf_jax.networks import pieces
 from dpaf_jax.release import card
 
 pytestmark = pytest.mark.usefixtures('optimised')
@@ -342,10 +343,15 @@ def test_max_pool_is_flaxs_and_so_is_its_gradient():
 class Dropping(nn.Module):
     """As little as needs what any of them needs: weights, dropout, means of batches."""
 
+    rate: float = 0.5
+    normalises: bool = True
+
     @nn.compact
     def __call__(self, images, train):
-        x = nn.BatchNorm(use_running_average=not train)(images.reshape(len(images), -1))
-        x = nn.Dropout(0.5, deterministic=not train)(x)
+        x = images.reshape(len(images), -1)
+        if self.normalises:
+            x = nn.BatchNorm(use_running_average=not train)(x)
+        x = nn.Dropout(self.rate, deterministic=not train)(x)
         return nn.Dense(3)(x)
 
 
@@ -365,6 +371,25 @@ def test_a_scanned_window_equals_an_unrolled_one(monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *ends)
     losses = ends[0][1]
     assert losses.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ('model', 'changed'),
+    [(Dropping(0.0, normalises=False), {}), (Dropping(0.0), {'batch_stats'})],
+)
+def test_a_batch_in_pieces_is_the_same_step(model, changed, monkeypatch):
+    """Also of a model that normalises by the batch: it gets the batch whole."""
+    images, labels = (jnp.asarray(a) for a in toy(18))
+    states = []
+    for number in (1, 4):
+        monkeypatch.setattr(pieces, 'PIECES', number)
+        made = recipe(model)
+        state = train.init_state(made, 1, images.shape[1:], jax.random.key(0))
+        assert set(state.variables) == {'params', *changed}
+        window = train.train_window(made, 1)
+        indices, key = jnp.arange(18).reshape(1, 18), jax.random.key(1)
+        states.append(window(state, images, labels.astype(jnp.int32), indices, key))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *states)
 
 
 def test_accuracy_counts_the_last_partial_batch(monkeypatch):

@@ -16,9 +16,7 @@ import jax.numpy as jnp
 
 from dpaf_jax.config.methods.dpaf import LEAVES, PERCEPTUAL
 from dpaf_jax.networks.perceptual import efficientnet, leaves
-
-# Of a batch, that CPUs work on side by side: XLA's convolution keeps one core busy.
-PIECES = 4
+from dpaf_jax.networks.pieces import in_pieces
 
 
 class Network(NamedTuple):
@@ -78,11 +76,8 @@ def network_features(name: str, params: Any, images: jax.Array) -> jax.Array:
     Returns:
         [B, num_features(name, H)] float32 of norm at most 1.
     """
-    number = PIECES if jax.default_backend() == 'cpu' else 1
-    # Of indices, since the batch need not divide.
-    cuts = [len(images) * i // number for i in range(1, number)]
-    pieces = [piece for piece in jnp.split(images, cuts) if len(piece)]
-    return jnp.concatenate([_seen(NETWORKS[name], params, piece) for piece in pieces])
+    network = NETWORKS[name]
+    return jnp.concatenate([_seen(network, params, x) for x in in_pieces(images)])
 
 
 def _seen(network: Network, params: Any, images: jax.Array) -> jax.Array:
