@@ -19,7 +19,7 @@ import safetensors.numpy
 from absl import app, flags
 from flax import linen as nn
 
-from dpaf_jax.networks.perceptual.leaves import LAYERS
+from dpaf_jax.networks.perceptual.leaves import LAYERS, load_params
 from dpaf_jax.runtime.command import fail, parse, prepare_jax
 from dpaf_jax.runtime.files import write_bytes
 from dpaf_jax.training.progress import Progress
@@ -31,6 +31,9 @@ _STEPS = flags.DEFINE_integer(
 )
 _BATCH = flags.DEFINE_integer('batch_size', 128, 'Objects a step.', lower_bound=2)
 _SEED = flags.DEFINE_integer('seed', 1000, 'Of the pictures.', allow_override=True)
+_GO_ON = flags.DEFINE_bool('go_on', False, 'Start from the weights of the package.')
+
+Known = dict[str, Any]  # weights, as the package reads them
 
 TEMPERATURE = 0.15
 NORM = {'momentum': 0.98, 'epsilon': 1e-5}
@@ -72,10 +75,13 @@ def loss(variables: Any, stats: Any, pictures: jax.Array) -> tuple[jax.Array, An
     return jnp.mean(each), (new['batch_stats'], found)
 
 
-def taught(steps: int, batch_size: int, seed: int) -> dict[str, np.ndarray]:
-    """Trains; returns the weights as the package reads them."""
+def taught(steps: int, batch_size: int, seed: int, known: Known | None = None) -> Known:
+    """Trains, from known weights where there are any; returns the package's weights."""
     variables = Judge().init(jax.random.key(0), jnp.zeros((2, SIDE, SIDE, 3)), True)
     params, stats = variables['params'], variables['batch_stats']
+    if known:
+        shown = pairs(jax.random.key(seed), batch_size)
+        params = {**params, 'body': unfolded(known, jnp.concatenate(list(shown)))}
     warm = min(200, steps // 2)
     rate = optax.warmup_cosine_decay_schedule(0, 2e-3, warm, steps, 1e-5)
     optimizer = optax.adamw(rate, weight_decay=1e-4)
@@ -98,7 +104,25 @@ def taught(steps: int, batch_size: int, seed: int) -> dict[str, np.ndarray]:
     return folded(params['body'], stats['body'])
 
 
-def folded(params: Any, stats: Any) -> dict[str, np.ndarray]:
+def unfolded(known: Known, pictures: jax.Array) -> Any:
+    """Parameters of a `Body` that makes of [n, ...] pictures what the known weights make.
+
+    The inverse of `folded`, but for each map's length, which normalisation takes away.
+    """
+    made, x = {}, pictures
+    for layer, (width, side, stride) in enumerate(LAYERS):
+        kernel = known[f'kernel{layer}']
+        conv = nn.Conv(width, (side, side), (stride, stride), use_bias=False)
+        x = conv.apply({'params': {'kernel': kernel}}, x)
+        mean, deviation = jnp.mean(x, (0, 1, 2)), jnp.std(x, (0, 1, 2)) + 1e-5
+        bias = known[f'bias{layer}']
+        made[f'Conv_{layer}'] = {'kernel': kernel / deviation}
+        made[f'BatchNorm_{layer}'] = {'scale': deviation, 'bias': mean + bias}
+        x = nn.relu(x + bias)
+    return made
+
+
+def folded(params: Any, stats: Any) -> Known:
     """Kernels and biases in 16 bits, with the normalisation in them."""
     made = {}
     for layer in range(len(LAYERS)):
@@ -117,7 +141,8 @@ def main(argv: Sequence[str]) -> None:
     if not _OUT.value:
         fail('give --out; see python -m experiments.dead_leaves --help')
     prepare_jax()
-    made = taught(_STEPS.value, _BATCH.value, _SEED.value)
+    known = load_params() if _GO_ON.value else None
+    made = taught(_STEPS.value, _BATCH.value, _SEED.value, known)
     write_bytes(pathlib.Path(_OUT.value), safetensors.numpy.save(made))
     print(f'Written: {_OUT.value}')
 

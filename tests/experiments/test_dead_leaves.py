@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from dpaf_jax.networks.perceptual import leaves
-from experiments.dead_leaves.__main__ import Body, Judge, folded, loss, taught
+from experiments.dead_leaves.__main__ import (
+    Body,
+    Judge,
+    folded,
+    loss,
+    taught,
+    unfolded,
+)
 from experiments.dead_leaves.pictures import SIDE, pairs
 
 
@@ -43,9 +50,21 @@ def test_the_folded_weights_see_what_the_taught_network_sees(made):
     )
 
 
+def test_who_goes_on_begins_with_what_the_package_sees(made):
+    pictures, known = jnp.asarray(made[:, 0]), leaves.load_params()
+    shape = (2, SIDE, SIDE, 3)
+    untold = Judge().init(jax.random.key(1), jnp.zeros(shape), True)['batch_stats']
+    body = {'params': unfolded(known, pictures), 'batch_stats': untold['body']}
+    seen, _ = Body().apply(body, pictures, True, mutable=['batch_stats'])
+    wanted = leaves.stages(known, pictures)[-1]
+    np.testing.assert_allclose(seen, wanted, atol=1e-3 * float(jnp.max(wanted)))
+
+
 @pytest.mark.slow
-def test_it_learns():
-    made = taught(steps=2, batch_size=2, seed=0)
+@pytest.mark.parametrize('go_on', [False, True])
+def test_it_learns(go_on):
+    known = leaves.load_params() if go_on else None
+    made = taught(steps=2, batch_size=2, seed=0, known=known)
     assert all(np.isfinite(value).all() for value in made.values())
 
 
