@@ -5,6 +5,7 @@ from figures import (
     FEWER_IMAGES,
     GREY,
     NONE,
+    NOW,
     RESULTS,
     Row,
     measured,
@@ -58,25 +59,29 @@ def methods() -> str:
 
 def small_budget(guarantee: str) -> str:
     """Every method with little computing: accuracy; Fréchet distance, precision, recall."""
-    rows = []
     best = [r for r in RESULTS if r['config'].startswith('recommended.py:')]
     others = [r for r in RESULTS if r not in best]
-    lines = [('DPAF, table and labeller', 'dpaf', best)]
-    lines += [(label.split(',')[0], m, others) for m, (label, *_) in METHODS.items()]
-    for label, method, known in lines:
+
+    def line(label: str, method: str, known: list[Row], state: str) -> list[str]:
         wanted = {'classifier': 'cnn', 'method': method, 'guarantee': guarantee}
-        found = [
-            _small(select(known, data=data, epsilon=epsilon, **wanted))
+        cells = (
+            select(known, data=data, epsilon=epsilon, **wanted)
             for data, epsilon in CELLS
-        ]
-        if set(found) != {NONE}:
-            rows.append([label, *found])
-    return table(f'method|{CELLS_HEAD}', *rows)
+        )
+        return [label, *(_small(rows, state) for rows in cells)]
+
+    lines = [line('DPAF, table and labeller', 'dpaf', best, NOW)]
+    lines += [
+        line(label.split(',')[0], method, others, 'scale cpu')
+        for method, (label, *_) in METHODS.items()
+    ]
+    known = (each for each in lines if set(each[1:]) != {NONE})
+    return table(f'method|{CELLS_HEAD}', *known)
 
 
-def _small(rows: list[Row]) -> str:
-    """A cell: of the scale `cpu` as it is, else of what came before that."""
-    if now := select(rows, state='scale cpu'):
+def _small(rows: list[Row], state: str) -> str:
+    """A cell: of runs of this state, else of what came before that."""
+    if now := select(rows, state=state):
         return with_fidelity(now)
     before = select(rows, state='small budget')[:1]
     return f'{float(before[0]["accuracy"]):.3f}' if before else NONE

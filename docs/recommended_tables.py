@@ -5,6 +5,7 @@ from figures import (
     FEWER_IMAGES,
     GREY,
     NONE,
+    NOW,
     PUBLISHED,
     RESULTS,
     measured,
@@ -26,7 +27,6 @@ FEW = 'data.num_examples='
 SHORT = ' dpaf.generator_steps=600'
 WIDE = 'evaluation.wide_resnet=16-2'
 LONGER = ' evaluation.epochs=3'
-NOW = 'settings of 2026-11-27'  # a state
 
 
 def now_table() -> str:

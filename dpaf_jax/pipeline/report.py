@@ -1,9 +1,10 @@
 """The run's own report: report.json for machines, report.html for people.
 
-It holds accuracies on real test images, wall times and, where the run was attacked, what
-the attacks found with real training images. No epsilon covers these, so it stays outside
-the release. Nothing else in it depends on real data except through charged mechanisms: the
-pictures are synthetic, the curves are post-processing of noisy outputs.
+It holds accuracies on real test images, wall times and, where they were asked for, what
+classifiers learnt from real training images and what attacks found with them. No epsilon
+covers these, so it stays outside the release. Nothing else in it depends on real data except
+through charged mechanisms: the pictures are synthetic, the curves are post-processing of
+noisy outputs.
 """
 
 import importlib.metadata

@@ -54,7 +54,9 @@ def _accuracies(report: dict[str, Any]) -> list[str]:
     if report['floor'] is not None:
         rows[floor_name(report['config'])] = f'{report["floor"]:.3f}'
     failed = failure(report)
-    told = ['On real test images, not covered by ε:', *_aligned(rows)]
+    also = ' (the ceiling has learnt from real training images)'
+    also *= bool(report['ceiling'])
+    told = [f'On real test images, not covered by ε{also}:', *_aligned(rows)]
     return [*told, failed] if failed else told
 
 

@@ -5,6 +5,7 @@ and a picture of samples. No discriminator, optimiser, key, path, count or real 
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -84,21 +85,11 @@ class Release:
         """
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
-        sampler = make_sampler(self.config)
+        sampler, batch = make_sampler(self.config), _compiled(self.config)
         own = {name: part for name, part in self.params.items() if name != PRIOR}
         if isinstance(sampler, Deals):
             yield from dealt(sampler, own, labels, seed, BATCH)
             return
-
-        @jax.jit
-        def batch(params: Any, key: jax.Array, meant: jax.Array) -> Any:
-            made = sampler.sample(params, key, meant)
-            if self.config.data.columns:
-                return (made + 1) / 2, meant
-            images = to_uint8(made)
-            if isinstance(sampler, Labels):
-                return images, sampler.label(params, to_float(images))
-            return images, meant
 
         def draw(number: int, meant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             key = jax.random.fold_in(jax.random.key(seed), number * BATCH)
@@ -130,6 +121,24 @@ class Release:
         """
         labels = balanced_labels(num, prior or self.prior)
         return np.concatenate(list(self.generate(labels, seed))), labels
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled(config: Config) -> Callable[..., Any]:
+    """A batch of the sampler's images, with labels; one program for all draws of a config."""
+    sampler = make_sampler(config)
+
+    @jax.jit
+    def batch(params: Any, key: jax.Array, meant: jax.Array) -> Any:
+        made = sampler.sample(params, key, meant)
+        if config.data.columns:
+            return (made + 1) / 2, meant
+        images = to_uint8(made)
+        if isinstance(sampler, Labels):
+            return images, sampler.label(params, to_float(images))
+        return images, meant
+
+    return batch
 
 
 def balanced_labels(num: int, prior: tuple[float, ...]) -> np.ndarray:

@@ -26,6 +26,11 @@ def compile_quickly() -> None:
         os.environ['XLA_FLAGS'] = f'{given} {FLAG}'.strip()
 
 
+def is_quick() -> bool:
+    """Whether `FLAG` is set: by commands it is, from a notebook perhaps not."""
+    return FLAG in os.environ.get('XLA_FLAGS', '')
+
+
 def _has_cuda() -> bool:
     try:
         plugins = importlib.import_module('jax_plugins')

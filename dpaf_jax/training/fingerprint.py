@@ -13,7 +13,7 @@ import jax
 from dpaf_jax.config import Config, sections_of, to_dict
 from dpaf_jax.data import Manifest
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.runtime import machine, processes
+from dpaf_jax.runtime import gpu_compiler, machine, processes
 
 SECTIONS = ('method', 'data', 'privacy', 'networks')
 PRIVATE = ('data checksum', 'entropy hash')  # components that no message may quote
@@ -25,6 +25,7 @@ MACHINE = (
     'processor',
     'cores',
     'driver',
+    'quick compilation',
 )
 LIBRARIES = (
     'jax',
@@ -78,8 +79,7 @@ def components(
         'data checksum': manifest.checksum,
         **({'public data checksum': public.checksum} if public else {}),
         'entropy hash': hashlib.sha256(entropy).hexdigest(),
-        'dpaf_jax code': code_hash(),
-        **{name: importlib.metadata.version(name) for name in LIBRARIES},
+        **software(),
         'backend': devices[0].platform,
         'device kind': devices[0].device_kind,
         'device count': len(devices),
@@ -87,8 +87,15 @@ def components(
         'processor': machine.processor(),
         'cores': machine.cores() if on_cpu else 'any',
         'driver': machine.driver(devices[0]),
+        'quick compilation': 'any' if on_cpu else gpu_compiler.is_quick(),
         **machine.settings(),
     }
+
+
+def software() -> dict[str, str]:
+    """The package's code and the libraries that plan and train."""
+    versions = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    return {'dpaf_jax code': code_hash(), **versions}
 
 
 def veiled(parts: Mapping[str, Any], entropy: bytes) -> dict[str, Any]:

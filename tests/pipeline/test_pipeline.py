@@ -18,6 +18,7 @@ from dpaf_jax.attack import memorisation
 from dpaf_jax.attack.target import open_target
 from dpaf_jax.audit import report as audit_report
 from dpaf_jax.audit.session import Audit
+from dpaf_jax.methods.embedding import plan as embedding_plan
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.pipeline.stages import STAGES, Pipeline, prepare
 from dpaf_jax.privacy import accounting
@@ -25,6 +26,7 @@ from dpaf_jax.privacy.plan import CERTIFIED, FIXED_ENTROPY, PrivacyPlan, event_f
 from dpaf_jax.release.bundle import FILES, load_release, write_release
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training import fingerprint
 from dpaf_jax.verify.verification import verify
 
 KINDS = ('one_shot', 'canonical')
@@ -124,6 +126,19 @@ class TestPlan:
         second = Pipeline(config, tmp_path).run('plan')
         assert second.epsilon < 1 < first.epsilon
         assert read(tmp_path / 'plan.json')['epsilon'] == second.epsilon
+
+    def test_other_code_plans_anew_until_training_begins(self, tmp_path, monkeypatch):
+        """Its bounds may be others, and a plan's noise is for the bounds of its code."""
+        config = tiny_runs.one_shot('npz:x', data__num_examples=24, method='dp_merf')
+        old = Pipeline(config, tmp_path).run('plan')
+        monkeypatch.setattr(fingerprint, 'code_hash', lambda: 'other code')
+        monkeypatch.setattr(embedding_plan, 'ROW_BOUND', 2.0)
+        new = Pipeline(config, tmp_path).run('plan')
+        bounds = [made.mechanisms[0].l2_sensitivity for made in (old, new)]
+        assert bounds == [1.0, 2.0]
+        monkeypatch.undo()
+        (tmp_path / 'private' / 'fingerprint.json').write_text('{}')
+        assert Pipeline(config, tmp_path).run('plan') == new
 
 
 class TestSecrets:

@@ -1,5 +1,6 @@
 """The release: exactly what may be handed out, whole, and refused when it is not."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -270,3 +271,20 @@ def test_any_stretch_of_the_labels_is_about_balanced():
 def test_a_release_is_loaded_from_a_path_or_a_string(made):
     one, other = load_release(made), load_release(str(made))
     assert one.privacy == other.privacy and one.config == other.config
+
+
+def test_draws_of_one_config_share_a_program(made, monkeypatch):
+    """Of two releases, too; another config has its own."""
+    asked = []
+    monkeypatch.setattr(
+        releases, 'make_sampler', lambda c: asked.append(c) or make_sampler(c)
+    )
+    releases._compiled.cache_clear()
+    one, other = load_release(made), load_release(made)
+    programs = {id(releases._compiled(each.config)) for each in (one, other, one)}
+    assert len(programs) == len(asked) == 1
+    images = [each.sample(3, seed=7)[0] for each in (one, other)]
+    np.testing.assert_array_equal(*images)
+    narrow = dataclasses.replace(one.config.samples, num=1)
+    releases._compiled(dataclasses.replace(one.config, samples=narrow))
+    assert releases._compiled.cache_info().currsize == 2

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ import tiny_runs
 from dpaf_jax.config import METHOD_SECTIONS
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
+from dpaf_jax.runtime import gpu_compiler
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json, write_json
 from dpaf_jax.training import fingerprint, resume
@@ -109,6 +111,20 @@ def test_data_entropy_plan_devices_and_libraries_are_in_it(monkeypatch):
         named = fingerprint.changes(before, now)
         assert f'{name} (was {before[name]!r}, now {now[name]!r})' in named
         assert fingerprint.digest(now) != fingerprint.digest(before)
+
+
+def test_on_a_card_the_packages_own_flag_is_in_it(monkeypatch):
+    """A command sets it, a notebook may not; it picks the kernels of products."""
+    client = SimpleNamespace(platform_version='made up')
+    card = SimpleNamespace(platform='gpu', device_kind='made up', client=client)
+    on_cpu, told = [], []
+    for flags in ('', gpu_compiler.FLAG):
+        monkeypatch.setenv('XLA_FLAGS', flags)
+        on_cpu.append(parts())
+        told.append(parts(devices=[card]))
+    assert on_cpu[0] == on_cpu[1]
+    (name,) = (name for name in told[0] if told[0][name] != told[1][name])
+    assert name == 'quick compilation' and name in fingerprint.MACHINE
 
 
 def test_the_entropy_itself_is_not_in_it():

@@ -49,8 +49,9 @@ from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.training.batch import ClipBatch
 
-# Standard deviations above its mean that a draw of one label rarely exceeds.
-USUALLY = 4.0
+# Chunks that are expected to hold records, where a class could be all of N. More are less
+# even in length, fewer compute more slots that are empty.
+DEPTH = 8
 
 
 class WeightedTrio(NamedTuple):
@@ -164,20 +165,17 @@ class DpbaWgan:
     ) -> Any:
         """`_query` where few slots are taken: all records could be of the label in turn.
 
-        Records come first, and chunks of one public length are added up until the rest is
-        empty. One program computes every chunk and knows not how many there are.
+        Chunks of one public length are added up until the rest is empty. One program
+        computes every chunk and knows not how many there are. A record's slot in its chunk
+        is decided by its slot in the draw alone, whoever else is there (`stacked`).
         """
         drawn = ~batch.is_padding_example[:, 0]
-        order, present = jnp.argsort(~drawn), jnp.sum(drawn)
         expected = self.schedule.mechanisms[0].expected_batch_size / self.num_devices
-        length = math.ceil(expected + USUALLY * math.sqrt(expected))
+        where, heights = stacked(drawn, math.ceil(expected / DEPTH))
 
         def chunk(i: jax.Array) -> Any:
-            slots = i * length + jnp.arange(length)
-            where = order[jnp.minimum(slots, len(order) - 1)]
-            part = jax.tree.map(lambda leaf: leaf[where], batch)
-            blank = (slots >= present)[:, None]
-            part = part._replace(is_padding_example=blank)
+            part = jax.tree.map(lambda leaf: leaf[where[i]], batch)
+            part = part._replace(is_padding_example=(i >= heights)[:, None])
             return self._query(state, part, key)
 
         def add(i: jax.Array, sums: Any) -> Any:
@@ -185,7 +183,7 @@ class DpbaWgan:
 
         shapes = jax.eval_shape(chunk, jnp.int32(0))
         nothing = jax.tree.map(jnp.zeros_like, shapes)
-        return jax.lax.fori_loop(0, -(-present // length), add, nothing)
+        return jax.lax.fori_loop(0, jnp.max(heights), add, nothing)
 
     def _query(self, state: AdversarialState, batch: ClipBatch, key: jax.Array) -> Any:
         trios, (_, _, for_term) = self.trios(state, batch, key), three_keys(key, batch)
@@ -254,6 +252,26 @@ def three_keys(key_data: jax.Array, batch: ClipBatch) -> list[jax.Array]:
     """Three keys [U] for each record, of its own."""
     keys = record_keys(key_data, batch.index[:, 0])
     return list(jax.vmap(lambda key: jax.random.split(key, 3))(keys).T)
+
+
+def stacked(drawn: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
+    """Taken slots of a draw in columns, each pushed to its front.
+
+    Slot s is of column s modulo `length`, so no record moves another to another column.
+
+    Args:
+        drawn: [U] bool, the slots that are taken.
+        length: columns, which is the length of a chunk.
+
+    Returns:
+        [chunks, length] int32, the slot of the draw that each slot of a chunk shows; and
+        [length] int32, how many slots of each column are taken: these come first.
+    """
+    rows = -(-len(drawn) // length)
+    filled = jnp.pad(drawn, (0, rows * length - len(drawn))).reshape(rows, length)
+    order = jnp.argsort(~filled, axis=0, stable=True)
+    where = jnp.minimum(order * length + jnp.arange(length), len(drawn) - 1)
+    return where, jnp.sum(filled, axis=0)
 
 
 def toss(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -20,8 +20,6 @@ PUBLISHED_REASON = (
     'nothing bounds the gradient of an example'
 )
 KIND = 'sum of clipped gradients, one per record with its fake and interpolate'
-# docs/explanation/privacy.md, "One program, whoever is there".
-UNPROVEN = '; holds where rounding does not depend on a place in a chunk: not proven'
 
 
 def plan(config: Config, num_examples: int) -> PrivacyPlan:
@@ -47,7 +45,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     mechanisms = [
         Mechanism(
             name=f'{CRITIC}{i}',
-            kind=KIND + (UNPROVEN if wgan.per_label else ''),
+            kind=KIND,
             sampling_prob=_rate(config, num_examples),
             l2_sensitivity=math.inf if no_clip else wgan.l2_clip_norm,
             steps=int(counts[i]),

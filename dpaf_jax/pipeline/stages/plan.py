@@ -29,13 +29,18 @@ def run(job: Job) -> PrivacyPlan:
         plan = dataclasses.replace(plan, guarantee=FIXED_ENTROPY)
     workdir.plan.unlink(missing_ok=True)
     checksum = _checksum(json_text(plan.to_json()).encode())
-    write_json(workdir.config, {'config': fields, 'plan': checksum})
+    by = fingerprint.software()
+    write_json(workdir.config, {'config': fields, 'software': by, 'plan': checksum})
     write_json(workdir.plan, plan.to_json())
     return plan
 
 
 def _made_before(job: Job, fields: dict[str, Any]) -> PrivacyPlan | None:
-    """The plan that was made here for this config, if there is one."""
+    """The plan that was made here for this config, if there is one.
+
+    Other code may clip to other bounds than this plan's noise is for: then there is none.
+    Once keys are taken it is kept, and whoever trains with other code is refused.
+    """
     made = read_json(job.workdir.config) or {}
     if not job.workdir.plan.exists() or made.get('config') != fields:
         return None
@@ -45,6 +50,9 @@ def _made_before(job: Job, fields: dict[str, Any]) -> PrivacyPlan | None:
             'is not as it was written',
             'Delete it and run the plan stage: it makes the same plan again',
         )
+    is_ours = made.get('software') == fingerprint.software()
+    if not is_ours and not job.workdir.fingerprint.exists():
+        return None
     return PrivacyPlan.from_json(read_json(job.workdir.plan))
 
 

@@ -3,7 +3,9 @@
 Neither data nor training code can be reached from here: a release needs no more.
 """
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -85,6 +87,12 @@ def preview(
     """
     k = config.data.num_classes
     labels = np.repeat(np.arange(k), PER_CLASS)
-    sampler = sampler or make_sampler(config)
-    made = jax.jit(sampler.sample)(params, key, labels)
+    draw = jax.jit(sampler.sample) if sampler else _compiled(config)
+    made = draw(params, key, labels)
     return sample_grid(np.asarray(to_uint8(made)), labels, k, PER_CLASS)
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled(config: Config) -> Callable[..., Any]:
+    """The method's draw: one program for all previews of a run."""
+    return jax.jit(make_sampler(config).sample)

@@ -7,6 +7,7 @@ from unittest import mock
 
 import dp_accounting
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
@@ -17,7 +18,7 @@ from dpaf_jax.audit.methods import adversarial as auditing
 from dpaf_jax.audit.methods import dpba_wgan as dpba_wgan_audit
 from dpaf_jax.methods import dpba_wgan
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase
-from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
+from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan, stacked
 from dpaf_jax.methods.dpba_wgan.plan import scale_of_step
 from dpaf_jax.methods.dpba_wgan.train import make_method
 from dpaf_jax.pipeline.stages import Pipeline
@@ -55,7 +56,6 @@ def method_of(number=1, **fields):
 
 def test_the_steps_of_one_class_are_charged_at_k_times_the_rate():
     plan = dpba_wgan.plan(settings(dpba_wgan__generator_steps=15), 40)
-    assert all(m.kind.endswith('not proven') for m in plan.mechanisms)
     scale = scale_of_step(method_of(dpba_wgan__generator_steps=15).settings, 3)
     assert len(scale) == 15 // 3 * 2 == sum(m.steps for m in plan.mechanisms)
     assert {m.sampling_prob for m in plan.mechanisms} == {3 * 8 / 40}
@@ -141,7 +141,7 @@ def test_one_record_moves_the_sum_by_at_most_the_clip_bound(number):
 
 
 def test_chunks_add_up_to_the_sum_and_their_number_moves_no_integer():
-    """20 slots a chunk: 50 records in 90 slots are three chunks, 39 are two."""
+    """Few slots a chunk: of 90 slots 50 are taken, or 11, or 39."""
     method = method_of()
     state = method.adversaries.own(states_of(method)[1])
     rng, number = np.random.default_rng(4), 90
@@ -166,6 +166,24 @@ def test_chunks_add_up_to_the_sum_and_their_number_moves_no_integer():
     parts = summed(some, fns[0]) + summed(more, fns[0])
     np.testing.assert_array_equal(parts, chunks)
     assert not summed([], fns[0]).any()
+
+
+def chunk_slots(drawn, length):
+    """By record that is there: its slot in its chunk."""
+    where, heights = stacked(jnp.asarray(drawn), length)
+    chunks, columns = np.nonzero(np.arange(len(where))[:, None] < heights)
+    return dict(zip(np.asarray(where)[chunks, columns].tolist(), columns, strict=True))
+
+
+@pytest.mark.parametrize('length', [1, 4, 7, 20])
+def test_nobody_moves_anybody_to_another_slot_of_a_chunk(length):
+    drawn = np.random.default_rng(0).random(20) < 0.6
+    everybody = chunk_slots(drawn, length)
+    assert set(everybody) == set(np.flatnonzero(drawn))
+    for gone in everybody:
+        fewer = drawn & (np.arange(20) != gone)
+        others = {k: v for k, v in everybody.items() if k != gone}
+        assert chunk_slots(fewer, length) == others
 
 
 def test_a_critic_that_does_not_clip_is_found_out():
