@@ -1,4 +1,4 @@
-"""Named settings that several configs share, as deltas of the canonical default."""
+"""Named settings that several configs share, as deltas of the default."""
 
 import difflib
 import importlib

@@ -48,69 +48,88 @@ class DataConfig:
 
     source: str = plain(
         'digits',
-        'digits; tfds:<name>; folder:, npz:, celeba: or ffhq: and a path; table:<path>, '
-        'a CSV file or an npz archive.',
+        'Source of the data: digits (embedded); tfds:<name>; folder:, npz:, celeba: or '
+        'ffhq: and a path; table:<path>, a CSV file or an npz archive.',
     )
     image_size: int = between(
         16,
         0,
         1024,
-        'Side, 4 or more: images are made squares (fit), then resized. 0: from the data.',
+        'Side of the images in pixels, at least 4; pictures are made square (fit), '
+        'then resized to it. 0: from the data.',
     )
-    channels: int = at_least(1, 0, '1: grey, 3: colour; 0: from the data.')
+    channels: int = at_least(
+        1, 0, 'Number of channels: 1 for grey, 3 for colour; 0: from the data.'
+    )
     num_classes: int = between(
-        10, 0, MOST_CLASSES, 'K: labels are 0 .. K - 1; 0: from the data.'
+        10,
+        0,
+        MOST_CLASSES,
+        'Number of classes (K); labels are 0 .. K - 1. 0: from the data.',
     )
     num_examples: int = at_least(
-        0, 0, 'N, public, or any larger number; 0: from the data.'
+        0,
+        0,
+        'Number of training records (N), or any larger number; it is public. 0: from '
+        'the data.',
     )
     test_fraction: float = between(
         0.2,
         0.0,
         0.9,
-        'Held out by a hash where the source has no test split; 0: nothing is.',
+        'Expected share of records that a hash of their names holds out for testing, '
+        'where the source has no test split; 0: none.',
     )
     attribute: str = one_of(
         '',
         ('', 'gender', 'hair'),
-        "Label of celeba: 'gender' or 'hair'; of ffhq: 'gender'.",
+        "Attribute that is the label of a face: 'gender' or 'hair' for celeba and "
+        "tfds:celeb_a, 'gender' for ffhq.",
     )
-    annotations: str = plain('', 'ffhq: folder or file of the FFHQ features JSON.')
+    annotations: str = plain(
+        '', 'Path of the FFHQ features JSON, a folder or a file, for the source ffhq.'
+    )
     class_prior: tuple[float, ...] = plain(
-        (), 'Public class probabilities; empty: uniform, or noisy_prior.'
+        (), 'Public class probabilities by label; empty: uniform, or by noisy_prior.'
     )
     columns: str = plain(
-        '', "table: its numbers with public bounds, 'age:0:120,bmi:10:60'."
+        '',
+        "Columns of a table's numbers with public bounds, as name:low:high, such as "
+        "'age:0:120,bmi:10:60'.",
     )
-    label: str = plain('label', 'table: the column of its labels, 0 .. K - 1.')
+    label: str = plain('label', "Name of a table's column of labels, 0 .. K - 1.")
     cache: str = plain(
-        '', 'Where decoded images are kept (private!); empty: in the workdir.'
+        '', 'Folder for decoded images, which are private; empty: in the workdir.'
     )
     class_names: str = plain(
         '',
-        "Public names of the classes by label, 'cat/dog'; '?': from the data; empty: their "
-        'numbers.',
+        "Public names of the classes by label, such as 'cat/dog'; '?': from the data; "
+        'empty: their numbers.',
     )
     group: str = plain(
         '',
-        'Whose pictures belong together, one of which takes part: a column of labels.csv, '
-        "or a pattern for files' paths with ( ) around it; empty: each stands for itself.",
+        'Key of pictures that belong together, of which one takes part in training: a '
+        "column of labels.csv, or a pattern for files' paths with ( ) around it; "
+        'empty: each picture stands for itself.',
     )
     fit: str = one_of(
         'crop',
         ('crop', 'pad'),
-        'Pictures that are no squares: cropped to the centre, or whole, padded with black.',
+        'Way to make a picture square: its centre is cut out (crop), or all of it is '
+        'kept, on black (pad).',
     )
     window: str = plain(
         '',
-        'Grey levels of pictures with more than 8 bits that become black and white, '
-        "'0:4095', from public knowledge.",
+        'Grey levels low:high that become black and white in pictures with more than '
+        "8 bits, such as '0:4095', from public knowledge; empty: such pictures are "
+        'refused.',
     )
     noisy_prior: float = between(
         0.0,
         0.0,
         0.5,
-        'Share of epsilon for a noisy class histogram, which samples follow; 0: class_prior.',
+        'Share of epsilon for a noisy class histogram, which training and samples '
+        'follow; 0: they follow class_prior.',
     )
 
     @property

@@ -42,7 +42,7 @@ def between(default: float, low: float, high: float, doc: str) -> Any:
 
 
 def nested_defaults(cls: type) -> dict[str, Any]:
-    """The canonical values of a dataclass and of the dataclasses in it."""
+    """The default values of a dataclass and of the dataclasses in it."""
     hints = typing.get_type_hints(cls)
     return {
         field.name: nested_defaults(hints[field.name])

@@ -191,7 +191,7 @@ GAMES = {'tipping': tipping, 'subsampled': subsampled}
 def _config(
     guarantee: str, number: int, batch: int, epochs: float, clip: float, rate: float
 ) -> ConfigDict:
-    """The canonical settings with the smallest networks; budgets stay (0.1, rest, 0.1).
+    """The default settings with the smallest networks; budgets stay (0.1, rest, 0.1).
 
     The clip bound is small, so that gradients exceed it: epsilon does not depend on it.
     """

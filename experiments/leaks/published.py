@@ -116,7 +116,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def measure(steps: int) -> dict[str, Any]:
-    """Leave-one-out ratios on the embedded digits, canonical config, in both modes."""
+    """Leave-one-out ratios on the embedded digits, config as printed, in both modes."""
     from configs import digits
     from dpaf_jax.config import from_config_dict
     from dpaf_jax.data import load, prepare

@@ -79,6 +79,14 @@ def test_the_default_config_has_exactly_the_typed_fields():
     assert set(flat(get_config().to_dict())) == set(LEAVES)
 
 
+@pytest.mark.parametrize('name', list(LEAVES))
+def test_what_is_said_of_a_field_can_be_read_alone(name):
+    """Pages and tables quote one row, without its section or the row above."""
+    doc = limits(name)['doc']
+    assert doc[0].isupper() and doc.endswith('.') and len(doc.split()) > 1
+    assert not doc.startswith(('Of ', 'On ', 'Adam')) and '...' not in doc
+
+
 def test_typed_objects_and_dicts_are_inverse():
     config = from_config_dict(get_config())
     assert from_public_dict(to_dict(config)) == config

@@ -3,26 +3,37 @@
 import dataclasses
 
 from dpaf_jax.config.fields import above, at_least, between, one_of, plain
-from dpaf_jax.config.methods.common import CLIP, ema
+from dpaf_jax.config.methods.common import CLIP, FALLING_RATE, RATE, ema
+
+PENALTY = 'Weight of the gradient penalty (lambda).'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdversarialConfig:
     """The private training of a discriminator, and the generator's beside it."""
 
-    batch_size: int = at_least(256, 1, 'Expected real images per discriminator step.')
-    discriminator_steps: int = at_least(3, 1, 'n_D, for each generator step.')
-    generator_steps: int = at_least(400, 1, 'Generator steps of the run.')
+    batch_size: int = at_least(
+        256, 1, 'Expected batch size of a discriminator step, in real images.'
+    )
+    discriminator_steps: int = at_least(
+        3, 1, 'Number of discriminator steps for each generator step (n_D).'
+    )
+    generator_steps: int = at_least(400, 1, 'Number of generator steps of the run.')
     width: int = at_least(
-        8, 1, "The discriminator's, as networks.width: noise counts parameters."
+        8,
+        1,
+        "Feature maps of the discriminator's first layer; they double from layer to "
+        'layer. Noise grows with the number of parameters.',
     )
     fc_width: int = at_least(
-        32, 1, 'Hidden units between its two fully connected layers.'
+        32, 1, "Hidden units between the discriminator's two fully connected layers."
     )
     l2_clip_norm: float = above(1.0, 0.0, CLIP)
-    discriminator_learning_rate: float = above(1e-3, 0.0, "Adam's.")
-    generator_batch_size: int = at_least(256, 1, 'Fakes per generator step.')
-    generator_learning_rate: float = above(1e-3, 0.0, "Adam's.")
+    discriminator_learning_rate: float = above(1e-3, 0.0, RATE.format('discriminator'))
+    generator_batch_size: int = at_least(
+        256, 1, 'Batch size of a generator step, in fakes.'
+    )
+    generator_learning_rate: float = above(1e-3, 0.0, RATE.format('generator'))
     ema_decay: float = ema(0.98)
 
 
@@ -32,7 +43,7 @@ class DpGanConfig(AdversarialConfig):
 
     network: str = one_of(
         'dcgan', ('dcgan', 'biggan', 'pggan'),
-        'Both networks, and their loss. biggan has no fc_width.',
+        'Kind of both networks and of their loss; biggan does not use fc_width.',
     )  # fmt: skip
 
 
@@ -47,16 +58,31 @@ class DpCganConfig(AdversarialConfig):
 class DpbaWganConfig(AdversarialConfig):
     """DPBA-WGAN: the penalty, the alternation and the interval of noise scales."""
 
-    penalty_weight: float = above(10.0, 0.0, 'lambda, of the gradient penalty.')
-    alternate: bool = plain(True, 'A coin picks the term of each record; false: both.')
+    penalty_weight: float = above(10.0, 0.0, PENALTY)
+    alternate: bool = plain(
+        True,
+        "Whether each record's gradient is of one term, distance or penalty, which a "
+        'coin picks and which counts twice; False: of both. Unused as_published.',
+    )
     noise_ratio: float = between(
-        2.0, 1.0, 16.0, 'sigma_t lies between the least and so many times it ...'
+        2.0, 1.0, 16.0, 'Largest noise scale sigma_t, as a multiple of the smallest.'
     )
     noise_levels: int = between(
-        3, 1, 16, '... on a grid of so many values; 1: the least at every step.'
+        3,
+        1,
+        16,
+        'Number of noise scales from the smallest to the largest, of which each critic '
+        'step draws one; 1: always the smallest. Unused as_published.',
     )
-    cost_clip: float = above(1.0, 0.0, 'as_published: C of Delta = 2C/B in line 10.')
-    per_label: bool = plain(False, 'A model for each label, in turn.')
+    cost_clip: float = above(
+        1.0,
+        0.0,
+        "Clipping bound C on each record's gradient penalty (line 10), which "
+        'as_published has in place of l2_clip_norm.',
+    )
+    per_label: bool = plain(
+        False, 'Whether each label has networks of its own, which train in turn.'
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,18 +90,36 @@ class GsWganConfig(AdversarialConfig):
     """GS-WGAN: critics on disjoint records, and their penalty."""
 
     batch_size: int = at_least(
-        100, 1, 'Records behind each critic: n_D = N / batch_size.'
+        100,
+        1,
+        'Expected number of records of each critic; there are n_D = N / batch_size '
+        'critics.',
     )
-    discriminator_steps: int = at_least(5, 1, 'Plain steps of a critic in each turn.')
-    generator_steps: int = at_least(400, 1, 'Turns of the run.')
-    l2_clip_norm: float = above(1.0, 0.0, 'C, of the gradient by each fake.')
+    discriminator_steps: int = at_least(
+        5, 1, 'Number of training steps of a critic, without noise, in each turn.'
+    )
+    generator_steps: int = at_least(
+        400, 1, 'Number of turns of the run, each with one generator step.'
+    )
+    l2_clip_norm: float = above(
+        1.0, 0.0, "Clipping bound C on the l2 norm of a critic's gradient by each fake."
+    )
     generator_batch_size: int = at_least(
-        32, 1, 'B, fakes whose gradients are noised in a turn.'
+        32,
+        1,
+        'Number of fakes in a turn (B), by which gradients are clipped and noised.',
     )
+    generator_learning_rate: float = above(1e-3, 0.0, FALLING_RATE.format('generator'))
     critics_per_turn: int = at_least(
-        1, 1, 'M, whose gradients are added up. As published each is alone.'
+        1,
+        1,
+        'Number of critics in a turn (M), whose clipped gradients are added up; '
+        'as_published it is 1.',
     )
     cell: int = at_least(
-        1, 1, 'Critics see images so many times smaller; fakes are enlarged from there.'
+        1,
+        1,
+        'Factor by which images are reduced for the critics; the generator makes '
+        'images of that size, and they are enlarged.',
     )
-    penalty_weight: float = above(10.0, 0.0, 'lambda, of the gradient penalty.')
+    penalty_weight: float = above(10.0, 0.0, PENALTY)

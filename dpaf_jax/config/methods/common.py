@@ -4,8 +4,10 @@ from dpaf_jax.config.fields import between
 
 OPTIMIZERS = 'adam', 'momentum', 'sgd'
 SCHEDULES = 'constant', 'cosine'
-SCHEDULE = 'Of the learning rate; cosine falls to 2 % at the end.'
-CLIP = 'Bound on the l2 norm of one clipped gradient.'
+SCHEDULE = 'Schedule of the learning rate; cosine: it falls to 2 % at the end.'
+CLIP = "Clipping bound on the l2 norm of each record's gradient."
+RATE = 'Learning rate of the {} (Adam).'
+FALLING_RATE = 'Learning rate of the {} (Adam), falling to 2 % along a cosine.'
 
 
 def ema(default: float) -> float:
@@ -14,6 +16,6 @@ def ema(default: float) -> float:
         default,
         0.0,
         0.999999,
-        'Of the released moving average; 0: the last parameters.',
+        'Decay of the released moving average of parameters; 0: the last parameters.',
     )
     return decay

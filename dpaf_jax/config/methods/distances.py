@@ -3,7 +3,9 @@
 import dataclasses
 
 from dpaf_jax.config.fields import above, at_least, between, plain
-from dpaf_jax.config.methods.common import ema
+from dpaf_jax.config.methods.common import FALLING_RATE, ema
+
+FEATURES = 'Number of random Fourier features: half cosines, half sines.'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -11,10 +13,14 @@ class EmbeddingConfig:
     """The generator's training on an embedding that was released once."""
 
     generator_steps: int = at_least(
-        1200, 1, 'After the one noised release; they cost no epsilon.'
+        1200,
+        1,
+        'Number of generator steps after the one noised release; they cost no epsilon.',
     )
-    batch_size: int = at_least(200, 1, 'Fakes per generator step.')
-    learning_rate: float = above(2e-3, 0.0, "Adam's, falling to 2 % along a cosine.")
+    batch_size: int = at_least(
+        200, 1, 'Number of fakes in a generator step, equally many of each class.'
+    )
+    learning_rate: float = above(2e-3, 0.0, FALLING_RATE.format('generator'))
     ema_decay: float = ema(0.99)
 
 
@@ -22,9 +28,11 @@ class EmbeddingConfig:
 class FourierConfig:
     """Random Fourier features; in front of the other fields, as releases have them."""
 
-    features: int = at_least(2048, 2, 'Of the embedding: half cosines, half sines.')
+    features: int = at_least(2048, 2, FEATURES)
     length_scales: tuple[float, ...] = plain(
-        (0.3,), "Of the kernel, times sqrt(pixels); several: the kernels' mean."
+        (0.3,),
+        'Length scale of the Gaussian kernel, in units of the square root of the '
+        'number of pixels; several: the mean of their kernels.',
     )
 
 
@@ -37,12 +45,23 @@ class DpMerfConfig(EmbeddingConfig, FourierConfig):
 class DpKernelConfig(EmbeddingConfig):
     """DP-Kernel: a mean of Gaussian kernels."""
 
-    features: int = at_least(4096, 2, 'Of the embedding: half cosines, half sines.')
+    generator_steps: int = at_least(
+        1200,
+        1,
+        'Number of generator steps; after the one noised release they cost no epsilon, '
+        'as_published each step is charged.',
+    )
+    features: int = at_least(4096, 2, f'{FEATURES} Unused as_published.')
     length_scales: tuple[float, ...] = plain(
-        (0.1, 0.2, 0.4), 'Of the kernels, times sqrt(pixels); equal shares.'
+        (0.1, 0.2, 0.4),
+        'Length scales of the Gaussian kernels, in units of the square root of the '
+        'number of pixels; the kernel is their mean.',
     )
     batch_size: int = at_least(
-        200, 1, 'Fakes per generator step; as_published: and expected records.'
+        200,
+        1,
+        'Number of fakes in a generator step; as_published also the expected number of '
+        'records.',
     )
 
 
@@ -51,28 +70,55 @@ class DpHpConfig(EmbeddingConfig):
     """DP-HP: Hermite features of each pixel, and of a few pixels together."""
 
     sum_share: float = between(
-        0.5, 0.0, 1.0, 'Of the sum kernel in the row; the product kernel has the rest.'
+        0.5, 0.0, 1.0, 'Weight of the sum kernel; the product kernel has the rest of 1.'
     )
-    sum_order: int = between(10, 1, 200, 'C, the highest polynomial of a pixel.')
+    sum_order: int = between(
+        10, 1, 200, 'Highest order C of the Hermite polynomials in the sum kernel.'
+    )
     sum_length_scale: float = above(
-        0.5, 0.0, "Of a pixel's Gaussian kernel, for pixels in [-1, 1]."
+        0.5,
+        0.0,
+        "Length scale of a pixel's Gaussian kernel in the sum kernel, for pixels in "
+        '[-1, 1].',
     )
-    product_order: int = between(3, 1, 40, 'C, the highest polynomial in a product.')
-    product_length_scale: float = above(1.0, 0.0, 'As that of the sum.')
-    product_pixels: int = between(2, 1, 4, 'Pixels of a product, at random places.')
-    products: int = at_least(400, 1, 'So many of them; their kernels are averaged.')
+    product_order: int = between(
+        3, 1, 40, 'Highest order C of the Hermite polynomials in the product kernel.'
+    )
+    product_length_scale: float = above(
+        1.0,
+        0.0,
+        "Length scale of a pixel's Gaussian kernel in the product kernel, for pixels "
+        'in [-1, 1].',
+    )
+    product_pixels: int = between(
+        2, 1, 4, 'Number of pixels in a product, at random public places.'
+    )
+    products: int = at_least(
+        400, 1, 'Number of products; the product kernel is the mean of their kernels.'
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PearlConfig(EmbeddingConfig):
     """PEARL: frequencies of characteristic functions, and the critic that weighs them."""
 
-    features: int = at_least(4096, 2, 'Real and imaginary parts of F / 2 frequencies.')
-    length_scales: tuple[float, ...] = plain(
-        (0.3,), 'Of the frequencies, times sqrt(pixels), before they are weighed.'
+    features: int = at_least(
+        4096, 2, 'Number of features F: real and imaginary parts at F / 2 frequencies.'
     )
-    critic_every: int = at_least(5, 1, 'Generator steps between two of the critic.')
-    critic_learning_rate: float = above(1e-4, 0.0, "Adam's, relative to the scale.")
+    length_scales: tuple[float, ...] = plain(
+        (0.3,),
+        'Length scale of the Gaussian kernel that frequencies are drawn for, in units '
+        'of the square root of the number of pixels; several: equal shares.',
+    )
+    critic_every: int = at_least(
+        5, 1, 'Number of generator steps for each step of the critic.'
+    )
+    critic_learning_rate: float = above(
+        1e-4,
+        0.0,
+        'Learning rate of the critic (Adam), whose parameters are relative changes of '
+        "the frequencies' precisions.",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,24 +126,43 @@ class NdpdcConfig:
     """NDPDC: the aggregates that are released, and the images that are fitted to them."""
 
     aggregates: int = at_least(
-        200, 1, 'M: noisy sums by class, each of random features of its own.'
+        200,
+        1,
+        'Number of aggregates (M): noisy sums of features by class, each of a random '
+        'network of its own.',
     )
-    batch_size: int = at_least(600, 1, 'Expected records of an aggregate.')
-    width: int = at_least(32, 1, 'Maps of each layer of a random network ...')
+    batch_size: int = at_least(600, 1, 'Expected number of records in an aggregate.')
+    width: int = at_least(32, 1, 'Feature maps of each layer of the random networks.')
     depth: int = at_least(
-        2, 1, '... and its layers, of which each halves the side of an image.'
+        2,
+        1,
+        'Layers of the random networks, each of which halves the side of an image.',
     )
     images_per_class: int = at_least(
-        20, 1, 'As the papers count: in pixels, so many whole images ...'
+        20,
+        1,
+        'Number of images of each class in the release, counted by their pixels as '
+        'the papers do: with parts there are parts^2 times as many, smaller ones.',
     )
     parts: int = between(
-        1, 1, 4, '... each cut into parts x parts images that are held small (PEA: 2).'
+        1,
+        1,
+        4,
+        'Factor by which held images are smaller along a side, so that parts^2 have '
+        'the pixels of a whole one; each is enlarged when drawn (PEA: 2). 1: whole '
+        'ones.',
     )
     steps: int = at_least(
-        1000, 1, 'On the images, an aggregate each; they cost no epsilon.'
+        1000,
+        1,
+        'Number of training steps of the images, on one aggregate each, in turn; they '
+        'cost no epsilon.',
     )
     learning_rate: float = above(
-        0.05, 0.0, "Adam's, of pixels in [-1, 1], falling to 2 % along a cosine."
+        0.05,
+        0.0,
+        'Learning rate of the images (Adam), for pixels in [-1, 1], falling to 2 % '
+        'along a cosine.',
     )
     ema_decay: float = ema(0.99)
 
@@ -106,22 +171,42 @@ class NdpdcConfig:
 class DpSinkhornConfig:
     """DP-Sinkhorn: the loss between fakes and records, and its sanitised gradient."""
 
-    batch_size: int = at_least(50, 2, 'Expected records per step, and fakes.')
-    generator_steps: int = at_least(1000, 1, 'Each has a draw of records of its own.')
-    l2_clip_norm: float = above(0.5, 0.0, 'C, of the gradient by all fakes as one.')
-    cell: int = at_least(
-        1, 1, 'Fakes and records are compared by means over so many pixels squared.'
+    batch_size: int = at_least(
+        50, 2, 'Batch size of a step: number of fakes, and expected number of records.'
     )
-    blur: float = above(0.05, 0.0, 'Weight of the entropy; small: optimal transport.')
-    l1_weight: float = at_least(1.0, 0.0, 'm, of l1 beside squared l2 in the cost.')
+    generator_steps: int = at_least(
+        1000, 1, 'Number of generator steps, each with records drawn for it.'
+    )
+    l2_clip_norm: float = above(
+        0.5,
+        0.0,
+        'Clipping bound C on the l2 norm of the gradient by all fakes of a step as one '
+        'vector.',
+    )
+    cell: int = at_least(
+        1,
+        1,
+        'Side in pixels of the squares by whose means fakes and records are compared; '
+        'the generator makes a pixel for each, and images are enlarged.',
+    )
+    blur: float = above(
+        0.05,
+        0.0,
+        'Weight of the entropy; the smaller, the nearer to optimal transport.',
+    )
+    l1_weight: float = at_least(
+        1.0,
+        0.0,
+        'Weight m of the l1 distance beside the squared l2 distance in the cost.',
+    )
     label_scale: float = above(
-        15.0, 0.0, 'Of one-hot labels, beside pixels in [-1, 1].'
+        15.0, 0.0, 'Scale of one-hot labels in the cost, beside pixels in [-1, 1].'
     )
     debias_share: float = between(
         0.2,
         0.0,
         1.0,
-        'Of the fakes: fresh ones on the other side of the debiasing term.',
+        'Share of the fakes that fresh ones replace on one side of the debiasing term.',
     )
-    learning_rate: float = above(5e-4, 0.0, "Adam's, falling to 2 % along a cosine.")
+    learning_rate: float = above(5e-4, 0.0, FALLING_RATE.format('generator'))
     ema_decay: float = ema(0.99)

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpaf_jax.config.fields import above, at_least, between, one_of, plain
-from dpaf_jax.config.methods.common import CLIP, OPTIMIZERS, SCHEDULE, SCHEDULES, ema
+from dpaf_jax.config.methods.common import OPTIMIZERS, SCHEDULE, SCHEDULES, ema
 
 PERCEPTUAL = 'perceptual'  # features that have learnt from public images
 LEAVES = 'leaves'  # from random shapes
+PHASE_1 = 'in phase 1, or of conv1 in phase 2 where private is discriminator'
 
 
 def public_network(section: Mapping[str, Any]) -> str:
@@ -31,29 +32,53 @@ class ClassifierConfig:
 
     private: str = one_of(
         'all', ('all', 'conv1', 'labeller', 'discriminator', 'none'),
-        'What learns: all; conv1 (head random); none (conv1 random too); labeller, a '
-        'linear layer on wavelets that is kept to label the synthetic images; '
-        'discriminator: nothing yet, conv1 learns in phase 2, with noise of its own.',
+        'What phase 1 learns from the images: a classifier, of which conv1 is kept '
+        '(all); conv1 alone (conv1); a linear layer on features, kept to label the '
+        'synthetic images (labeller); nothing, as conv1 learns in phase 2 with noise '
+        'of its own (discriminator); nothing (none).',
     )  # fmt: skip
     features: str = one_of(
         'wavelet', ('wavelet', PERCEPTUAL, LEAVES),
-        'What a labeller is linear on; perceptual: what a public network sees; leaves: what '
-        'one sees that knows random shapes alone.',
+        'Features that a labeller reads: fixed wavelets (wavelet), those of a network '
+        'learnt on ImageNet (perceptual), or of one learnt on random shapes (leaves).',
     )  # fmt: skip
-    unit: str = one_of('singleton', ('singleton', 'group'), 'What is clipped as one.')
-    num_groups: int = at_least(8, 1, 'Groups per step, where unit = group.')
-    batch_size: int = at_least(192, 1, 'Expected images per step.')
+    unit: str = one_of(
+        'singleton',
+        ('singleton', 'group'),
+        'What phase 1 clips as one: each record (singleton), or each group of records '
+        '(group). Unused as_published.',
+    )
+    num_groups: int = at_least(
+        8, 1, 'Number of groups in a step of phase 1, where unit is group.'
+    )
+    batch_size: int = at_least(
+        192,
+        1,
+        'Expected batch size of phase 1, where sampling_prob is 0; as_published it is '
+        'dpaf.batch_size.',
+    )
     sampling_prob: float = between(
-        0.0, 0.0, 1.0, 'Share of N per step; 0: what batch_size gives.'
+        0.0,
+        0.0,
+        1.0,
+        'Probability of a record to be in a batch of phase 1; 0: batch_size / N. '
+        'Unused as_published.',
     )
     epochs: float = at_least(
         2.0,
         0.0,
-        'Expected passes over the data; 0: a labeller has a rule by N, epsilon.',
+        'Expected number of passes of phase 1 over the data; 0, for a labeller alone: '
+        'as many steps as a rule by N and epsilon gives.',
     )
-    l2_clip_norm: float = above(1.0, 0.0, CLIP)
-    optimizer: str = one_of('adam', OPTIMIZERS, 'Of phase 1.')
-    learning_rate: float = at_least(1e-3, 0.0, '0: a labeller has a rule.')
+    l2_clip_norm: float = above(
+        1.0, 0.0, f"Clipping bound on the l2 norm of each unit's gradient {PHASE_1}."
+    )
+    optimizer: str = one_of('adam', OPTIMIZERS, f'Optimiser {PHASE_1}.')
+    learning_rate: float = at_least(
+        1e-3,
+        0.0,
+        f'Learning rate {PHASE_1}; 0, for a labeller alone: a rule by N and epsilon.',
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,37 +87,54 @@ class Conv2Config:
 
     gradient: str = one_of(
         'singleton', ('singleton', 'group', 'cotangent', 'none'),
-        'Through each image as its own aggregate, a group of images, or the cotangent at '
-        'a noised aggregate; none: conv2* stays random.',
+        'What an update of conv2* clips: the gradient of each record as its own '
+        'aggregate (singleton), of each group of records as one (group), of each '
+        'record by the slope of the loss at a noised aggregate (cotangent); or '
+        'nothing, and conv2* stays random (none). Unused as_published.',
     )  # fmt: skip
-    num_groups: int = at_least(8, 1, 'Groups per update, where gradient = group.')
+    num_groups: int = at_least(
+        8, 1, 'Number of groups in an update of conv2*, where gradient is group.'
+    )
     batch_size: int = at_least(
-        192, 1, 'Expected images per update; canonical: asymmetry x batch_size.'
+        192,
+        1,
+        'Expected batch size of an update of conv2*; as printed it is dpaf.asymmetry x '
+        'dpaf.batch_size.',
     )
     with_conv1: bool = plain(
-        False, 'conv1 learns here, too, in one clipped vector; then phase 1 does not.'
+        False,
+        'Whether conv1 learns with conv2*, clipped with it as one vector, and not in '
+        'phase 1.',
     )
-    l2_clip_norm: float = above(1.0, 0.0, CLIP)
-    optimizer: str = one_of('adam', OPTIMIZERS, 'Of conv2*.')
-    learning_rate: float = above(2e-4, 0.0, 'Of conv2*.')
+    l2_clip_norm: float = above(
+        1.0, 0.0, "Clipping bound on the l2 norm of each unit's gradient of conv2*."
+    )
+    optimizer: str = one_of('adam', OPTIMIZERS, 'Optimiser of conv2*.')
+    learning_rate: float = above(2e-4, 0.0, 'Learning rate of conv2*.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadConfig:
     """DPAF's conv3* and FC*, trained on DPAGG's output."""
 
-    optimizer: str = one_of('adam', OPTIMIZERS, 'Of the head.')
-    learning_rate: float = above(2e-4, 0.0, 'Of the head.')
-    steps: int = at_least(1, 1, 'For each release of DPAGG, with fresh fakes.')
+    optimizer: str = one_of('adam', OPTIMIZERS, 'Optimiser of the head.')
+    learning_rate: float = above(2e-4, 0.0, 'Learning rate of the head.')
+    steps: int = at_least(
+        1,
+        1,
+        'Number of training steps of the head, each with fresh fakes, after each '
+        'release of DPAGG; where dpaf.batch_size is 0, before each generator step.',
+    )
     memory: int = at_least(
         1, 1,
-        'Releases of each aggregate that a step reads, beside as many of fakes: the latest '
-        'since conv2* last changed.',
+        'Number of latest releases of each aggregate that a step of the head reads, '
+        'beside as many of fakes; those from before an update of conv2* are left out.',
     )  # fmt: skip
     penalty: float = at_least(
         0.0, 0.0,
-        "Weight of the squared gradient of its answers by aggregates, in units of a row's "
-        'bound (R1): a head that is too sure teaches the generator nothing.',
+        "Weight of half the squared gradient of the head's answers by aggregates, "
+        "real and fake, in units of a row's bound (R1 and R2): a head that is too "
+        'sure teaches the generator nothing. 0: none.',
     )  # fmt: skip
 
 
@@ -101,45 +143,59 @@ class GeneratorConfig:
     """DPAF's generator: its losses and its optimiser."""
 
     loss_single: float = at_least(
-        1.0, 0.0, 'Weight: adversarial, on single fakes (canonical).'
+        1.0, 0.0, 'Weight of the adversarial loss on single fakes, as printed; 0: off.'
     )
     loss_aggregate: float = at_least(
-        0.0, 0.0, 'Weight: adversarial, on noised aggregates of fakes.'
+        0.0,
+        0.0,
+        'Weight of the adversarial loss on noised aggregates of fakes; 0: off.',
     )
     loss_match: float = at_least(
-        0.0, 0.0, 'Weight: unbiased squared distance to the noised class aggregates.'
-    )
+        0.0, 0.0,
+        "Weight of the unbiased squared distance between the fakes' mean feature rows "
+        'and the released ones; 0: off.',
+    )  # fmt: skip
     loss_smooth: float = at_least(
         0.0, 0.0,
-        "Weight: total variation of fakes, times the length of the aggregates' noise, "
-        'while loss_match is not whitened. Without it few records bring images of noise.',
+        "Weight of the fakes' total variation, times the length of the aggregates' "
+        'noise, until loss_match is whitened; 0: off. Without it few records bring '
+        'images of noise.',
     )  # fmt: skip
     whitenings: int = at_least(
         0, 0,
-        "How often, at equal distances, loss_match is whitened: measured in units of the "
-        "fakes' own spread from then on. Class-pure batches of all images alone.",
+        'Number of times, at equal intervals, that loss_match is whitened: from then '
+        "on it is in units of the fakes' own spread. Needs class-pure batches of all "
+        'images. 0: never.',
     )  # fmt: skip
     whiten_below: float = at_least(
         0.0, 0.0,
-        'Whiten only if the noise of a mean feature row is at most so long, in units of '
-        "the row's bound; 0: always. Longer noise would be learnt as texture.",
+        'Largest length of the noise of a mean feature row at which loss_match is '
+        "whitened, in units of the row's bound; 0: any. Longer noise would be learnt "
+        'as texture.',
     )  # fmt: skip
     batch_size: int = at_least(
         24,
         1,
-        'Fakes per step; where loss_match gets whitened, a third of them until then.',
+        'Number of fakes in a generator step; where dpaf.batch_size is 0, loss_match '
+        'sees a third of them in the first half of training, all of them afterwards.',
     )
-    optimizer: str = one_of('adam', OPTIMIZERS, 'Of the generator.')
-    learning_rate: float = above(2e-4, 0.0, 'Of the generator.')
-    schedule: str = one_of('constant', SCHEDULES, SCHEDULE)
+    optimizer: str = one_of('adam', OPTIMIZERS, 'Optimiser of the generator.')
+    learning_rate: float = above(2e-4, 0.0, 'Learning rate of the generator.')
+    schedule: str = one_of(
+        'constant', SCHEDULES, f'{SCHEDULE} Each whitening starts it anew.'
+    )
     ema_decay: float = ema(0.999)
     latent_scale: float = above(
-        1.0, 0.0, "Of the released sampler's latent draws; above 1: more variety."
+        1.0,
+        0.0,
+        'Standard deviation of the latent vectors that released images are drawn '
+        'from; it is 1 in training, and above 1 images are more various.',
     )
     warp: float = between(
         0.0, 0.0, 0.5,
-        'How far released images are bent before a labeller labels them: standard '
-        "deviation of a pixel's smooth displacement, as a share of the side.",
+        'Largest strength at which released images are bent at random, before a '
+        "labeller labels them: standard deviation of a pixel's smooth displacement "
+        'along an axis, as a share of the side; 0: none.',
     )  # fmt: skip
 
     @property
@@ -154,46 +210,70 @@ class DpafConfig:
 
     batches: str = one_of(
         'mixed', ('mixed', 'class_pure'),
-        'mixed is canonical; class_pure: one aggregate per class.',
+        'Kind of aggregates: one of all classes, as printed (mixed), or one for each '
+        'class (class_pure).',
     )  # fmt: skip
     batch_size: int = at_least(
-        24, 0, 'Expected images per aggregate; 0: all there are (q = 1).'
+        24,
+        0,
+        'Expected number of images in an aggregate, in the mean over classes; 0: all '
+        'images at every DPAGG step (q = 1).',
     )
     classes_per_step: int = at_least(
-        0, 0, 'class_pure: so many classes a step, in turn; 0: all.'
+        0,
+        0,
+        'Number of classes in a DPAGG step, which take turns, where batches is '
+        'class_pure; 0: all.',
     )
     epochs: float = at_least(
         5.0,
         0.0,
-        'How often DPAGG sees an image, in expectation; 0: as often as 500 steps take.',
+        'Expected number of passes of DPAGG over the images; 0: 500 DPAGG steps '
+        'instead, with classes_per_step 500 of each class.',
     )
-    asymmetry: int = at_least(8, 1, 'mu: DPAGG steps for each update of conv2*.')
-    n_critic: int = at_least(3, 1, 'DPAGG steps for each round of the generator.')
-    generator_steps: int = at_least(1, 1, 'Generator steps in a round.')
+    asymmetry: int = at_least(
+        8, 1, 'Number of DPAGG steps for each update of conv2* (mu).'
+    )
+    n_critic: int = at_least(
+        3,
+        1,
+        'Number of DPAGG steps for each round of generator steps; it must be 1 where '
+        'batch_size is 0.',
+    )
+    generator_steps: int = at_least(1, 1, 'Number of generator steps in a round.')
     keep_fraction: float = between(
         0.9,
         1e-6,
         1.0,
-        'Share of a per-example gradient, by magnitude, kept before the clip.',
+        "Share of a per-example gradient's entries, the largest, that are kept before "
+        'it is clipped; a labeller keeps all.',
     )
-    signs: bool = plain(False, 'Of what is kept, signs alone count (TOPAGG).')
+    signs: bool = plain(
+        False,
+        'Whether the kept entries of a gradient become their signs before it is '
+        "clipped (TOPAGG); a labeller's do not.",
+    )
     activation: str = one_of(
         'leaky_relu', ('leaky_relu', 'tanh'),
-        'Of classifier and discriminator; tanh is a tempered sigmoid.',
+        'Activation of classifier and discriminator; tanh is a tempered sigmoid.',
     )  # fmt: skip
     taps: str = plain(
-        'conv2', 'What DPAGG sums, joined by commas: see docs/explanation/algorithm.md.'
+        'conv2',
+        'Features of an image that DPAGG sums, joined by commas; '
+        'docs/explanation/algorithm.md lists them.',
     )
     warm_start: str = plain(
         '',
-        'A source of PUBLIC images on which all of this runs first, without noise, such as '
-        'npz:/path; your word that they are. Empty: none.',
+        'Source of PUBLIC images on which all of DPAF runs first, without noise, such '
+        'as npz:/path; naming it is your word that they are public. Empty: none.',
     )
     warm_start_parts: str = one_of(
-        'both', ('both', 'discriminator'), 'What of it the private training starts with.'
+        'both', ('both', 'discriminator'),
+        'Networks that private training takes over from warm_start: both, or the '
+        'discriminator alone.',
     )  # fmt: skip
     warm_start_classes: int = at_least(
-        1, 1, 'Of the public images; 1: their labels are not read.'
+        1, 1, 'Number of classes of the public images; 1: their labels are not read.'
     )
     classifier: ClassifierConfig
     conv2: Conv2Config

@@ -1,7 +1,7 @@
 """The generator's losses and its update: post-processing of released values.
 
 Four losses, and any sum of them: `single`, adversarial on single fakes by the
-discriminator without aggregation (canonical, Algorithm 1, lines 15-17); `aggregate`,
+discriminator without aggregation (as printed: Algorithm 1, lines 15-17); `aggregate`,
 adversarial on noisy aggregates; `match`, the unbiased squared distance to the released
 aggregates; beside it `smooth`, the fakes' total variation, against fakes that match the
 aggregates' noise by being noise.
@@ -81,7 +81,7 @@ def generator_step(
 def _single_loss(
     gan: Gan, state: GanState, generator: Params, key: jax.Array
 ) -> jax.Array:
-    """L''_BCE: D without aggregation on single fakes (canonical)."""
+    """L''_BCE: D without aggregation on single fakes, as printed."""
     number = gan.config.dpaf.generator.batch_size
     key_z, key_label = jax.random.split(key)
     labels = gan.random_labels(key_label, number)

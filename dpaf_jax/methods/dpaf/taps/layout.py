@@ -35,9 +35,9 @@ class Block:
 class TapLayout:
     """The columns of a row.
 
-    With the single canonical tap 'conv2' the row is SIN's output itself, of norm at most
-    sqrt(m) p (DPAF equation 2). Several taps are scaled to a joint bound of 1, and to equal
-    bounds, so that none drowns another; `count` gets less, see `_shares`.
+    With the single tap 'conv2', as printed, the row is SIN's output itself, of norm at
+    most sqrt(m) p (DPAF equation 2). Several taps are scaled to a joint bound of 1, and to
+    equal bounds, so that none drowns another; `count` gets less, see `_shares`.
 
     Attributes:
         blocks: in the order of the columns.
