@@ -41,12 +41,14 @@ def test_every_figure_is_one_of_the_table_of_results(run):
         and row['classifier'] == 'cnn'
         and row['guarantee'] == 'certified'
         and row['config'].startswith('recommended.py')
-        and not row['state']
+        and row['state'] in (figures.NOW, '')
         and not {'image_size=64', 'image_size=128'} & set(row['overrides'].split('.'))
         and 'data.image_size=64' not in row['overrides']
         and 'data.image_size=128' not in row['overrides']
         and 'wide_resnet' not in row['overrides']
     ]
+    # Of the settings of now, where they were measured.
+    rows = figures.select(rows, state=figures.NOW) or rows
     mean = statistics.mean(float(row['accuracy']) for row in rows)
     assert run.accuracy == pytest.approx(mean, abs=0.0011)
     if run.ceiling:
