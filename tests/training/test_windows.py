@@ -77,7 +77,7 @@ def test_a_one_shot_run_that_moves_misses_no_release(monkeypatch):
     released = []
     phase._release = lambda state, release: released.append(release)
     phase._measured = lambda state, step: (state, None)
-    phase._window_fns = dict.fromkeys((True, False), lambda state, *_: (state, {}))
+    phase._window_fn = lambda state, *_: (state, {})
     step = 3
     while step < phase.total_steps:
         _, step, _ = phase.window(None, step)

@@ -38,13 +38,11 @@ def generator_step(
     keys: StepKeys,
     inner: jax.Array | int = 0,
     metric: Factors | None = None,
-    is_early: bool = False,
 ) -> tuple[GanState, Metrics]:
     """One update of the generator by the config's sum of losses: post-processing.
 
-    `metric` is that of `match`, from whitening.py; None: plain. `is_early`: of `Schedule`.
+    `metric` is that of `match`, from whitening.py; None: plain.
     """
-    each = gan.schedule.fakes_per_aggregate(is_early)
     weights = gan.config.dpaf.generator
     key = jax.random.fold_in(public_key(keys.public), 2)
     key = jax.random.fold_in(key, inner)
@@ -58,7 +56,7 @@ def generator_step(
             answers = aggregate_logits(gan, state.params['head'], fake)
             parts['loss_aggregate'] = losses.binary_cross_entropy(answers, True)
         if weights.loss_match:
-            parts |= _match_losses(gan, state, generator, key, each, metric)
+            parts |= _match_losses(gan, state, generator, key, metric)
         weighted = [getattr(weights, name) * value for name, value in parts.items()]
         return jnp.sum(jnp.stack(weighted)), parts
 
@@ -94,19 +92,15 @@ def _single_loss(
 
 
 def _match_losses(
-    gan: Gan,
-    state: GanState,
-    generator: Params,
-    key: jax.Array,
-    each: int,
-    metric: Factors | None,
+    gan: Gan, state: GanState, generator: Params, key: jax.Array, metric: Factors | None
 ) -> Metrics:
-    """Squared distance of released class aggregates and `each` fakes, without bias.
+    """Squared distance of fake and released class aggregates, without bias; smoothness.
 
     A released mean lies off all means of images, by its noise. A share p of fakes that are
     noise themselves comes nearer to it in proportion to p and to the noise's length, so what
     speaks against them has that length too.
     """
+    each = gan.schedule.fakes_per_aggregate(is_whitened=metric is not None)
     segment_ids = jnp.repeat(jnp.arange(gan.schedule.num_aggregates), each)
     key_z, key_label = jax.random.split(key)
     labels = segment_ids

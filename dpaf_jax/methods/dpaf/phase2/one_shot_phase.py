@@ -38,10 +38,7 @@ class OneShotPhase(GanPhase):
         self.images_per_step = self.images_at(1)  # at first
         pmapped = functools.partial(parallel.pmapped, devices=run.devices)
         self._accumulate = pmapped(self._add_chunk, donate=(0,))
-        self._window_fns = {
-            is_early: pmapped(functools.partial(self._window, is_early), donate=(0,))
-            for is_early in (True, False)
-        }
+        self._window_fn = pmapped(self._window, donate=(0,))
         self._update_fn = pmapped(self._update, donate=(0,))
         # Not donated: a pass behind them may be left, and then what was before is saved.
         self._release_fn = pmapped(gan.privatised)
@@ -58,11 +55,11 @@ class OneShotPhase(GanPhase):
         }
 
     def images_at(self, step: int) -> float:
-        """See `Uneven`: the first half of the steps looks at fewer fakes."""
-        schedule, half = self._gan.schedule, self._half
-        early = min(step, half) * schedule.fakes_per_aggregate(is_early=True)
-        late = max(0, step - half) * schedule.fakes_per_aggregate(is_early=False)
-        return float((early + late) * schedule.num_aggregates)
+        """See `Uneven`: steps of the first part may look at fewer fakes."""
+        schedule = self._gan.schedule
+        plain = min(step, self._part_length) * schedule.fakes_per_aggregate(False)
+        late = max(0, step - self._part_length) * schedule.fakes_per_aggregate(True)
+        return float((plain + late) * schedule.num_aggregates)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run, release = self._run, step // self._per_release
@@ -74,7 +71,7 @@ class OneShotPhase(GanPhase):
             lambda *k: np.stack(k), *[self._tick_keys(t) for t in steps]
         )
         keys = jax.tree.map(run.on_every_device, keys)
-        state, metrics = self._window_fns[step < self._half](state, keys, metric)
+        state, metrics = self._window_fn(state, keys, metric)
         step = steps.stop
         done = step % self._per_release == 0
         if (
@@ -96,21 +93,17 @@ class OneShotPhase(GanPhase):
                 gan.schedule.noise_length,
                 asked.whiten_below,
             )
-        parts = gan.schedule.whitenings + 1
-        part, into = divmod(step, self._length_of_parts(parts))
+        part, into = divmod(step, self._part_length)
         if part and not into:
             state = self._begin_fn(state)
         return state, self._whitening.metric(state, part) if part else None
 
     @property
-    def _half(self) -> int:
-        """Of the steps: those before it are early ones."""
-        return self._length_of_parts(2)
-
-    def _length_of_parts(self, number: int) -> int:
-        """Steps of each, in whole windows of any machine that the run may go on at."""
+    def _part_length(self) -> int:
+        """Steps with one metric, in whole windows of any machine that the run may go on at."""
         unit = window_length(self._per_release, unrolls=False)
-        return -(-self.total_steps // (number * unit)) * unit
+        parts = self._gan.schedule.whitenings + 1
+        return -(-self.total_steps // (parts * unit)) * unit
 
     def _begin_part(self, state: GanState) -> GanState:
         # The optimiser starts anew: Adam's moments are those of another, flatter loss.
@@ -123,16 +116,12 @@ class OneShotPhase(GanPhase):
         fake, public = noise('fake tick', step), self._run.keys.public('tick', step)
         return StepKeys(np.zeros_like(fake), fake, {}, public)
 
-    def _window(
-        self, is_early: bool, state: GanState, keys: StepKeys, metric: Factors | None
-    ) -> Any:
+    def _window(self, state: GanState, keys: StepKeys, metric: Factors | None) -> Any:
         def body(state: GanState, keys: StepKeys) -> Any:
             metrics: dict[str, jax.Array] = {}
             if self._gan.schedule.trains_head:
                 state, metrics = head_steps(self._gan, state, keys)
-            state, made = generator_step(
-                self._gan, state, keys, metric=metric, is_early=is_early
-            )
+            state, made = generator_step(self._gan, state, keys, metric=metric)
             return state, metrics | made
 
         return repeat(self._run.unrolls, body, state, keys)

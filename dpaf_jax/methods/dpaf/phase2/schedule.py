@@ -9,7 +9,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.methods.dpaf.taps.layout import TapLayout
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 
-EARLY = 3  # by how many the fakes of a step are fewer in the first half of training
+EARLY = 3  # by how many the fakes of a step are fewer before the distance is whitened
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,13 +103,15 @@ class Schedule:
         limit = generator.whiten_below or math.inf
         return generator.whitenings if self.noise_length <= limit else 0
 
-    def fakes_per_aggregate(self, is_early: bool) -> int:
+    def fakes_per_aggregate(self, is_whitened: bool) -> int:
         """How many fakes a step of `loss_match` looks at.
 
-        Early in training gaps are large: a share of the fakes tells them
+        Before the distance is whitened gaps are large: a share of the fakes tells them
         (docs/research/2026-11-27-fewer-fakes-first.md).
         """
-        number = self.config.dpaf.generator.batch_size // (EARLY if is_early else 1)
+        number = self.config.dpaf.generator.batch_size
+        if self.whitenings and not is_whitened:
+            number //= EARLY
         return max(2, number // self.num_aggregates)
 
     @property
