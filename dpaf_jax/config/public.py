@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -126,7 +125,7 @@ def to_dict(config: Config) -> dict[str, Any]:
 def public_dict(config: Config) -> dict[str, Any]:
     """The config as it may be released: no path in it, and who wrote it."""
     fields = json.loads(json.dumps(to_dict(config)))
-    if math.isinf(config.privacy.epsilon):
+    if not config.privacy.is_private:
         fields['privacy']['epsilon'] = 'inf'
     fields['data']['source'] = public_source(config.data.source)
     fields['data']['cache'] = ''

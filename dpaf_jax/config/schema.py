@@ -83,6 +83,16 @@ class PrivacyConfig:
         'capacity.',
     )
 
+    @property
+    def is_private(self) -> bool:
+        """Whether anything is clipped and noised; with an infinite epsilon nothing is."""
+        return math.isfinite(self.epsilon)
+
+    @property
+    def as_published(self) -> bool:
+        """Whether the method runs as its paper prints it."""
+        return self.guarantee == 'as_published'
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworksConfig:
@@ -436,13 +446,13 @@ def _check_privacy(privacy: PrivacyConfig) -> None:
         raise UserError(
             'config.privacy.delta', f'is {privacy.delta}', 'It must be in (0, 1)'
         )
-    if privacy.delta == 0 and math.isfinite(privacy.epsilon):
+    if privacy.delta == 0 and privacy.is_private:
         raise UserError(
             'config.privacy.delta',
             'is 0, which no Gaussian mechanism can meet',
             'Use less than 1 / num_examples, such as 1e-5',
         )
-    if 0 < privacy.delta < LEAST_DELTA and math.isfinite(privacy.epsilon):
+    if 0 < privacy.delta < LEAST_DELTA and privacy.is_private:
         raise UserError(
             'config.privacy.delta',
             f'is {privacy.delta:g}; the law of the noise is proven from {LEAST_DELTA:g} on',

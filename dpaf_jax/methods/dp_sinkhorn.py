@@ -65,12 +65,13 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     """
     settings = config.dp_sinkhorn
     _check(config, num_examples)
-    no_clip = math.isinf(config.privacy.epsilon)
     gradient = Mechanism(
         name=GRADIENT,
         kind='clipped gradient of the Sinkhorn loss by all fakes of a step',
         sampling_prob=settings.batch_size / num_examples,
-        l2_sensitivity=math.inf if no_clip else 2 * settings.l2_clip_norm,
+        l2_sensitivity=2 * settings.l2_clip_norm
+        if config.privacy.is_private
+        else math.inf,
         steps=settings.generator_steps,
         expected_batch_size=float(settings.batch_size),
         capacity=settings.batch_size,

@@ -50,7 +50,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         UserError: the settings do not fit each other, N, or the budget; or the run is
             `as_published`, which this method has no form of.
     """
-    if config.privacy.guarantee == 'as_published':
+    if config.privacy.as_published:
         problem = "is 'as_published', which feta has no form of"
         raise UserError('config.privacy.guarantee', problem, "Set it to 'certified'")
     first = dpaf.plan(first_release(config), num_examples)

@@ -6,7 +6,6 @@ them states another.
 """
 
 import dataclasses
-import math
 import pathlib
 import shlex
 import sys
@@ -106,7 +105,7 @@ def undecided(config: Config) -> list[str]:
 
     `num_examples` alone is none: N is then known as soon as images are prepared.
     """
-    private = math.isfinite(config.privacy.epsilon)
+    private = config.privacy.is_private
     names = [
         f'{section}.{name}'
         for section, name in FIELDS

@@ -149,7 +149,7 @@ def outlook(config: Config, privacy: PrivacyPlan) -> Outlook:
         config: of the run.
         privacy: its plan.
     """
-    certified = privacy.guarantee == CERTIFIED and math.isfinite(config.privacy.epsilon)
+    certified = privacy.guarantee == CERTIFIED and config.privacy.is_private
     epsilon = config.privacy.epsilon if certified else math.inf
     strength = privacy.num_examples * epsilon / config.data.num_classes
     return Outlook(

@@ -117,7 +117,7 @@ def make_plan(
     Raises:
         UserError: the budgets cannot be met, or a certified delta is not below 1 / N.
     """
-    if math.isinf(privacy.epsilon):
+    if not privacy.is_private:
         # Draws are padded: leave them room.
         if privacy.guarantee == 'certified' or not published_reason:
             mechanisms = _fit(mechanisms, NO_NOISE_OVERFLOW, num_examples)
@@ -126,7 +126,7 @@ def make_plan(
     shares = parse(privacy.budgets, names, privacy.epsilon, present)
     shares = _with_rest(shares, present, rest_order, privacy.epsilon)
     too_large = _excessive(privacy.delta, num_examples)
-    if privacy.guarantee == 'as_published' and published_reason:
+    if privacy.as_published and published_reason:
         if too_large:
             logging.warning('%s', too_large)
         settled = published.calibrate(
@@ -220,7 +220,7 @@ def make_joint_plan(
     Raises:
         UserError: the budget cannot be met, or delta is not below 1 / N.
     """
-    free = math.isinf(privacy.epsilon)
+    free = not privacy.is_private
     tail = privacy.delta * privacy.overflow_fraction
     fitted = _fit(mechanisms, NO_NOISE_OVERFLOW if free else tail, num_examples)
     largest = max(m.capacity for m in fitted)
@@ -250,7 +250,7 @@ def with_first(
     Raises:
         UserError: as_published, whose claims and neighbours are others.
     """
-    if privacy.guarantee == 'as_published':
+    if privacy.as_published:
         problem = 'is above 0, where config.privacy.guarantee is as_published'
         remedy = 'Set it to 0: the papers release no class histogram this way'
         raise UserError('config.data.noisy_prior', problem, remedy)
@@ -273,7 +273,7 @@ def with_last(
     Raises:
         UserError: the others have left nothing.
     """
-    free = math.isinf(privacy.epsilon)
+    free = not privacy.is_private
     tail = NO_NOISE_OVERFLOW if free else privacy.delta * privacy.overflow_fraction
     (fitted,) = _fit([mechanism], tail, plan.num_examples)
     if free:

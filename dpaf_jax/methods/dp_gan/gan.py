@@ -82,12 +82,11 @@ def discriminator_plan(config: Config, num_examples: int, units: str) -> Privacy
     gan = settings(config)
     field = f'config.{config.method}.batch_size'
     check_batch_size(field, gan.batch_size, num_examples)
-    no_clip = math.isinf(config.privacy.epsilon)
     discriminator = Mechanism(
         name=DISCRIMINATOR,
         kind=f'sum of clipped gradients, {units}',
         sampling_prob=gan.batch_size / num_examples,
-        l2_sensitivity=math.inf if no_clip else gan.l2_clip_norm,
+        l2_sensitivity=gan.l2_clip_norm if config.privacy.is_private else math.inf,
         steps=gan.generator_steps * gan.discriminator_steps,
         expected_batch_size=float(gan.batch_size),
         capacity=gan.batch_size,

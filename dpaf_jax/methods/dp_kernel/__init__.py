@@ -37,7 +37,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         UserError: the settings do not fit each other, or the budget.
     """
     check_fourier(config)
-    if _is_published(config):
+    if config.privacy.as_published:
         return published_plan(config, num_examples)
     return one_release(config, num_examples)
 
@@ -49,12 +49,8 @@ def matching(config: Config, plan: PrivacyPlan, num_devices: int) -> Matching:
 
 def train(run: Run) -> Any:
     """Releases the embedding, trains the generator; returns its parameters' average."""
-    if _is_published(run.config):
+    if run.config.privacy.as_published:
         method = PublishedKernel(run.config, run.plan)
         return run.train(PublishedPhase(run, method)).ema_params
     made = matching(run.config, run.plan, len(run.devices))
     return run.train(MatchPhase(run, made)).ema_params
-
-
-def _is_published(config: Config) -> bool:
-    return config.privacy.guarantee == 'as_published'

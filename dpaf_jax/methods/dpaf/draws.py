@@ -19,7 +19,7 @@ def draw_records(
         step: of the mechanism.
         eligible: indices of those whose turn it is; None: every record.
     """
-    if run.config.privacy.guarantee == 'as_published':
+    if run.config.privacy.as_published:
         size = int(mechanism.expected_batch_size)
         return shuffled_batches(
             len(run.data.labels), size, mechanism.name, run.keys, step

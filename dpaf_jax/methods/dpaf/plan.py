@@ -51,7 +51,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
 
 
 def _clip_bound(config: Config, l2_clip_norm: float, grouped: bool) -> float:
-    if math.isinf(config.privacy.epsilon):
+    if not config.privacy.is_private:
         return math.inf
     # A group's content may change to anything, a singleton only to nothing.
     return 2 * l2_clip_norm if grouped else l2_clip_norm
@@ -64,7 +64,7 @@ def _phase1_name(config: Config) -> str:
 def _phase1(config: Config, num_examples: int) -> Mechanism | None:
     if not _trains_phase1(config):
         return None
-    c, published = config.dpaf.classifier, _is_published(config)
+    c, published = config.dpaf.classifier, config.privacy.as_published
     grouped = c.unit == 'group' and not published
     size = float(config.dpaf.batch_size if published else c.batch_size)
     if c.sampling_prob and not published:
@@ -100,9 +100,9 @@ def _dpagg(config: Config, num_examples: int) -> Mechanism:
         if pure
         else 'sum of bounded rows',
         sampling_prob=prob,
-        l2_sensitivity=math.inf
-        if math.isinf(config.privacy.epsilon)
-        else make_tap_layout(config).bound,
+        l2_sensitivity=make_tap_layout(config).bound
+        if config.privacy.is_private
+        else math.inf,
         steps=round(turns),
         expected_batch_size=prob * num_examples * share,
         capacity=num_examples if prob == 1 else dpaf.batch_size,
@@ -121,7 +121,7 @@ def dpagg_steps(config: Config, dpagg: Mechanism) -> int:
 def _conv2(config: Config, num_examples: int) -> Mechanism | None:
     if not _trains_conv2(config):
         return None
-    c, dpaf, published = config.dpaf.conv2, config.dpaf, _is_published(config)
+    c, dpaf, published = config.dpaf.conv2, config.dpaf, config.privacy.as_published
     grouped = c.gradient == 'group' and not published
     size = dpaf.asymmetry * dpaf.batch_size if published else c.batch_size
     of = ' of conv1 and conv2* as one' if c.with_conv1 else ''
@@ -182,29 +182,25 @@ def _check(config: Config, num_examples: int) -> None:
     _check_schedule(config, num_examples)
 
 
-def _is_published(config: Config) -> bool:
-    return config.privacy.guarantee == 'as_published'
-
-
 def _trains_phase1(config: Config) -> bool:
     """Whether phase 1 learns from private images."""
     learns = config.dpaf.classifier.private
     if learns == 'discriminator':
         return False
     alone = not config.dpaf.conv2.with_conv1
-    return learns != 'none' or (_is_published(config) and alone)
+    return learns != 'none' or (config.privacy.as_published and alone)
 
 
 def _trains_conv2(config: Config) -> bool:
     """Whether conv2* learns from private images."""
-    return config.dpaf.conv2.gradient != 'none' or _is_published(config)
+    return config.dpaf.conv2.gradient != 'none' or config.privacy.as_published
 
 
 def _check_published(config: Config) -> None:
     """The paper has mixed batches of a fixed size, and keeps no classifier."""
     dpaf = config.dpaf
     is_printed = dpaf.batches == 'mixed' and dpaf.batch_size
-    if _is_published(config) and (
+    if config.privacy.as_published and (
         not is_printed or dpaf.classifier.private == LABELLER
     ):
         raise UserError(

@@ -40,14 +40,13 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     _check(config, num_examples)
     if is_published(config):
         return _published_plan(config, num_examples)
-    no_clip = math.isinf(config.privacy.epsilon)
     counts = np.bincount(scale_of_step(wgan, models), minlength=wgan.noise_levels)
     mechanisms = [
         Mechanism(
             name=f'{CRITIC}{i}',
             kind=KIND,
             sampling_prob=_rate(config, num_examples),
-            l2_sensitivity=math.inf if no_clip else wgan.l2_clip_norm,
+            l2_sensitivity=wgan.l2_clip_norm if config.privacy.is_private else math.inf,
             steps=int(counts[i]),
             expected_batch_size=float(min(wgan.batch_size, num_examples / models)),
             capacity=wgan.batch_size,
@@ -109,8 +108,7 @@ def scale_of_step(wgan: DpbaWganConfig, models: int = 1) -> np.ndarray:
 
 def is_published(config: Config) -> bool:
     """Whether the paper's own steps run, without a guarantee."""
-    finite = math.isfinite(config.privacy.epsilon)
-    return config.privacy.guarantee == 'as_published' and finite
+    return config.privacy.as_published and config.privacy.is_private
 
 
 def _published_plan(config: Config, num_examples: int) -> PrivacyPlan:

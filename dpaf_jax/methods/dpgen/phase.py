@@ -50,7 +50,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         UserError: the settings do not fit each other, N, or the budget.
     """
     score = mechanism(config, num_examples)
-    if _published(config) and math.isfinite(config.privacy.epsilon):
+    if config.privacy.as_published and config.privacy.is_private:
         return claimed_plan(score, config.privacy, num_examples, PUBLISHED_REASON)
     return plan_of_one(score, config.privacy, num_examples)
 
@@ -62,12 +62,8 @@ def train(run: Run) -> Any:
     but as published.
     """
     matching = make_score_matching(run.config, run.plan)
-    phase = PublishedPhase if _published(run.config) else ScorePhase
+    phase = PublishedPhase if run.config.privacy.as_published else ScorePhase
     return run.train(phase(run, matching, warm_start(run, matching))).ema_params
-
-
-def _published(config: Config) -> bool:
-    return config.privacy.guarantee == 'as_published'
 
 
 def mechanism(config: Config, num_examples: int) -> Mechanism:
@@ -75,14 +71,14 @@ def mechanism(config: Config, num_examples: int) -> Mechanism:
     _check(config, num_examples)
     dpgen = config.dpgen
     prob = dpgen.batch_size / num_examples if dpgen.batch_size else 1.0
-    free = math.isinf(config.privacy.epsilon) or _published(config)
+    clips = config.privacy.is_private and not config.privacy.as_published
     return Mechanism(
         name='score',
         kind='randomised response among private images'
-        if _published(config)
+        if config.privacy.as_published
         else 'sum of clipped gradients, one per singleton',
         sampling_prob=prob,
-        l2_sensitivity=math.inf if free else dpgen.l2_clip_norm,
+        l2_sensitivity=dpgen.l2_clip_norm if clips else math.inf,
         steps=dpgen.steps,
         expected_batch_size=prob * num_examples,
         capacity=round(prob * num_examples),

@@ -36,15 +36,15 @@ def one_release(config: Config, num_examples: int) -> PrivacyPlan:
         UserError: the settings do not fit each other, or the budget.
     """
     _check_batch(config)
-    replaces = config.privacy.guarantee == 'as_published'
+    replaces = config.privacy.as_published
     embedding = Mechanism(
         name=EMBEDDING,
         kind='sum of feature rows of norm 1 by class'
         + (', with one replaced' if replaces else ''),
         sampling_prob=1.0,
-        l2_sensitivity=math.inf
-        if math.isinf(config.privacy.epsilon)
-        else ROW_BOUND * (1 + replaces),
+        l2_sensitivity=ROW_BOUND * (1 + replaces)
+        if config.privacy.is_private
+        else math.inf,
         steps=1,
         expected_batch_size=float(num_examples),
         capacity=num_examples,

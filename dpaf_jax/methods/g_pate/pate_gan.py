@@ -56,7 +56,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         UserError: the settings do not fit N, or the budget; or the run is `as_published`.
     """
     check(config, num_examples)
-    if config.privacy.guarantee == 'as_published':
+    if config.privacy.as_published:
         problem = "is 'as_published', whose epsilon is a private number with pate_gan"
         raise UserError('config.privacy.guarantee', problem, "Set it to 'certified'")
     refuse_agreement(config)

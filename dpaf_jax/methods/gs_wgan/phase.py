@@ -66,7 +66,7 @@ class GsWganPhase:
 
     @property
     def _published(self) -> bool:
-        return self._run.config.privacy.guarantee == 'as_published'
+        return self._run.config.privacy.as_published
 
     def _whose(self, step: int) -> list[int]:
         """The critics whose turn it is: a round-robin; as published, any one of them."""

@@ -49,7 +49,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         )
     gs_wgan_sampler(config)  # layers, size and cell fit each other
     critics = num_critics(wgan, num_examples)
-    published = config.privacy.guarantee == 'as_published'
+    published = config.privacy.as_published
     if not published and wgan.critics_per_turn > critics:
         raise UserError(
             'config.gs_wgan.critics_per_turn',
@@ -62,7 +62,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         name=GRADIENT,
         kind='clipped gradients by generated images, of one critic in its turns',
         sampling_prob=1 / critics if published else 1.0,
-        l2_sensitivity=math.inf if math.isinf(config.privacy.epsilon) else sensitivity,
+        l2_sensitivity=sensitivity if config.privacy.is_private else math.inf,
         steps=wgan.generator_steps * images
         if published
         else turns_of_one(wgan, critics, wgan.generator_steps),

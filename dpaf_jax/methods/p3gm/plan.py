@@ -29,14 +29,13 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     """
     _check(config, num_examples)
     settings = config.p3gm
-    no_clip = math.isinf(config.privacy.epsilon)
 
     def once(name: str, kind: str) -> Mechanism:
         return Mechanism(
             name=name,
             kind=kind,
             sampling_prob=1.0,
-            l2_sensitivity=math.inf if no_clip else 1.0,
+            l2_sensitivity=1.0 if config.privacy.is_private else math.inf,
             steps=1,
             expected_batch_size=float(num_examples),
             capacity=num_examples,
@@ -46,7 +45,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         name=DECODER,
         kind='sum of clipped gradients, one per singleton',
         sampling_prob=settings.batch_size / num_examples,
-        l2_sensitivity=math.inf if no_clip else settings.l2_clip_norm,
+        l2_sensitivity=settings.l2_clip_norm if config.privacy.is_private else math.inf,
         steps=settings.steps,
         expected_batch_size=float(settings.batch_size),
         capacity=settings.batch_size,

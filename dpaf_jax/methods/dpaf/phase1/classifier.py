@@ -58,7 +58,7 @@ class Classifier:
     @property
     def published(self) -> bool:
         """Whether to run Algorithm 1 as printed."""
-        return self.config.privacy.guarantee == 'as_published'
+        return self.config.privacy.as_published
 
     @property
     def trained(self) -> tuple[str, ...]:

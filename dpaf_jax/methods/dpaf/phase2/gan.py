@@ -120,7 +120,7 @@ class Gan:
     @property
     def published(self) -> bool:
         """Whether to run Algorithm 1 as printed."""
-        return self.config.privacy.guarantee == 'as_published'
+        return self.config.privacy.as_published
 
     def init(self, key: jax.Array, learnt: Params | None) -> GanState:
         """Random parameters by public coins, but for what is learnt.

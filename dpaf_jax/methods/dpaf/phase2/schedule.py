@@ -68,7 +68,7 @@ class Schedule:
     @property
     def fixed_batches(self) -> bool:
         """Whether batches of reals are of one size: shuffled, as printed."""
-        return self.config.privacy.guarantee == 'as_published'
+        return self.config.privacy.as_published
 
     @property
     def expected_counts(self) -> np.ndarray:

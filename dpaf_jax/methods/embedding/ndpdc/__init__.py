@@ -42,12 +42,11 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     """
     settings = config.ndpdc
     _check(config, num_examples)
-    free = math.isinf(config.privacy.epsilon)
     aggregate = Mechanism(
         name=AGGREGATE,
         kind='sum of rows of random features, of norm 1, by class',
         sampling_prob=settings.batch_size / num_examples,
-        l2_sensitivity=math.inf if free else ROW_BOUND,
+        l2_sensitivity=ROW_BOUND if config.privacy.is_private else math.inf,
         steps=settings.aggregates,
         expected_batch_size=float(settings.batch_size),
         capacity=settings.batch_size,
