@@ -32,14 +32,14 @@ from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.privacy.sampling import Draw, poisson_draw
+from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.privacy.summation import settled
 from dpaf_jax.release.samplers.smooth import dp_sinkhorn_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
-from dpaf_jax.training.input_pipeline import Feed, gather
+from dpaf_jax.training.input_pipeline import Feed, draw_of_all, gather
 from dpaf_jax.training.losses import transport_plan
 from dpaf_jax.training.optimizers import averaged_step, make_optimizer
 from dpaf_jax.training.phase import repeat, window_length, window_steps
@@ -296,8 +296,7 @@ class SinkhornPhase:
         return state, steps.stop, metrics
 
     def _draw(self, step: int) -> Draw:
-        there = len(self._run.data.labels)
-        return poisson_draw(self._method.mechanism, there, self._run.keys, step)
+        return draw_of_all(self._run, self._method.mechanism, step)
 
     def _steps(self, state: Any, data: Any, draws: Any, *rest: Any) -> Any:
         def body(state: SinkhornState, xs: Any) -> tuple[SinkhornState, Metrics]:

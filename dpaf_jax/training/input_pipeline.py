@@ -16,7 +16,8 @@ import jax
 import numpy as np
 
 from dpaf_jax.data import Dataset
-from dpaf_jax.privacy.sampling import Draw
+from dpaf_jax.privacy.plan import Mechanism
+from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.files import read_json, write_json
 from dpaf_jax.training.batch import ClipBatch
@@ -141,6 +142,43 @@ def gather(data: Mapping[str, Any], draw: Mapping[str, Any]) -> ClipBatch:
     return ClipBatch(
         found['images'], found['labels'], draw['is_padding_example'], found['index']
     )
+
+
+def draw_of_all(run: Run, mechanism: Mechanism, step: int) -> Draw:
+    """A Poisson draw among all records.
+
+    The plan's N may count empty records; drawn or not, they add nothing.
+    """
+    return poisson_draw(mechanism, len(run.data.labels), run.keys, step)
+
+
+def empty_sums(run: Run, mechanism: Mechanism, shape: tuple[int, ...]) -> jax.Array:
+    """Zeros [D, *shape], on the mechanism's grid where it has one: before any record."""
+    grid = mechanism.grid
+    nothing = grid.nothing(shape) if grid else np.zeros(shape, np.float32)
+    return parallel.replicate(nothing, run.devices)
+
+
+def sums_of_all(
+    run: Run,
+    mechanism: Mechanism,
+    shape: tuple[int, ...],
+    add: Callable[[Any, ClipBatch], Any],
+    present: np.ndarray | None = None,
+) -> Any:
+    """One pass over all records; each device's sums, without noise.
+
+    Args:
+        run: its data and devices.
+        mechanism: whose query `add` asks.
+        shape: of the sums.
+        add: (sums, records) -> sums, compiled for all devices.
+        present: see `every_record`.
+    """
+    sums = empty_sums(run, mechanism, shape)
+    for chunk in every_record(run, present):
+        sums = add(sums, chunk)
+    return sums
 
 
 def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[ClipBatch]:

@@ -31,12 +31,11 @@ from dpaf_jax.privacy.budgets import check_batch_size, plan_of_one
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.privacy.sampling import poisson_draw
 from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
-from dpaf_jax.training.input_pipeline import Feed, gather
+from dpaf_jax.training.input_pipeline import Feed, draw_of_all, gather
 from dpaf_jax.training.optimizers import averaged_step, make_optimizer
 from dpaf_jax.training.run import Run
 
@@ -217,8 +216,7 @@ class PublishedPhase:
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run = self._run
-        there = len(run.data.labels)
-        draw = poisson_draw(self._method.plan[LOSS], there, run.keys, step)
+        draw = draw_of_all(run, self._method.plan[LOSS], step)
         keys = run.keys.noise(LOSS, step), run.keys.public('step', step)
         rest = map(run.on_every_device, keys)
         dealt = self._feed.deal_one(draw)

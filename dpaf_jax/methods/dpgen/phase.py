@@ -23,10 +23,10 @@ from dpaf_jax.networks.score import make_score_network, noise_levels
 from dpaf_jax.privacy.budgets import check_batch_size, claimed_plan, plan_of_one
 from dpaf_jax.privacy.grid import add
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
+from dpaf_jax.privacy.sampling import Draw, shuffled_batches
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.input_pipeline import Feed, gather
+from dpaf_jax.training.input_pipeline import Feed, draw_of_all, gather
 from dpaf_jax.training.run import Run
 
 PUBLISHED_REASON = (
@@ -148,9 +148,7 @@ class ScorePhase:
         return state, step + 1, metrics
 
     def _draw(self, step: int) -> Draw:
-        # The plan's N may count empty records; drawn or not, they add nothing.
-        there = len(self._run.data.labels)
-        return poisson_draw(self._mechanism, there, self._run.keys, step)
+        return draw_of_all(self._run, self._mechanism, step)
 
     def _microbatches(self, draw: Draw) -> dict[str, np.ndarray]:
         """A draw as [D, n, microbatch, 1] arrays."""

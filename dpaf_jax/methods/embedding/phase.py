@@ -11,7 +11,7 @@ from dpaf_jax.methods.embedding.matching import Matching, MatchState, Metrics
 from dpaf_jax.methods.embedding.plan import EMBEDDING
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.input_pipeline import every_record
+from dpaf_jax.training.input_pipeline import sums_of_all
 from dpaf_jax.training.phase import repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
 
@@ -55,11 +55,11 @@ class MatchPhase:
 
     def _release(self, state: Any) -> Any:
         """One pass over all records, then noise, once."""
-        run, grid = self._run, self._matching.mechanism.grid
-        shape = state.embedding.shape[1:]
-        nothing = grid.nothing(shape) if grid else np.zeros(shape, np.float32)
-        sums = parallel.replicate(nothing, run.devices)
-        for chunk in every_record(run):
-            sums = self._accumulate(sums, state.coins, chunk)
+        run, shape = self._run, state.embedding.shape[1:]
+
+        def add(sums: Any, chunk: ClipBatch) -> Any:
+            return self._accumulate(sums, state.coins, chunk)
+
+        sums = sums_of_all(run, self._matching.mechanism, shape, add)
         key = run.keys.noise(EMBEDDING, 0)
         return self._release_fn(state, sums, run.on_every_device(key))

@@ -10,12 +10,12 @@ from PIL import Image
 from dpaf_jax.methods.p3gm.decoder import DecoderState, Metrics, PhasedVae
 from dpaf_jax.methods.p3gm.moments import Encoder, Moments, Sums
 from dpaf_jax.methods.p3gm.plan import DECODER, EM, PCA
-from dpaf_jax.privacy.sampling import Draw, poisson_draw
+from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.release.samplers.p3gm import MIXTURE
 from dpaf_jax.release.samplers.protocol import Params
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.input_pipeline import Feed, every_record, gather
+from dpaf_jax.training.input_pipeline import Feed, draw_of_all, gather, sums_of_all
 from dpaf_jax.training.phase import repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
 
@@ -80,12 +80,12 @@ class MomentsPhase:
         self, name: str, shape: tuple[int, int], query: Query, state: Any
     ) -> Any:
         """A query's sums over all records, each device's part."""
-        run, grid, add = self._run, self._run.plan[name].grid, self._add_fn(query)
-        nothing = grid.nothing(shape) if grid else np.zeros(shape, np.float32)
-        sums = parallel.replicate(nothing, run.devices)
-        for chunk in every_record(run):
-            sums = add(sums, state, chunk)
-        return sums
+        compiled = self._add_fn(query)
+
+        def add(sums: Any, chunk: ClipBatch) -> Any:
+            return compiled(sums, state, chunk)
+
+        return sums_of_all(self._run, self._run.plan[name], shape, add)
 
     def _add_fn(self, query: Query) -> Callable[..., Any]:
         def add(sums: Any, state: Moments, batch: ClipBatch) -> Any:
@@ -129,16 +129,15 @@ class DecoderPhase:
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, steps = self._run, window_steps(step, self._length)
-        draws = self._feed.deal([self._draw(t) for t in steps])
+        dealt = self._feed.deal([self._draw(t) for t in steps])
         noise = np.stack([run.keys.noise(DECODER, t) for t in steps])
         public = np.stack([run.keys.public('step', t) for t in steps])
         keys = map(run.on_every_device, (noise, public))
-        state, metrics = self._steps_fn(state, self._feed.data, draws, *keys)
+        state, metrics = self._steps_fn(state, self._feed.data, dealt, *keys)
         return state, steps.stop, metrics
 
     def _draw(self, step: int) -> Draw:
-        there = len(self._run.data.labels)
-        return poisson_draw(self._vae.mechanism, there, self._run.keys, step)
+        return draw_of_all(self._run, self._vae.mechanism, step)
 
     def _steps(self, state: Any, data: Any, draws: Any, *keys: Any) -> Any:
         def body(state: DecoderState, xs: Any) -> tuple[DecoderState, Metrics]:

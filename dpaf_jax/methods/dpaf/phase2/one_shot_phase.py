@@ -17,7 +17,7 @@ from dpaf_jax.methods.dpaf.phase2.phase import GanPhase
 from dpaf_jax.methods.dpaf.phase2.whitening import Factors, Whitening
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.input_pipeline import every_record, gather
+from dpaf_jax.training.input_pipeline import gather, sums_of_all
 from dpaf_jax.training.phase import repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
 
@@ -138,12 +138,13 @@ class OneShotPhase(GanPhase):
     def _release(self, state: Any, release: int) -> Any:
         """One pass over all records of this turn's classes, then noise, once."""
         run, active = self._run, self._gan.schedule.active(release)
-        shape, grid = state.latest.shape[1:], self._gan.schedule.dpagg.grid
-        nothing = grid.nothing(shape) if grid else np.zeros(shape, np.float32)
-        sums = parallel.replicate(nothing, run.devices)
         present = active[run.data.labels] if self._gan.schedule.class_pure else None
-        for chunk in every_record(run, present):
-            sums = self._accumulate(sums, state.params, chunk)
+        shape = state.latest.shape[1:]
+
+        def add(sums: Any, chunk: ClipBatch) -> Any:
+            return self._accumulate(sums, state.params, chunk)
+
+        sums = sums_of_all(run, self._gan.schedule.dpagg, shape, add, present)
         key = run.keys.noise('dpagg', release)
         return self._release_fn(
             state, sums, run.on_every_device(active), run.on_every_device(key)

@@ -13,9 +13,15 @@ from dpaf_jax.methods.embedding.ndpdc.condensation import (
     Coins,
     Condensation,
 )
-from dpaf_jax.privacy.sampling import Draw, poisson_draw
+from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.input_pipeline import CHUNK, Feed, gather
+from dpaf_jax.training.input_pipeline import (
+    CHUNK,
+    Feed,
+    draw_of_all,
+    empty_sums,
+    gather,
+)
 from dpaf_jax.training.run import Run
 
 
@@ -47,12 +53,10 @@ class AggregatePhase:
         return None
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
-        run, grid = self._run, self._method.mechanism.grid
-        shape = self._method.table
+        run = self._run
         seed = run.on_every_device(run.keys.public('coins', step))
         coins = self._coins(seed)
-        nothing = grid.nothing(shape) if grid else np.zeros(shape, np.float32)
-        sums = parallel.replicate(nothing, run.devices)
+        sums = empty_sums(run, self._method.mechanism, self._method.table)
         for part in self._parts(self._draw(step)):
             dealt = self._feed.deal_one(part)
             sums = self._accumulate(sums, coins, self._feed.data, dealt)
@@ -61,8 +65,7 @@ class AggregatePhase:
         return self._release_fn(state, sums, at, seed, key), step + 1, {}
 
     def _draw(self, step: int) -> Draw:
-        there = len(self._run.data.labels)
-        return poisson_draw(self._method.mechanism, there, self._run.keys, step)
+        return draw_of_all(self._run, self._method.mechanism, step)
 
     def _parts(self, draw: Draw) -> Iterator[Draw]:
         """A draw in chunks of one shape, which does not depend on who was drawn."""
