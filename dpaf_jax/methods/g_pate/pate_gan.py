@@ -130,10 +130,7 @@ class Student(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PateGan(GPate):
-    """The static part, where it is not G-PATE's.
-
-    G-PATE's `student` is the generator; the discriminator that the paper calls so is `judge`.
-    """
+    """The static part, where it is not G-PATE's."""
 
     name = COUNTS
 
@@ -148,13 +145,13 @@ class PateGan(GPate):
         return Voters(self.config)
 
     @property
-    def judge(self) -> Coarse:
-        """The student discriminator's network."""
+    def student_network(self) -> Coarse:
+        """Of the student discriminator."""
         width, classes = self.config.pate_gan.width, self.config.data.num_classes
         return Coarse(cell(self.config), (2 * width, width), classes)
 
     @property
-    def judge_optimizer(self) -> optax.GradientTransformation:
+    def student_optimizer(self) -> optax.GradientTransformation:
         """Its Adam."""
         return make_optimizer('adam', self.config.pate_gan.student_learning_rate)
 
@@ -163,8 +160,10 @@ class PateGan(GPate):
         number = self.config.pate_gan.remembered * self.queries
         images = jnp.zeros((number, *self.config.data.shape))
         labels = jnp.zeros(number, jnp.int32)
-        params = self.judge.init(jax.random.fold_in(key, 1), images[:1], labels[:1])
-        optimizer, real = self.judge_optimizer.init(params), jnp.zeros(number)
+        params = self.student_network.init(
+            jax.random.fold_in(key, 1), images[:1], labels[:1]
+        )
+        optimizer, real = self.student_optimizer.init(params), jnp.zeros(number)
         student = Student(params, optimizer, images, labels, real)
         return super().init(key)._replace(student=student)
 
@@ -226,7 +225,9 @@ class PateGan(GPate):
         settings = self.config.pate_gan
 
         def loss(params: Any, at: jax.Array) -> jax.Array:
-            logits = self.judge.apply(params, student.images[at], student.labels[at])
+            logits = self.student_network.apply(
+                params, student.images[at], student.labels[at]
+            )
             each = optax.sigmoid_binary_cross_entropy(logits, student.real[at])
             return jnp.mean(each)
 
@@ -235,7 +236,7 @@ class PateGan(GPate):
             gradient = jax.grad(loss)(
                 state[0], jax.random.randint(coins, shape, 0, known)
             )
-            return descend(self.judge_optimizer, gradient, *state)
+            return descend(self.student_optimizer, gradient, *state)
 
         start = student.params, student.optimizer
         params, optimizer = jax.lax.fori_loop(0, settings.student_steps, body, start)
@@ -251,13 +252,13 @@ class PateGan(GPate):
         key_z, key_labels = jax.random.split(key)
         settings = self.config.pate_gan
         pairs = -(-settings.batch_size // 2)
-        z = jax.random.normal(key_z, (2 * pairs, self.student.z_dim))
+        z = jax.random.normal(key_z, (2 * pairs, self.sampler.z_dim))
         one = prior_labels(self.config.data.prior, key_labels, pairs)
         labels = jnp.tile(one, 2)
 
         def loss(generator: Any) -> jax.Array:
-            images = self.student.generator.apply(generator, z, labels)
-            logits = self.judge.apply(state.student.params, images, labels)
+            images = self.sampler.generator.apply(generator, z, labels)
+            logits = self.student_network.apply(state.student.params, images, labels)
             gaps = jnp.abs(images[:pairs] - images[pairs:])
             apart = jnp.log(jnp.mean(gaps, axis=(1, 2, 3)) + LEAST_GAP)
             fooled = jnp.mean(jax.nn.softplus(-logits))

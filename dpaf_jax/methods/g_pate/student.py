@@ -53,9 +53,9 @@ class GPateState(NamedTuple):
     Attributes:
         teachers: `Split` (parameters, optimiser) of all; not private: they stay in the
             run's folder.
-        generator, ema_params: parameters of the student and their moving average; like all
-            below functions of released votes.
-        optimizer: the student's.
+        generator, ema_params: parameters of the generator and their moving average; like
+            all below functions of released votes.
+        optimizer: the generator's.
         steps: int32 scalar.
         student: PATE-GAN's student discriminator; None where the generator is the student.
     """
@@ -74,7 +74,7 @@ class Fakes(NamedTuple):
     Attributes:
         z: [m, z_dim].
         labels: [m] int32 from the public prior.
-        images: [m, H, W, C] by the student.
+        images: [m, H, W, C] by the generator.
         questions: what teachers answer, beside the images: [m, H * W * C, k] projections
             from N(0, 1 / k), drawn anew each step. PATE-GAN's are images; DataLens, whose
             teachers answer place by place, has None.
@@ -129,13 +129,13 @@ class GPate:
         return Teachers(self.config)
 
     @property
-    def student(self) -> LatentSampler:
-        """The generator."""
+    def sampler(self) -> LatentSampler:
+        """The generator, as a release has it."""
         return g_pate_sampler(self.config)
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        """The student's Adam."""
+        """The generator's Adam."""
         g_pate = self.config.g_pate
         return make_optimizer('adam', g_pate.generator_learning_rate, g_pate.steps)
 
@@ -143,7 +143,7 @@ class GPate:
         """Random parameters: public coins."""
         key_student, key_teachers = jax.random.split(key)
         keys = jax.random.split(key_teachers, self.config.g_pate.teachers)
-        generator = self.student.init(key_student)
+        generator = self.sampler.init(key_student)
         return GPateState(
             teachers=Split(jax.vmap(self.teachers.init)(keys)),
             generator=generator,
@@ -153,12 +153,12 @@ class GPate:
         )
 
     def fakes(self, generator: Any, key: jax.Array) -> Fakes:
-        """Public coins, and what the student makes of them; equal on all devices."""
+        """Public coins, and what the generator makes of them; equal on all devices."""
         g_pate, data = self.config.g_pate, self.config.data
         key_z, key_labels, key_questions = jax.random.split(key, 3)
-        z = jax.random.normal(key_z, (g_pate.fakes, self.student.z_dim))
+        z = jax.random.normal(key_z, (g_pate.fakes, self.sampler.z_dim))
         labels = prior_labels(data.prior, key_labels, len(z))
-        images = self.student.generator.apply(generator, z, labels)
+        images = self.sampler.generator.apply(generator, z, labels)
         return Fakes(z, labels, images, self.questions(key_questions, images))
 
     def questions(self, key: jax.Array, images: jax.Array) -> Any:
@@ -227,7 +227,7 @@ class GPate:
         goal = jnp.clip(fakes.images + moves, -1, 1)
 
         def loss(generator: Any) -> jax.Array:
-            images = self.student.generator.apply(generator, fakes.z, fakes.labels)
+            images = self.sampler.generator.apply(generator, fakes.z, fakes.labels)
             return jnp.mean(jnp.sum(jnp.square(images - goal), axis=(1, 2, 3)))
 
         gradient = jax.grad(loss)(state.generator)

@@ -207,7 +207,7 @@ def test_the_student_follows_the_votes():
     assert passed.all()
     moves = np.einsum('mk,mdk->md', values, fakes.questions)
     after, _ = gan.learn(state, fakes, ballot)
-    images = gan.student.generator.apply(after.generator, fakes.z, fakes.labels)
+    images = gan.sampler.generator.apply(after.generator, fakes.z, fakes.labels)
     assert np.vdot(images - fakes.images, moves.reshape(images.shape)) > 0
     # Nobody agrees: nobody moves.
     still, _ = gan.learn(state, fakes, ballot._replace(highest=jnp.zeros((6, 2))))
@@ -219,7 +219,7 @@ def test_directions_are_of_variance_one_over_k_and_smooth_where_asked():
     for cell in (1, 2):
         gan = gan_of(g_pate__cell=cell, g_pate__fakes=64, data__image_size=16)
         key = jax.random.key(0)
-        generator = gan.student.init(key)
+        generator = gan.sampler.init(key)
         made[cell] = np.asarray(gan.fakes(generator, key).questions)
         assert made[cell].shape == (64, 256, 2)
     assert np.var(made[1]) == pytest.approx(1 / 2, rel=0.1)
@@ -231,9 +231,9 @@ def test_the_student_cannot_show_what_smooth_directions_do_not_see():
     board = (np.indices((16, 16)).sum(axis=0) % 2 * 2 - 1).astype(np.float32)
     hidden = {}
     for cell in (1, 2):
-        student = gan_of(g_pate__cell=cell, data__image_size=16).student
-        params = jax.tree.map(lambda x: 5 * x, student.init(jax.random.key(0)))
-        made = student.sample(params, jax.random.key(1), jnp.arange(6) % 3)
+        sampler = gan_of(g_pate__cell=cell, data__image_size=16).sampler
+        params = jax.tree.map(lambda x: 5 * x, sampler.init(jax.random.key(0)))
+        made = sampler.sample(params, jax.random.key(1), jnp.arange(6) % 3)
         assert made.shape == (6, 16, 16, 1) and np.abs(made).max() <= 1 + 1e-5
         assert np.std(made) > 0.01
         hidden[cell] = np.abs(np.mean(np.asarray(made)[..., 0] * board, axis=(1, 2)))

@@ -303,7 +303,7 @@ def test_variety_keeps_images_of_a_class_apart(variety):
     z = jax.random.normal(jax.random.key(1), (20, 3))
 
     def apart(state):
-        images = gan.student.generator.apply(state.generator, z, jnp.zeros(20, int))
+        images = gan.sampler.generator.apply(state.generator, z, jnp.zeros(20, int))
         return float(jnp.mean(jnp.std(images, axis=0)))
 
     before = apart(state)
