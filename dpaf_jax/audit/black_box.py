@@ -21,7 +21,7 @@ from absl import logging
 
 from dpaf_jax import methods
 from dpaf_jax.audit import bounds, canaries
-from dpaf_jax.audit.findings import Check, Outcome, reach
+from dpaf_jax.audit.findings import Check, Outcome, of_bound
 from dpaf_jax.audit.target import MethodAudit
 from dpaf_jax.config import Config
 from dpaf_jax.networks.images import to_float
@@ -76,8 +76,7 @@ def _run(
     bound = bounds.epsilon_lower_bound(scores[0], scores[1], alpha, plan.delta)
     most = bounds.largest_bound(runs, alpha, plan.delta)
     assert plan.epsilon is not None
-    detail = f'{runs} runs a side {reach(most, plan.epsilon)}'
-    return bound <= plan.epsilon, bound, plan.epsilon, detail
+    return of_bound(bound, most, plan.epsilon, f'{runs} runs a side')
 
 
 @contextlib.contextmanager

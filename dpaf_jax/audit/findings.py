@@ -3,10 +3,11 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+from dpaf_jax.runtime.parallel import ReplicasDiffer
 
 CONFIDENCE = 0.999  # of all checks of a run together
-Outcome = tuple[bool, float, float, str]  # passed, measured, claimed, detail
 
 # What kinds of check there are; the first three give a lower bound on epsilon.
 KINDS = {
@@ -24,13 +25,33 @@ KINDS = {
     'parts': 'no record with two teachers, or two critics',
     'inclusion': 'who is drawn, how often, and together with what',
 }
-POWERLESS = 'below the claim: it can refute nothing'
+POWERLESS = 'it can refute nothing'
 
 
-def reach(most: float, claimed: float) -> str:
-    """What an attack's bound can be at most, for people."""
-    told = f'can show {most:.2f} at most'
-    return f'{told}, {POWERLESS}' if most <= claimed else told
+class Outcome(NamedTuple):
+    """What a check has found; attributes as of a `Finding`."""
+
+    passed: bool
+    measured: float
+    claimed: float
+    detail: str
+    has_power: bool = True
+
+
+def of_bound(bound: float, most: float, claimed: float, detail: str) -> Outcome:
+    """The outcome of an attack.
+
+    Args:
+        bound: the lower bound on epsilon that it has shown.
+        most: what it could have shown, had every guess been right.
+        claimed: epsilon.
+        detail: who 'can show 1.23 at most', for people.
+    """
+    has_power = most > claimed
+    detail += f' can show {most:.2f} at most'
+    if not has_power:
+        detail += f', below the claim: {POWERLESS}'
+    return Outcome(bound <= claimed, bound, claimed, detail, has_power)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +66,7 @@ class Finding:
         measured: a lower bound on epsilon, a ratio to what the plan says, a p-value.
         claimed: what it is held against: the claimed epsilon, 1, the level of the check.
         detail: for people.
+        has_power: whether it could have found a violation; False for too few repetitions.
     """
 
     mechanism: str
@@ -54,11 +76,7 @@ class Finding:
     measured: float
     claimed: float
     detail: str = ''
-
-    @property
-    def has_power(self) -> bool:
-        """Whether it could have found a violation; False for too few repetitions."""
-        return POWERLESS not in self.detail
+    has_power: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in audit.json."""
@@ -105,10 +123,8 @@ def run_checks(
         on_check(check)
         try:
             made = check.run(alpha_of(checks))
-        except RuntimeError as error:
-            if 'replicas differ' not in str(error):
-                raise
-            made = (False, 0.0, 1.0, str(error))
+        except ReplicasDiffer as error:
+            made = Outcome(False, 0.0, 1.0, str(error))
         findings.append(Finding(check.mechanism, check.kind, check.case, *made))
     return findings
 

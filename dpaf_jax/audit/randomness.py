@@ -95,12 +95,13 @@ def _every_key(
             every |= {keys.noise(m.name, step).tobytes() for keys in worlds}
             number += len(worlds)
     repeated = number - len(every)
-    return repeated == 0, repeated, 0.0, f'repeated of {number} keys'
+    return Outcome(repeated == 0, repeated, 0.0, f'repeated of {number} keys')
 
 
 def _steps(trace: Trace, m: Mechanism, _: float) -> Outcome:
     made = trace.charged.get(m.name, 0)
-    return made == m.steps, made, m.steps, f'steps, where {m.steps} are charged'
+    detail = f'steps, where {m.steps} are charged'
+    return Outcome(made == m.steps, made, m.steps, detail)
 
 
 def _parts(seen: Sequence[Seen], _: float) -> Outcome:
@@ -114,7 +115,9 @@ def _parts(seen: Sequence[Seen], _: float) -> Outcome:
         moved += int(np.sum((before >= 0) & (before != parts)))
         part_of[records] = parts
     told = f'records moved to another part, of {again} that were seen again'
-    return moved == 0, moved, 0.0, told if again else f'{told}: {POWERLESS}'
+    if not again:
+        told += f': {POWERLESS}'
+    return Outcome(moved == 0, moved, 0.0, told, has_power=again > 0)
 
 
 def _named(pair: tuple[str, str]) -> str:
@@ -125,12 +128,13 @@ def _keys(trace: Trace, _: float) -> Outcome:
     every = [key.tobytes() for keys in trace.keys.values() for key in keys]
     repeated = len(every) - len(set(every))
     # 128 bits at least: that any two meet has no chance worth a name.
-    return repeated == 0, repeated, 0.0, f'repeated of {len(every)} keys'
+    return Outcome(repeated == 0, repeated, 0.0, f'repeated of {len(every)} keys')
 
 
 def _binomial(count: int, trials: int, prob: float, what: str, alpha: float) -> Outcome:
     p = float(stats.binomtest(count, trials, min(prob, 1.0)).pvalue)
-    return p >= alpha, p, alpha, f'p; {what}: {count}, expected {trials * prob:.1f}'
+    detail = f'p; {what}: {count}, expected {trials * prob:.1f}'
+    return Outcome(p >= alpha, p, alpha, detail)
 
 
 def _rate(draws: Draws, alpha: float) -> Outcome:

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import stats
 
 from dpaf_jax.audit import bounds
-from dpaf_jax.audit.findings import Check, Outcome, reach
+from dpaf_jax.audit.findings import Check, Outcome, of_bound
 from dpaf_jax.audit.noise_laws import LAWS
 from dpaf_jax.audit.target import AuditTarget, Scene
 from dpaf_jax.privacy import accounting
@@ -183,7 +183,7 @@ class MechanismAudit:
         excess = self._canary(number).excess
         tried = sum(3 * len(scene.places) for scene in self._target.scenes)
         detail = f'largest of {tried} neighbours, over the claimed sensitivity'
-        return excess <= 1 + ROUNDING[0], excess, 1.0, detail
+        return Outcome(excess <= 1 + ROUNDING[0], excess, 1.0, detail)
 
     # --- epsilon -----------------------------------------------------------------------
 
@@ -205,15 +205,15 @@ class MechanismAudit:
         bound = bounds.epsilon_lower_bound(*self._scores, alpha, self._delta)
         most = bounds.largest_bound(self._repetitions, alpha, self._delta)
         claimed = self.claimed_epsilon(self._delta)
-        detail = f'{self._repetitions} repetitions a side {reach(most, claimed)}'
-        return bound <= claimed, bound, claimed, detail
+        detail = f'{self._repetitions} repetitions a side'
+        return of_bound(bound, most, claimed, detail)
 
     def _gaussian(self, alpha: float) -> Outcome:
         mu = bounds.mu_lower_bound(*self._scores, alpha)
         claimed = 1 / self._m.noise_multiplier
         detail = f'mu {mu:.4g} of {claimed:.4g} claimed'
         bound = bounds.gaussian_epsilon(mu, self._delta)
-        return mu <= claimed, bound, self.claimed_epsilon(self._delta), detail
+        return Outcome(mu <= claimed, bound, self.claimed_epsilon(self._delta), detail)
 
     def _one_run(self, alpha: float) -> Outcome:
         crowd, delta = self._target.crowd, self._delta * ONE_RUN_DELTA
@@ -232,12 +232,8 @@ class MechanismAudit:
             bounds.one_run_lower_bound(number, guesses, right, alpha, delta)
             for right in (correct, guesses)
         )
-        claimed = self.claimed_epsilon(delta)
-        detail = (
-            f'{correct} of {guesses} guesses right; all {reach(most, claimed)}; '
-            f'at delta {delta:.0e}'
-        )
-        return bound <= claimed, bound, claimed, detail
+        detail = f'at delta {delta:.0e} {correct} of {guesses} guesses right; all'
+        return of_bound(bound, most, self.claimed_epsilon(delta), detail)
 
     def _membership_scores(self, release: np.ndarray) -> np.ndarray:
         """[m]: each canary's coefficient in the release by least squares, standardised."""
@@ -262,7 +258,7 @@ class MechanismAudit:
         noise = self._noise(number, draw)
         low, ratio, high = self._law_of.scale(noise, alpha)
         detail = f'over the plan: in [{low:.4f}, {high:.4f}], {noise.size} values'
-        return low <= 1 <= high, ratio, 1.0, detail
+        return Outcome(low <= 1 <= high, ratio, 1.0, detail)
 
     def _each_coordinate(self, number: int, alpha: float) -> Outcome:
         """One coordinate without noise is a release without noise."""
@@ -271,7 +267,7 @@ class MechanismAudit:
         low, high = self._law_of.tails(noise)
         p = float(min(1.0, 2 * size * min(low.min(), high.min())))
         detail = f'p; each of {size} coordinates in {releases} releases'
-        return p >= alpha, p, alpha, detail
+        return Outcome(p >= alpha, p, alpha, detail)
 
     def _repeats(self, number: int, _: float) -> Outcome:
         """Coordinates that have the same noise, or its opposite: their sum has none."""
@@ -279,13 +275,14 @@ class MechanismAudit:
         cells = np.rint(np.nan_to_num(noise) / CELL).astype(np.int64).T
         cells = np.ascontiguousarray(cells * np.where(cells[:, :1] < 0, -1, 1))
         repeated = len(cells) - len({column.tobytes() for column in cells})
-        return repeated == 0, repeated, 0.0, f'repeated of {len(cells)} coordinates'
+        detail = f'repeated of {len(cells)} coordinates'
+        return Outcome(repeated == 0, repeated, 0.0, detail)
 
     def _law(self, alpha: float) -> Outcome:
         values = self._noise(self._one, 'empty draw').ravel()[:200_000]
         p = float(stats.kstest(values, self._law_of.distribution).pvalue)
         against = f'p of Kolmogorov-Smirnov against the {self._law_of.distribution} law'
-        return p >= alpha, p, alpha, against
+        return Outcome(p >= alpha, p, alpha, against)
 
     def _coordinates(self, alpha: float) -> Outcome:
         noise = self._noise(self._one, 'empty draw') / self._law_of.std
@@ -300,4 +297,5 @@ def uncorrelated(one: np.ndarray, other: np.ndarray, alpha: float) -> Outcome:
     a, b = one.ravel(), other.ravel()
     correlation = float(np.mean(a * b))
     p = float(2 * stats.norm.sf(abs(correlation) * np.sqrt(a.size)))
-    return p >= alpha, p, alpha, f'p; correlation {correlation:+.4f}, {a.size} values'
+    detail = f'p; correlation {correlation:+.4f}, {a.size} values'
+    return Outcome(p >= alpha, p, alpha, detail)

@@ -28,6 +28,10 @@ AXIS = 'devices'
 HostOrDevice = Any  # np.ndarray on the host, jax.Array inside a compiled step
 
 
+class ReplicasDiffer(RuntimeError):
+    """Devices hold other values where all must hold the same: a bug."""
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Split:
@@ -139,7 +143,7 @@ def unreplicate(tree: Any) -> Any:
     What was `Split` comes back whole.
 
     Raises:
-        RuntimeError: replicas differ in a single bit: noise or data were not shared.
+        ReplicasDiffer: in a single bit or more: noise or data were not shared.
     """
 
     def take(leaf: Any) -> Any:
@@ -148,7 +152,7 @@ def unreplicate(tree: Any) -> Any:
         copies = [np.asarray(shard.data)[0] for shard in leaf.addressable_shards]
         for other in copies[1:]:
             if not np.array_equal(copies[0], other, equal_nan=True):
-                raise RuntimeError('replicas differ between devices: this is a bug')
+                raise ReplicasDiffer('replicas differ between devices: this is a bug')
         return copies[0]
 
     def gather(leaf: jax.Array) -> np.ndarray:

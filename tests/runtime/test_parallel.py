@@ -40,7 +40,7 @@ def test_unreplicate_raises_where_one_replica_differs_in_a_bit(devices):
     values = np.ones((8, 3), np.float32)
     parallel.unreplicate(jax.pmap(lambda x: x, devices=devices)(values))
     values[5, 1] = np.nextafter(np.float32(1), np.float32(2))
-    with pytest.raises(RuntimeError, match='replicas differ'):
+    with pytest.raises(parallel.ReplicasDiffer):
         parallel.unreplicate(jax.pmap(lambda x: x, devices=devices)(values))
 
 
