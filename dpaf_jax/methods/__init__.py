@@ -98,9 +98,20 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         classes = class_histogram(num_examples, privacy.epsilon * share)
         made = with_first(classes, made, privacy)
     if config.data.group:
-        neighbors = made.neighbors.replace(ONE_RECORD, ONE_GROUP)
-        made = dataclasses.replace(made, neighbors=neighbors)
+        made = _of_groups(made)
     return made
+
+
+def _of_groups(plan: PrivacyPlan) -> PrivacyPlan:
+    """The same plan, stated of a whole group where it is stated of one image.
+
+    Raises:
+        ValueError: its neighbours do not name the image in the words looked for.
+    """
+    before, found, after = plan.neighbors.partition(ONE_RECORD)
+    if not found:
+        raise ValueError(f'{ONE_RECORD!r} does not stand in {plan.neighbors!r}')
+    return dataclasses.replace(plan, neighbors=f'{before}{ONE_GROUP}{after}')
 
 
 def _with_the_rest(config: Config) -> Config:

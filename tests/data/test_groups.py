@@ -15,6 +15,7 @@ from dpaf_jax.data.checks import splits
 from dpaf_jax.data.groups import one_of_each
 from dpaf_jax.data.sources import open_source
 from dpaf_jax.data.survey import survey
+from dpaf_jax.privacy.plan import NEIGHBORS, ONE_GROUP, REPLACE_ONE
 from dpaf_jax.runtime.errors import UserError
 
 PERSONS, EACH = 30, 4
@@ -213,3 +214,17 @@ def test_the_plan_says_whose_epsilon_it_is():
         'zero-out: all images of one group, of which at most'
     )
     assert dataclasses.replace(groups, neighbors=own.neighbors) == own
+
+
+@pytest.mark.parametrize('relation', [NEIGHBORS, REPLACE_ONE])
+def test_every_relation_can_be_stated_of_groups(relation):
+    plan = methods.plan(from_config_dict(defaults()), 2000)
+    groups = methods._of_groups(dataclasses.replace(plan, neighbors=relation))
+    assert ONE_GROUP in groups.neighbors
+
+
+def test_a_relation_in_other_words_is_not_passed_on_as_one_of_groups():
+    plan = methods.plan(from_config_dict(defaults()), 2000)
+    reworded = dataclasses.replace(plan, neighbors='add-or-remove: a picture')
+    with pytest.raises(ValueError, match='does not stand in .*a picture'):
+        methods._of_groups(reworded)
