@@ -17,9 +17,13 @@ import re
 from typing import Any
 
 import jax
-import jax._src.lib  # the CUDA libraries' versions have no public name
 
 from dpaf_jax.runtime import gpu_compiler
+
+try:
+    from jax._src.lib import cuda_versions  # they have no public name
+except ImportError:  # with another JAX not this one either
+    cuda_versions = None
 
 # Of /proc/cpuinfo, on x86 and on ARM. Stepping and microcode mend a processor, clock and
 # bogomips vary from boot to boot; the cache decides how products are cut into blocks.
@@ -89,16 +93,23 @@ def driver(device: jax.Device) -> str:
     told = [device.client.platform_version, math_library()]
     if CUDA_DRIVER.exists():
         told += CUDA_DRIVER.read_text().splitlines()[:1]
-    for name in CUDA_LIBRARIES:
-        with contextlib.suppress(Exception):  # no CUDA here, or not this library
-            version = getattr(jax._src.lib.cuda_versions, f'{name}_get_version')()
-            told.append(f'{name} {version}')
+    told += cuda_libraries()
     packages = [
         f'{package.name} {package.version}'
         for package in importlib.metadata.distributions()
         if ACCELERATOR_PACKAGES.match(package.name or '')
     ]
     return ', '.join([*told, *sorted(packages)])
+
+
+def cuda_libraries() -> list[str]:
+    """Versions of the CUDA libraries that are there; none without JAX's CUDA plugin."""
+    told = []
+    for name in CUDA_LIBRARIES if cuda_versions else ():
+        version = getattr(cuda_versions, f'{name}_get_version')
+        with contextlib.suppress(RuntimeError):  # this library is not installed
+            told.append(f'{name} {version()}')
+    return told
 
 
 @functools.cache

@@ -2,8 +2,10 @@
 
 import os
 import platform
+import types
 
 import jax
+import jax._src.lib
 import pytest
 
 from dpaf_jax.runtime import gpu_compiler, machine
@@ -119,6 +121,40 @@ def test_drivers_are_told_with_the_accelerators_packages(tmp_path, monkeypatch):
     told = machine.driver(device)
     assert 'NVRM version: NVIDIA UNIX 570.86' in told and 'GCC' not in told
     assert 'nvidia-cudnn-cu12 9.8.0' in told
+
+
+def absent():
+    raise RuntimeError('cuDNN not found.')
+
+
+def cuda(**versions):
+    """As JAX's plugin tells versions: a function for each library."""
+    known = dict.fromkeys(machine.CUDA_LIBRARIES, absent) | versions
+    named = {f'{name}_get_version': version for name, version in known.items()}
+    return types.SimpleNamespace(**named)
+
+
+def test_versions_of_cuda_libraries_are_told_of_those_that_are_there(monkeypatch):
+    [device, *_] = jax.local_devices()
+    plugin = cuda(cuda_runtime=lambda: 13000, cufft=lambda: 12000)
+    monkeypatch.setattr(machine, 'cuda_versions', plugin)
+    assert machine.cuda_libraries() == ['cuda_runtime 13000', 'cufft 12000']
+    assert 'cuda_runtime 13000, cufft 12000' in machine.driver(device)
+    monkeypatch.setattr(machine, 'cuda_versions', None)
+    assert machine.cuda_libraries() == []
+
+
+def test_a_plugin_that_has_other_names_is_noticed(monkeypatch):
+    """Else another cuDNN would be taken for the same machine."""
+    plugin = cuda()
+    del plugin.cudnn_get_version
+    monkeypatch.setattr(machine, 'cuda_versions', plugin)
+    with pytest.raises(AttributeError, match='cudnn_get_version'):
+        machine.cuda_libraries()
+
+
+def test_jax_has_the_private_name_that_versions_are_read_by():
+    assert hasattr(jax._src.lib, 'cuda_versions')
 
 
 def test_the_file_of_sines_and_cosines_is_told(tmp_path, monkeypatch):
