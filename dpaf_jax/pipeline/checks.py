@@ -58,5 +58,5 @@ def _attacked(found: dict[str, Any], generator: str) -> dict[str, Any]:
     return _outcome(
         found,
         violated=bool(found.get('violations')),
-        current=found.get('generator', generator) == generator,
+        current=found['generator'] == generator,
     )
