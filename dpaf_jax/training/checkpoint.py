@@ -45,6 +45,10 @@ class Inherited:
 
 NOTHING = Inherited((), {})
 
+# What reading a checkpoint raises whose files are cut, lost or changed: JSON's, Unicode's
+# and TensorStore's errors are ValueErrors. Anything else is no reason to delete a folder.
+DAMAGED = (ValueError, KeyError, FileNotFoundError)
+
 
 def reached(folder: pathlib.Path) -> dict[str, int]:
     """The newest checkpoint of each phase in a run's folder of checkpoints."""
@@ -139,7 +143,7 @@ class Checkpoints:
                 raise ValueError('its checksum is another')
             if _shapes(content['state']) != _shapes(like):
                 raise ValueError('its shapes are others')
-        except Exception as error:
+        except DAMAGED as error:
             raise self._unusable(step, f'is damaged ({_first_line(error)})') from error
         if not self._may_use(content['run'], step):
             raise UserError(

@@ -1,5 +1,6 @@
 """What a checkpoint gives back, and which one is refused."""
 
+import contextlib
 import shutil
 
 import jax
@@ -9,6 +10,24 @@ import pytest
 
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.checkpoint import Checkpoints
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 8] = bytes(b ^ 0xFF for b in content[middle : middle + 8])
+    path.write_bytes(content)
+
+
+WAYS = {
+    'missing': lambda path: path.unlink(),
+    'empty': lambda path: path.write_bytes(b''),
+    'cut': lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    'changed': flip,
+    'another word': lambda path: path.write_bytes(
+        path.read_bytes().replace(b'value_metadata', b'value_Metadata')
+    ),
+}
 
 
 class TestCheckpoints:
@@ -75,6 +94,47 @@ class TestCheckpoints:
         files.close()
         with pytest.raises(UserError, match='damaged .*checksum'):
             self.make(tmp_path).restore(self.STATE)
+
+    @pytest.mark.parametrize('way', WAYS)
+    def test_whichever_file_is_damaged_nothing_else_comes_back(self, tmp_path, way):
+        self.make(tmp_path).save(8, self.STATE)
+        whole, refused = tmp_path / 'whole', 0
+        (tmp_path / 'checkpoints').rename(whole)
+        for path in [path for path in whole.rglob('*') if path.is_file()]:
+            shutil.rmtree(tmp_path / 'checkpoints', ignore_errors=True)
+            shutil.copytree(whole, tmp_path / 'checkpoints')
+            WAYS[way](tmp_path / 'checkpoints' / path.relative_to(whole))
+            try:
+                with contextlib.closing(self.make(tmp_path)) as checkpoints:
+                    state, _ = checkpoints.restore(self.STATE)
+            except UserError as error:
+                assert 'checkpoints/8: this checkpoint is damaged' in str(error)
+                refused += 1
+            else:  # Orbax needs not every file
+                jax.tree.map(np.testing.assert_array_equal, state, self.STATE)
+        assert refused
+
+    def test_a_folder_without_its_files_is_damaged(self, tmp_path):
+        self.make(tmp_path).save(8, self.STATE)
+        for path in (tmp_path / 'checkpoints' / '8').rglob('*'):
+            if path.is_file():
+                path.unlink()
+        with pytest.raises(UserError, match='this checkpoint is damaged'):
+            self.make(tmp_path).restore(self.STATE)
+
+    @pytest.mark.parametrize('error', [PermissionError, MemoryError, AttributeError])
+    def test_nobody_is_told_to_delete_one_that_is_only_out_of_reach(
+        self, tmp_path, monkeypatch, error
+    ):
+        checkpoints = self.make(tmp_path)
+        checkpoints.save(8, self.STATE)
+
+        def fails(*args, **options):
+            raise error('for another reason')
+
+        monkeypatch.setattr(checkpoints._manager, 'restore', fails)
+        with pytest.raises(error, match='another reason'):
+            checkpoints.restore(self.STATE)
 
     def test_without_the_newest_the_one_before_is_used(self, tmp_path):
         checkpoints = self.make(tmp_path)
