@@ -26,7 +26,7 @@ CERTAIN = 2.0  # standard errors
 
 def floor_name(config: dict[str, Any]) -> str:
     """What the floor is, by the run's public config: tables are judged by AUROC."""
-    is_table = config.get('data', {}).get('columns')
+    is_table = config['data']['columns']
     return 'Guessing (floor)' if is_table else 'Always the largest class (floor)'
 
 

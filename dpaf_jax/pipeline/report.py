@@ -72,7 +72,7 @@ def write_report(
     """
     report = _plain(
         {
-            'method': config.get('method', ''),
+            'method': config['method'],
             'privacy': privacy,
             'accuracy': accuracy,
             'fidelity': fidelity,

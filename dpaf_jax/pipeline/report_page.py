@@ -70,7 +70,7 @@ def html_page(report: dict[str, Any], grid: Image.Image | None, run: str) -> str
     environment.filters |= {'digits': _digits, 'duration': duration, 'number': _epsilon}
     commands = {name: text.format(run=run) for name, text in COMMANDS.items()}
     config, privacy, checked = report['config'], report['privacy'], report['checked']
-    data = config.get('data', {})
+    data = config['data']
     certified = is_certified(privacy)
     return environment.get_template('report.html.jinja').render(
         **report,
@@ -80,7 +80,7 @@ def html_page(report: dict[str, Any], grid: Image.Image | None, run: str) -> str
         reason=_reason(privacy['guarantee']),
         warm_start=_warm_start(config),
         public_features=public_network(config.get('dpaf', {})),
-        grouped=bool(data.get('group')),
+        grouped=bool(data['group']),
         checks=_checks(checked),
         check_failed=any(
             found and not found['passed']
@@ -88,12 +88,12 @@ def html_page(report: dict[str, Any], grid: Image.Image | None, run: str) -> str
         ),
         commands=[each for name, each in commands.items() if not checked[name]],
         grid=grid and png_data_uri(grid),
-        version=report['environment'].get('dpaf_jax', '–'),
-        commit=report['environment'].get('commit', '–'),
+        version=report['environment']['dpaf_jax'],
+        commit=report['environment']['commit'],
         class_names=_class_names(data),
-        declared=_declared(data, privacy, config.get('release', {})),
+        declared=_declared(data, privacy, config['release']),
         next_steps=_next_steps(certified, checked, report, commands),
-        figure_name='AUROC' if data.get('columns') else 'Accuracy',
+        figure_name='AUROC' if data['columns'] else 'Accuracy',
         figures=_figures(report),
         failure=failure(report),
         fidelity_rows=fidelity_rows(report['fidelity']),
@@ -102,10 +102,7 @@ def html_page(report: dict[str, Any], grid: Image.Image | None, run: str) -> str
         curves=_curves(report['history'], privacy, certified),
         mechanisms=[
             list(MECHANISM),
-            *(
-                [m.get(key) for key in MECHANISM.values()]
-                for m in privacy['mechanisms']
-            ),
+            *([m[key] for key in MECHANISM.values()] for m in privacy['mechanisms']),
         ],
         config_text=json.dumps(config, indent=2, ensure_ascii=False),
     )
@@ -156,7 +153,7 @@ def _checks(checked: dict[str, Any]) -> list[tuple[str, str, str | None]]:
 
 def _outcome(outcome: dict[str, Any]) -> str:
     verdict = outcome['verdict'] or 'Run; no verdict is recorded.'
-    if outcome.get('current', True):
+    if outcome['current']:
         return str(verdict)
     return f'OUT OF DATE: it was about another release or plan. It said: {verdict}'
 
@@ -194,37 +191,37 @@ def _per_class(accuracy: dict[str, Any], names: list[str]) -> list[list[Any]]:
 
 def _warm_start(config: dict[str, Any]) -> str:
     """The source of images that training started from without noise; '': none."""
-    own = config.get(config.get('method', ''))
-    return own.get('warm_start', '') if isinstance(own, dict) else ''
+    start: str = config[config['method']].get('warm_start', '')  # few methods can
+    return start
 
 
 def _class_names(data: dict[str, Any]) -> list[str]:
-    if names := data.get('class_names'):
+    if names := data['class_names']:
         return list(names.split('/'))
-    return [str(k) for k in range(data.get('num_classes', 0))]
+    return [str(k) for k in range(data['num_classes'])]
 
 
 def _declared(
     data: dict[str, Any], privacy: dict[str, Any], release: dict[str, Any]
 ) -> list[tuple[str, Any]]:
     """What the config says of the data."""
-    size, channels = data.get('image_size'), data.get('channels')
-    records = f'{size} × {size} pixels, {"colour" if channels == 3 else "grey"}'
-    if data.get('columns'):
+    size, colour = data['image_size'], 'colour' if data['channels'] == 3 else 'grey'
+    records = f'{size} × {size} pixels, {colour}'
+    if data['columns']:
         records = f'rows with the columns {data["columns"]}'
-    prior = data.get('class_prior') or 'taken to be equal'
-    if data.get('noisy_prior'):
+    prior = data['class_prior'] or 'taken to be equal'
+    if data['noisy_prior']:
         prior = 'by a noisy histogram, which ε covers'
-    public = release.get('test_set_is_public')
+    public = release['test_set_is_public']
     return [
-        ('Kind of source', data.get('source')),
+        ('Kind of source', data['source']),
         ('Records', records),
         ('Classes', ', '.join(_class_names(data))),
         ('Shares of the classes', prior),
         ('N, number of training records, or more', privacy['num_examples']),
         (
             'Held out for tests, where the source has no test split',
-            data.get('test_fraction'),
+            data['test_fraction'],
         ),
         ('Test images', 'public' if public else 'private'),
     ]
@@ -244,17 +241,15 @@ def _next_steps(
     if audited and not audited['passed']:
         return ['Do not share this release: its audit has found a violation.']
     attacks = {
-        name: found
-        for name, found in checked['attacks'].items()
-        if found.get('current', True)
+        name: found for name, found in checked['attacks'].items() if found['current']
     }
-    broken = [name for name, found in attacks.items() if found.get('violated')]
+    broken = [name for name, found in attacks.items() if found['violated']]
     if broken:
         return [
             'Do not share this release: more was found than ε permits, by '
             f'{", ".join(broken)}.'
         ]
-    if not verified or not verified.get('current', True):
+    if not verified or not verified['current']:
         steps.append(f'Have the release checked by itself: {commands["verify"]}')
     elif not verified['passed']:
         return ['Do not share this release: its check has failed.']
