@@ -80,8 +80,8 @@ def _scaled(leaf: jax.Array, factor: jax.Array) -> jax.Array:
     return jnp.where(factor > 0, leaf * factor, 0.0)
 
 
-def keep_largest(vector: Any, keep_fraction: float) -> Any:
-    """Zeroes all but the largest entries by magnitude (gradient compression).
+def least_rank(vector: Any, keep_fraction: float) -> jax.Array:
+    """The rank from which on `keep_largest` keeps a fraction of a vector's entries.
 
     DPAF keeps the top 90 % of each per-example gradient (conference version, section
     4.1). Sorting would dominate the step; the threshold is found by bisection on the
@@ -93,19 +93,9 @@ def keep_largest(vector: Any, keep_fraction: float) -> Any:
         keep_fraction: in (0, 1]; 1 keeps everything.
 
     Returns:
-        The same with at least round-up(keep_fraction * n) entries kept; from n = 3 * SAMPLE
-        on with about as many: for 90 %, the standard error is below 0.35 % of n.
-
-    Example:
-        >>> keep_largest(jnp.array([0.1, -3.0, 0.5, 2.0]), 0.5)
-        Array([ 0., -3.,  0.,  2.], dtype=float32)
+        [] int32 that at least round-up(keep_fraction * n) entries reach; from n = 3 * SAMPLE
+        on about as many: for 90 %, the standard error is below 0.35 % of n.
     """
-    least = _least_rank(vector, keep_fraction)
-    return jax.tree.map(lambda leaf: _kept(leaf, least), vector)
-
-
-def _least_rank(vector: Any, keep_fraction: float) -> jax.Array:
-    """Of the entries that `keep_largest` keeps, int32."""
     if keep_fraction >= 1:
         return jnp.int32(0)
     leaves = jax.tree.leaves(vector)
@@ -126,8 +116,19 @@ def _least_rank(vector: Any, keep_fraction: float) -> jax.Array:
     return jax.lax.fori_loop(0, 15, halve, (jnp.int32(0), jnp.int32(2**15)))[0]
 
 
-def _kept(leaf: jax.Array, least: jax.Array) -> jax.Array:
-    return jnp.where(_rank(leaf) >= least, leaf, 0.0)
+def keep_largest(vector: Any, least: jax.Array) -> Any:
+    """Zeroes all but the largest entries by magnitude (gradient compression).
+
+    Args:
+        vector: float32 of any shape, or a tree of such.
+        least: of `least_rank`.
+
+    Example:
+        >>> gradient = jnp.array([0.1, -3.0, 0.5, 2.0])
+        >>> keep_largest(gradient, least_rank(gradient, 0.5))
+        Array([ 0., -3.,  0.,  2.], dtype=float32)
+    """
+    return jax.tree.map(lambda leaf: jnp.where(_rank(leaf) >= least, leaf, 0.0), vector)
 
 
 def _rank(values: jax.Array) -> jax.Array:
@@ -160,7 +161,7 @@ def clipped_gradient_sum(
         l2_clip_norm: bound on each unit's contribution; infinity for no clipping.
         grid: on which contributions are added exactly; None, where no noise follows, for
             a plain sum.
-        keep_fraction: see `keep_largest`; applied before the clip.
+        keep_fraction: of the entries by `keep_largest`, before the clip; 1 keeps all.
         signs: whether each kept entry becomes its sign, before the clip.
 
     Returns:
@@ -171,20 +172,18 @@ def clipped_gradient_sum(
     joined, apart = _join_small(each)
     gradients = settled(joined)
 
-    def compressed(leaf: jax.Array, least: jax.Array) -> jax.Array:
-        kept = _kept(leaf, least)
-        return jnp.sign(kept) if signs else kept
+    def compressed(gradient: Any, least: jax.Array) -> Any:
+        kept = keep_largest(gradient, least)
+        return jax.tree.map(jnp.sign, kept) if signs else kept
 
     def measure(gradient: Any, is_padding: jax.Array) -> tuple[jax.Array, jax.Array]:
-        least = _least_rank(gradient, keep_fraction)
-        kept = jax.tree.map(lambda leaf: compressed(leaf, least), gradient)
-        factor = clip_factor(kept, l2_clip_norm)
+        least = least_rank(gradient, keep_fraction)
+        factor = clip_factor(compressed(gradient, least), l2_clip_norm)
         return least, jnp.where(is_padding, 0.0, factor)
 
     def contribution(gradient: Any, least: jax.Array, factor: jax.Array) -> Any:
-        return jax.tree.map(
-            lambda leaf: _scaled(compressed(leaf, least), factor), gradient
-        )
+        kept = compressed(gradient, least)
+        return jax.tree.map(lambda leaf: _scaled(leaf, factor), kept)
 
     def contributions(part: Any) -> Any:
         return jax.vmap(contribution)(*part)

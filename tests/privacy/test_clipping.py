@@ -18,6 +18,7 @@ from dpaf_jax.privacy.clipping import (
     clip_vector,
     clipped_gradient_sum,
     keep_largest,
+    least_rank,
 )
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.summation import settled
@@ -27,7 +28,11 @@ pytestmark = pytest.mark.usefixtures('optimised')
 EVERY_FLOAT = st.floats(width=32, allow_nan=True, allow_infinity=True)
 SIZE = 7
 clip = jax.jit(clip_vector)
-keep = jax.jit(keep_largest, static_argnums=1)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def keep(vector, fraction):
+    return keep_largest(vector, least_rank(vector, fraction))
 
 
 def norm(array):
