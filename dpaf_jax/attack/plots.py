@@ -11,7 +11,7 @@ from PIL import Image
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BLUE, RED, GREEN, GREY = '#2f6fde', '#c62f2f', '#2b8a3e', '#777777'
+BLUE, RED, GREY = '#2f6fde', '#c62f2f', '#777777'
 DPI = 100
 
 

@@ -97,21 +97,16 @@ class Mechanism:
             return None
         return Grid.of(self.l2_sensitivity, self.noise_std)
 
-    def event(self, noise_multiplier: float | None = None) -> 'dp_accounting.DpEvent':
-        """What this mechanism costs one record over the whole run.
-
-        Args:
-            noise_multiplier: to be asked about another than its own.
-        """
+    def event(self) -> 'dp_accounting.DpEvent':
+        """What this mechanism costs one record over the whole run."""
         import dp_accounting  # late
 
-        sigma = self.noise_multiplier if noise_multiplier is None else noise_multiplier
-        if sigma == 0:
+        if self.noise_multiplier == 0:
             return dp_accounting.NonPrivateDpEvent()
         if self.law not in EVENTS:
             raise ValueError(f'{self.name} has noise of the unknown law {self.law!r}')
         event = getattr(dp_accounting, EVENTS[self.law])
-        once: dp_accounting.DpEvent = event(sigma)
+        once: dp_accounting.DpEvent = event(self.noise_multiplier)
         if self.sampling_prob < 1:
             once = dp_accounting.PoissonSampledDpEvent(self.sampling_prob, once)
         return dp_accounting.SelfComposedDpEvent(once, self.steps)

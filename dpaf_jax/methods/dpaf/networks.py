@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from dpaf_jax.config import Config
-from dpaf_jax.networks.architecture import Architecture, make_architecture
+from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.networks.discriminator import ConvPart, Head
 from dpaf_jax.networks.generator import make_generator
 from dpaf_jax.networks.layers import convolve, convolve_by_products
@@ -29,7 +29,6 @@ class Networks:
         kinds_read: the network whose features the tap `kinds` is of; '' if none.
     """
 
-    layout: Architecture
     conv1: ConvPart
     conv2: ConvPart
     classifier_head: Head
@@ -55,7 +54,6 @@ def make_networks(config: Config) -> Networks:
     part = functools.partial(ConvPart, **shared)
     head = functools.partial(Head, widths=width3, fc_width=net.fc_width, **shared)
     return Networks(
-        layout=layout,
         conv1=part(layout.widths[: split[0]], label_injection=net.label_injection),
         conv2=part(layout.widths[split[0] : split[1]]),
         classifier_head=head(outputs=data.num_classes),

@@ -19,6 +19,7 @@ from dpaf_jax.methods.dpaf.phase2.discriminator import (
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, StepKeys
 from dpaf_jax.methods.dpaf.phase2.generator_update import generator_steps
 from dpaf_jax.methods.dpaf.plan import plan as make_plan
+from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 
@@ -201,7 +202,7 @@ def test_the_penalty_is_half_the_squared_slope_of_each_answer():
 
 def test_a_penalty_has_a_gradient_through_conv3():
     gan, state = make_gan(dpaf__head__penalty=0.5, networks__layers='C1-C1-C1')
-    assert gan.networks.layout.parts[2] == 1
+    assert make_architecture(gan.config).parts[2] == 1
 
     def loss(head):
         return jnp.sum(_loss(gan, head, state.latest[None] + 1.0, True))
