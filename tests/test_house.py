@@ -6,6 +6,7 @@ whoever reads a room needs to know only the rooms below it.
 
 import ast
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -145,6 +146,20 @@ def test_a_room_can_be_taken_in_at_a_glance(room):
         if path.suffix == '.py' or (path.is_dir() and any(path.glob('*.py')))
     }
     assert len(entries - {'__init__.py'}) <= MOST
+
+
+LISTED = re.compile(r'^(\w+(?:\.py|/))  ', re.MULTILINE)
+
+
+@pytest.mark.parametrize('room', ['audit', 'privacy'])
+def test_a_room_that_lists_its_modules_lists_all_of_them(room):
+    there = {
+        path.name if path.suffix == '.py' else f'{path.name}/'
+        for path in (ROOT / room).iterdir()
+        if not path.name.startswith('__')
+    }
+    told = ast.get_docstring(ast.parse((ROOT / room / '__init__.py').read_text()))
+    assert sorted(LISTED.findall(told)) == sorted(there)
 
 
 def test_sampling_and_judging_import_no_accountant_and_no_scikit_learn():

@@ -96,7 +96,7 @@ def open_target(
 
     Returns:
         The target; real images are memory-mapped. Its synthetic images are those of the run,
-        or drawn anew: without a warp (`samplers.unbent`), if the run has one.
+        or drawn anew: without a warp (`samplers.dpaf.unbent`), if the run has one.
 
     Raises:
         UserError: there is no release or no data, or they do not fit each other.

@@ -73,7 +73,8 @@ def join(cluster: str) -> None:
     if not cluster:
         return
     arguments = parse(cluster)
-    jax.config.update('jax_enable_preemption_service', False)  # run.StopRequest listens
+    # training.signals listens itself.
+    jax.config.update('jax_enable_preemption_service', False)
     try:
         jax.distributed.initialize(**arguments)
     except (ValueError, RuntimeError) as error:
