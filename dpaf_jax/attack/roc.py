@@ -13,6 +13,8 @@ import numpy as np
 from scipy import optimize, special
 from sklearn.metrics import roc_auc_score, roc_curve
 
+from dpaf_jax.runtime.rates import clopper_pearson
+
 RATES = (0.01, 0.001)  # false positive rates at which the true positive rate is stated
 LEAST = 10  # non-members above a threshold, below which its rate is not measurable
 ROUNDING = 1e-9  # a product of floats may end just below a whole number
@@ -42,23 +44,8 @@ class Point(NamedTuple):
         return {'fpr': self.fpr._asdict(), 'tpr': self.tpr._asdict()}
 
 
-def clopper_pearson(
-    count: np.ndarray | int, number: int, alpha: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """The ends of a rate of which `count` in `number` were seen.
-
-    Each is wrong with a chance of at most alpha / 2.
-    """
-    seen = np.asarray(count, float)
-    tails = alpha / 2, 1 - alpha / 2
-    # The inverse is not defined at the ends, where the limits are 0 and 1.
-    low = special.betaincinv(np.maximum(seen, 1e-9), number - seen + 1, tails[0])
-    high = special.betaincinv(seen + 1, np.maximum(number - seen, 1e-9), tails[1])
-    return np.where(seen > 0, low, 0.0), np.where(seen < number, high, 1.0)
-
-
 def rate(count: int, number: int, alpha: float) -> Interval:
-    """The same of one rate, and the share that was seen."""
+    """The share of `count` in `number`, and its limits at `alpha`."""
     low, high = clopper_pearson(count, number, alpha)
     return Interval(count / number, float(low), float(high))
 

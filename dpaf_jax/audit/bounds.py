@@ -29,6 +29,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, special, stats
 
+from dpaf_jax.runtime.rates import clopper_pearson
+
 Counts = np.ndarray | int | float
 
 
@@ -45,16 +47,9 @@ class Errors(NamedTuple):
 
     def upper(self, alpha: float) -> tuple[np.ndarray, np.ndarray]:
         """Both error rates' upper limits; together they fail with at most `alpha`."""
-        return (
-            clopper_pearson_upper(self.false_in, self.num_out, alpha / 2),
-            clopper_pearson_upper(self.false_out, self.num_in, alpha / 2),
-        )
-
-
-def clopper_pearson_upper(count: Counts, number: int, alpha: float) -> np.ndarray:
-    """The upper limit of a rate of which `count` in `number` were seen."""
-    failures = np.maximum(number - np.asarray(count), 1e-9)  # 1 at the end
-    return np.asarray(special.betaincinv(np.add(count, 1), failures, 1 - alpha))
+        _, false_in = clopper_pearson(self.false_in, self.num_out, alpha)
+        _, false_out = clopper_pearson(self.false_out, self.num_in, alpha)
+        return false_in, false_out
 
 
 def errors_at(

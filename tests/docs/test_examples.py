@@ -19,6 +19,7 @@ MODULES = (
     'privacy.plan',
     'privacy.sampling',
     'release.bundle',
+    'runtime.rates',
 )
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
