@@ -22,10 +22,10 @@ Not lower bounds: `epsilon_raw_counts` (a point estimate, the largest over thres
 outside our dependencies: importing it takes chex and pydantic, and all of its parts.
 """
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import dp_accounting
 import numpy as np
 from scipy import optimize, special, stats
 
@@ -125,18 +125,7 @@ def largest_bound(repetitions: int, alpha: float, delta: float) -> float:
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Epsilon of mu-GDP at delta (Dong, Roth and Su 2022, Corollary 2.13)."""
-
-    def excess(epsilon: float) -> float:
-        near = special.ndtr(mu / 2 - epsilon / mu)
-        far = math.exp(epsilon + special.log_ndtr(-mu / 2 - epsilon / mu))
-        return float(near - far - delta)
-
-    if mu <= 0 or excess(0.0) <= 0:
-        return 0.0
-    high = 1.0
-    while excess(high) > 0:
-        high *= 2
-    return float(optimize.brentq(excess, 0.0, high, xtol=1e-9))
+    return float(dp_accounting.get_epsilon_gaussian(1 / mu, delta)) if mu > 0 else 0.0
 
 
 def one_run_p_value(

@@ -2,12 +2,15 @@
 
 import math
 
+import dp_accounting
 import numpy as np
 import pytest
 from scipy import stats
 
 from dpaf_jax.audit import bounds
 from dpaf_jax.audit.noise_laws import LAWS
+from dpaf_jax.privacy import accounting
+from dpaf_jax.verify import accountant
 
 ALPHA, DELTA = 0.05, 1e-5
 
@@ -49,11 +52,15 @@ def test_bounds_come_close_with_many_repetitions():
     assert 0.3 * truth < bounds.epsilon_lower_bound(*made, 1e-4, DELTA) < truth
 
 
-def test_epsilon_of_a_gaussian_is_the_accountants():
-    import dp_accounting
+@pytest.mark.parametrize('mu', [1e-4, 0.1, 1.0, 3.0, 30.0])
+@pytest.mark.parametrize('delta', [1e-10, 1e-5, 0.1])
+def test_epsilon_of_a_gaussian_is_that_of_its_trade_off(mu, delta):
+    assert bounds.gaussian_epsilon(mu, delta) == pytest.approx(
+        accountant.gaussian_epsilon(mu, delta), abs=1e-8
+    )
 
-    from dpaf_jax.privacy import accounting
 
+def test_epsilon_of_a_gaussian_is_below_the_accountants():
     for mu in (0.3, 1.0, 3.0):
         event = dp_accounting.GaussianDpEvent(1 / mu)
         spent = accounting.epsilon_pld(event, DELTA)
