@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from dpaf_jax.config.methods.dpaf import LEAVES, PERCEPTUAL
 from dpaf_jax.networks.perceptual import efficientnet, leaves
 from dpaf_jax.networks.pieces import in_pieces
+from dpaf_jax.networks.rows import unit_rows
 
 
 class Network(NamedTuple):
@@ -87,12 +88,12 @@ def _seen(network: Network, params: Any, images: jax.Array) -> jax.Array:
     resized = jax.image.resize(images, shape, 'linear', antialias=True)
     maps = network.stages(params, resized)
     flat = [_averaged(stage, places).reshape(batch, -1) for stage in maps]
-    return jnp.concatenate([_scaled(x) for x in flat], axis=1) / math.sqrt(len(maps))
+    return jnp.concatenate([unit_rows(x) for x in flat], axis=1) / math.sqrt(len(maps))
 
 
 def with_squares(rows: jax.Array) -> jax.Array:
     """[B, F] features of norm at most 1, to [B, 2 F]: their squares beside them, likewise."""
-    squares = _scaled(jnp.square(rows) * math.sqrt(rows.shape[1]))
+    squares = unit_rows(jnp.square(rows) * math.sqrt(rows.shape[1]))
     return jnp.concatenate([rows, squares], axis=1) / math.sqrt(2)
 
 
@@ -107,9 +108,3 @@ def _averaged(maps: jax.Array, most: int) -> jax.Array:
     places = min(most, side)
     squares = maps.reshape(batch, places, side // places, places, side // places, width)
     return jnp.mean(squares, axis=(2, 4))
-
-
-def _scaled(rows: jax.Array) -> jax.Array:
-    """To norm at most 1; 0 stays 0, and has a gradient."""
-    square = jnp.sum(jnp.square(rows), axis=1, keepdims=True)
-    return rows * jax.lax.rsqrt(square + 1e-6)

@@ -360,7 +360,7 @@ def test_the_audit_finds_nothing_wrong_with_its_tap(monkeypatch):
         lambda *args: aggregate(*args[:4], 3 * args[4], args[5]),
     )
     monkeypatch.setattr(
-        'dpaf_jax.methods.dpaf.taps.features._unit', lambda vectors: 3 * vectors
+        'dpaf_jax.methods.dpaf.taps.features.unit_rows', lambda rows: 3 * rows
     )
     assert 'sensitivity' in planted.mechanism_failures('dpagg', **fields)
 

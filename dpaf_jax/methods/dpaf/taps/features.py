@@ -21,6 +21,7 @@ from dpaf_jax.networks.images import reduced
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
 from dpaf_jax.networks.perceptual import features as perceptual
 from dpaf_jax.networks.perceptual.features import NETWORKS
+from dpaf_jax.networks.rows import unit_rows
 from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights
 
 Params = dict[str, Any]
@@ -106,29 +107,29 @@ def features(
     wavelets = wavelet_features(images)
     taps = {
         'count': jnp.ones((len(images), 1), jnp.float32),
-        'pixels': _unit(light.reshape(len(images), -1)).reshape(images.shape),
+        'pixels': unit_rows(light.reshape(len(images), -1)).reshape(images.shape),
         'wavelet': wavelets,
         'conv1': maps1,
         'conv2': maps2,
     }
     if known := params.get('contrast'):
-        taps['contrast'] = _unit(contrast.contrast_features(light, known))
+        taps['contrast'] = unit_rows(contrast.contrast_features(light, known))
     if known := params.get('fourier'):
         small = reduced(light).reshape(len(images), -1)
-        taps['fourier'] = _unit(cosines_of(small, known))
+        taps['fourier'] = unit_rows(cosines_of(small, known))
     if known := params.get('shape'):
-        taps['shape'] = _unit(cosines_of(wavelets, known))
+        taps['shape'] = unit_rows(cosines_of(wavelets, known))
     if known := params.get('texture'):
-        taps['texture'] = _unit(texture.texture_features(light, known))
+        taps['texture'] = unit_rows(texture.texture_features(light, known))
     seen = {'wavelet': wavelets}
     for name in NETWORKS:
         if known := params.get(name):
             seen[name] = perceptual.network_features(name, known, images)
             taps[name] = perceptual.with_squares(seen[name])
     if known := params.get('kinds'):
-        taps['kinds'] = _unit(cosines_of(seen[networks.kinds_read], known))
+        taps['kinds'] = unit_rows(cosines_of(seen[networks.kinds_read], known))
     if known := params.get(LABELLER):
-        taps[LABELLER] = _unit(cosines_of(seen[networks.labeller_reads], known))
+        taps[LABELLER] = unit_rows(cosines_of(seen[networks.labeller_reads], known))
     return taps
 
 
@@ -152,9 +153,3 @@ def sin_maps(
     maps1 = networks.conv1.apply(params['conv1'], images, planes)
     maps2 = networks.conv2.apply(params['conv2'], maps1)
     return simplified_instance_norm(maps1), simplified_instance_norm(maps2)
-
-
-def _unit(vectors: jax.Array) -> jax.Array:
-    """[B, n] vectors scaled to norm at most 1; 0 stays 0, and has a gradient."""
-    square = jnp.sum(jnp.square(vectors), axis=1, keepdims=True)
-    return vectors * jax.lax.rsqrt(square + 1e-6)
