@@ -22,7 +22,7 @@ from dpaf_jax.pipeline.figures import (
 )
 from dpaf_jax.release.card import is_certified
 from dpaf_jax.release.pictures import png_data_uri
-from dpaf_jax.training.history import duration, number
+from dpaf_jax.runtime.text import duration, number
 
 NOT_COVERED = 'Measured on real test images: not covered by ε'
 ATTACKS_NOT_COVERED = 'Attacks are made from real training images: not covered by ε'

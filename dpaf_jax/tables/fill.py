@@ -5,9 +5,10 @@ from collections.abc import Collection, Sequence
 
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import write_bytes, write_json, write_text
+from dpaf_jax.runtime.text import number
 from dpaf_jax.tables import data_sets, formats, pictures
 from dpaf_jax.tables.execute import Outcome, execute, wanted
-from dpaf_jax.tables.page import Page, number, page
+from dpaf_jax.tables.page import Page, page
 from dpaf_jax.tables.runs import Cell, Run, Setup, cells
 from dpaf_jax.tables.spec import Table
 

@@ -7,9 +7,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from dpaf_jax.runtime.text import number
 from dpaf_jax.tables.data_sets import DATA_SETS
 from dpaf_jax.tables.measured import FIGURES
-from dpaf_jax.tables.page import ABSENT, WARNING, Line, Page, number
+from dpaf_jax.tables.page import ABSENT, WARNING, Line, Page
 from dpaf_jax.tables.spec import Column, Figure, Row, Table
 
 DISTANCE, COMPARED = 'fd_efficientnet_lite0', 'num_synthetic'

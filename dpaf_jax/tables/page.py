@@ -1,6 +1,5 @@
 """A table as lines: each row as it is printed, and as it is run here."""
 
-import math
 from typing import NamedTuple
 
 from dpaf_jax.tables.measured import FIGURES, NOT_MEASURED, Found, found
@@ -135,8 +134,3 @@ def _calibrated(table: Table, lines: list[Line]) -> list[Line]:
                 figures[i] = Figure(own.value / best.value)
         made.append(line._replace(cells=tuple(figures)))
     return made
-
-
-def number(epsilon: float) -> str:
-    """As a reader writes it."""
-    return '∞' if math.isinf(epsilon) else f'{epsilon:g}'

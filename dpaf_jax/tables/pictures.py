@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
+from dpaf_jax.runtime.text import number
 from dpaf_jax.tables.data_sets import DATA_SETS
 from dpaf_jax.tables.measured import FIGURES
-from dpaf_jax.tables.page import WARNING, Page, number
+from dpaf_jax.tables.page import WARNING, Page
 from dpaf_jax.tables.runs import Cell
 from dpaf_jax.tables.spec import Figure, printed_in
 

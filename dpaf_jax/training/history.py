@@ -1,4 +1,4 @@
-"""The rows of a run in history.jsonl, and how numbers are written for people."""
+"""The rows of a run in history.jsonl."""
 
 import json
 import math
@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 
 from dpaf_jax.runtime.errors import UserError
+
+# Where outlook.py still looks for them.
+from dpaf_jax.runtime.text import between as between
+from dpaf_jax.runtime.text import number as number
 
 
 class History:
@@ -85,29 +89,6 @@ class History:
         if self._path.exists() and size < self._path.stat().st_size:
             os.truncate(self._path, size)
         self._whole = True
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: '9 s', '4 min 10 s', '2 h 05 min'."""
-    whole = round(seconds)
-    if whole < 60:
-        return f'{whole} s'
-    if whole < 3600:
-        return f'{whole // 60} min {whole % 60:02d} s'
-    return f'{whole // 3600} h {whole % 3600 // 60:02d} min'
-
-
-def between(low: float, high: float) -> str:
-    """Two rough times in one unit, not narrower than they are: '13 to 54 min'."""
-    unit, seconds = 'h', 3600
-    if high < 3 * 3600:
-        unit, seconds = ('min', 60) if high >= 120 else ('s', 1)
-    return f'{max(1, int(low / seconds))} to {math.ceil(high / seconds)} {unit}'
-
-
-def number(value: float) -> str:
-    """An epsilon for people: three digits, '∞' if infinite."""
-    return '∞' if math.isinf(value) else f'{value:.3g}'
 
 
 def _plain(value: Any) -> Any:

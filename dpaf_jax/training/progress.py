@@ -25,7 +25,8 @@ from typing import Any, TextIO
 import numpy as np
 from PIL import Image
 
-from dpaf_jax.training.history import History, duration, number
+from dpaf_jax.runtime.text import duration, number
+from dpaf_jax.training.history import History
 
 ROWS_PER_PHASE = 200  # of the history, at most
 TTY_SECONDS = 0.5

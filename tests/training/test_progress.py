@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.history import History, between, duration, number
+from dpaf_jax.training.history import History
 from dpaf_jax.training.progress import Progress, TensorBoard
 
 
@@ -134,39 +134,6 @@ def test_accounting_is_not_asked_at_every_line():
         clock.now = step / 10
         progress.update(step, {})
     assert len(asked) <= 2
-
-
-@pytest.mark.parametrize(
-    'seconds,text',
-    [
-        (0.4, '0 s'),
-        (59.4, '59 s'),
-        (59.6, '1 min 00 s'),
-        (250, '4 min 10 s'),
-        (3600, '1 h 00 min'),
-        (7500, '2 h 05 min'),
-    ],
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ('low', 'high', 'text'),
-    [
-        (800, 3200, '13 to 54 min'),
-        (9.6, 38.4, '9 to 39 s'),
-        (40, 160, '1 to 3 min'),
-        (2700, 10800, '1 to 3 h'),
-        (10800, 43201, '3 to 13 h'),
-    ],
-)
-def test_rough_times_have_one_unit_and_are_never_narrower(low, high, text):
-    assert between(low, high) == text
-
-
-def test_numbers():
-    assert [number(v) for v in (2.3149, 10.0, 0.00123)] == ['2.31', '10', '0.00123']
 
 
 # --- metrics ----------------------------------------------------------------------

@@ -1,0 +1,28 @@
+"""How numbers and times are written for people."""
+
+import math
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: '9 s', '4 min 10 s', '2 h 05 min'."""
+    whole = round(seconds)
+    if whole < 60:
+        return f'{whole} s'
+    if whole < 3600:
+        return f'{whole // 60} min {whole % 60:02d} s'
+    return f'{whole // 3600} h {whole % 3600 // 60:02d} min'
+
+
+def between(low: float, high: float) -> str:
+    """Two rough times in one unit, not narrower than they are: '13 to 54 min'."""
+    unit, seconds = 'h', 3600
+    if high < 3 * 3600:
+        unit, seconds = ('min', 60) if high >= 120 else ('s', 1)
+    return f'{max(1, int(low / seconds))} to {math.ceil(high / seconds)} {unit}'
+
+
+def number(value: float) -> str:
+    """An epsilon for people: three digits, or all before the point; '∞' if infinite."""
+    if math.isinf(value):
+        return '∞'
+    return f'{value:.0f}' if 1000 <= value < 1e6 else f'{value:.3g}'
