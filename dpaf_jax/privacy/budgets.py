@@ -381,7 +381,7 @@ def _plan(
 
 
 def _excessive(delta: float, num_examples: int) -> UserError | None:
-    """Of a delta at which a mechanism passes that publishes one record of N at random."""
+    """The error of a delta of 1 / N or more: publishing one record would pass; or None."""
     if delta < 1 / num_examples:
         return None
     return UserError(

@@ -67,7 +67,10 @@ class RunKeys:
         ).digest()
 
     def tag(self, private: bytes) -> str:
-        """Whether two private values are equal, for who may not learn more: HMAC-SHA256."""
+        """HMAC-SHA256 of a private value under the run's entropy, as hex.
+
+        Equal values have equal tags.
+        """
         return hmac.new(self.entropy, b'tag/' + private, hashlib.sha256).hexdigest()
 
     def noise(self, purpose: str, step: int) -> np.ndarray:
