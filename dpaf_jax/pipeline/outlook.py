@@ -16,7 +16,7 @@ from dpaf_jax.config import Config, from_config_dict
 from dpaf_jax.pipeline import decide
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, describe
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.history import between, number
+from dpaf_jax.runtime.text import between, number
 
 TOO_FEW = 100  # records per class times epsilon: nothing was measured below 147
 FEW, FAIR = 400, 5000

@@ -11,10 +11,6 @@ import numpy as np
 
 from dpaf_jax.runtime.errors import UserError
 
-# Where outlook.py still looks for them.
-from dpaf_jax.runtime.text import between as between
-from dpaf_jax.runtime.text import number as number
-
 
 class History:
     """Rows of a run's history in `<workdir>/history.jsonl`, one JSON object a line.

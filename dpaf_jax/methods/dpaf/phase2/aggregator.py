@@ -1,6 +1,6 @@
 """DPAGG in the forward pass: the only way of a private image into phase 2's aggregates.
 
-An image becomes a bounded row of features (taps.py); rows are summed into one aggregate,
+An image becomes a bounded row of features (taps/); rows are summed into one aggregate,
 or into that of their class (`query`), and noised once (`privatise`). Fake aggregates get
 the noise law of the real ones, from another key: with one key their difference would be
 free of noise.
