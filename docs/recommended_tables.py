@@ -57,9 +57,9 @@ def now_table() -> str:
 def main_table() -> str:
     """What was recommended before 2026-11-26, on every data set."""
 
-    def grey(data: str, judge: str, paper: str, **wanted: object) -> list[str]:
+    def grey(data: str, shown: str, paper: str, **wanted: object) -> list[str]:
         pair = [recommended(data, epsilon, **wanted) for epsilon in (1, 10)]
-        return [GREY[data], judge, *pair, f'{paper} {published(paper, data)}', NONE]
+        return [GREY[data], shown, *pair, f'{paper} {published(paper, data)}', NONE]
 
     def faces(label: str, data: str, overrides: str) -> list[str]:
         found = recommended('celeba:PATH', 10, data=data, overrides=overrides)
@@ -85,7 +85,7 @@ def main_table() -> str:
     )
 
 
-def judges() -> str:
+def classifiers() -> str:
     """The recommended config by one classifier beside the next."""
 
     def line(name: str, source: str, epsilon: int, overrides: str = '') -> list[str]:
@@ -172,9 +172,9 @@ def few() -> str:
             f'{GREY[data]}, {number} records, ε = {epsilon}',
             *(
                 recommended(
-                    data, epsilon, overrides=f'{FEW}{number}{added}', classifier=judge
+                    data, epsilon, overrides=f'{FEW}{number}{added}', classifier=name
                 )
-                for judge in ('cnn', 'logreg')
+                for name in ('cnn', 'logreg')
             ),
         ]
         for data, number, epsilon, added in cases

@@ -27,7 +27,7 @@ BLOCK = re.compile(r'(<!-- table: (\S+) -->\n).*?(<!-- end -->)', re.DOTALL)
 
 def auroc() -> str:
     """G-PATE on tables."""
-    judges = {
+    names = {
         'logreg': 'logistic regression',
         'adaboost': 'AdaBoost',
         'bagging': 'bagging',
@@ -37,8 +37,8 @@ def auroc() -> str:
         [
             label,
             *(
-                measured(data=data, epsilon=epsilon, method=method, classifier=judge)
-                for judge in judges
+                measured(data=data, epsilon=epsilon, method=method, classifier=name)
+                for name in names
             ),
         ]
         for label, data, epsilon, method in (
@@ -49,7 +49,7 @@ def auroc() -> str:
             ('real rows', 'breast_cancer', '', 'real'),
         )
     ]
-    return table(f'AUROC|{"|".join(judges.values())}', *rows)
+    return table(f'AUROC|{"|".join(names.values())}', *rows)
 
 
 GPU = DOCS / 'gpu.json'  # of `python -m benchmarks.gpu`, where a card has been measured
@@ -100,7 +100,7 @@ def gpu() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     'now': recommended_tables.now_table,
     'main': recommended_tables.main_table,
-    'judges': recommended_tables.judges,
+    'classifiers': recommended_tables.classifiers,
     'methods': method_tables.methods,
     'small-certified': lambda: method_tables.small_budget('certified'),
     'small-published': lambda: method_tables.small_budget('as_published'),

@@ -33,7 +33,7 @@ class Recipe(NamedTuple):
         batch_size: of a step; fewer, if there are fewer images.
         epochs: over the images.
         optimizer: from the number of all steps.
-        ema: by which the parameters that are judged follow the trained ones; 0: they are.
+        ema: by which the parameters that are evaluated follow the trained ones; 0: they are.
     """
 
     model: nn.Module

@@ -45,7 +45,7 @@ def table(report: dict[str, Any]) -> str:
             for also in ('selected', 'legacy_max'):
                 if also in found:
                     lines.append(_row(f'    {also}', _spread(found[also]), '', ''))
-        lines.append(_row('  always the commonest class', f'{report["floor"]:.3f}'))
+        lines.append(_row('  always the largest class', f'{report["floor"]:.3f}'))
     else:
         lines.append('No accuracy: there is one class alone.')
     fidelity = report['synthetic']['fidelity']

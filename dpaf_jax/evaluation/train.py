@@ -32,7 +32,7 @@ class TrainState(NamedTuple):
     step: jax.Array
 
     @property
-    def judged(self) -> Any:
+    def evaluated(self) -> Any:
         """The variables that are tested."""
         if isinstance(self.average, tuple):
             return self.variables
@@ -146,10 +146,10 @@ def train(
         labels: [N] int32 on the device.
         seed: non-negative integers that seed everything random here.
         on_progress: called as (steps, {'loss': ...}) after each window of so many.
-        on_epoch: called with the variables to be judged after each epoch.
+        on_epoch: called with the variables to be evaluated after each epoch.
 
     Returns:
-        The variables to be judged after the last step.
+        The variables to be evaluated after the last step.
     """
     rng = np.random.default_rng(seed)
     # Threefry would take as long to compile as all the rest.
@@ -176,8 +176,8 @@ def train(
             if on_progress is not None:
                 on_progress(len(indices), {'loss': float(losses[-1])})
         if on_epoch is not None:
-            on_epoch(state.judged)
-    return state.judged
+            on_epoch(state.evaluated)
+    return state.evaluated
 
 
 def on_cpu() -> bool:

@@ -76,12 +76,14 @@ def evaluate(
     slowest = next(iter(recipes))
 
     def outcome_of(name: str, run: int) -> Outcome:
-        judge = Judge(recipes[name].model, selection, (test_images, test_labels))
+        monitor = EpochMonitor(
+            recipes[name].model, selection, (test_images, test_labels)
+        )
         told = tell if name == slowest else None
         variables = train(
-            recipes[name], windows[name], images, labels, [0, run], told, judge.watch
+            recipes[name], windows[name], images, labels, [0, run], told, monitor.watch
         )
-        return judge.outcome(variables)
+        return monitor.outcome(variables)
 
     with ThreadPoolExecutor(AT_ONCE if on_cpu() else 1) as pool:
         runs = {
@@ -128,7 +130,7 @@ def _held_out(
     return order[~is_held_out], order[is_held_out]
 
 
-class Judge:
+class EpochMonitor:
     """Looks at a classifier after each epoch, where images are held out to select by."""
 
     def __init__(

@@ -58,16 +58,16 @@ class Found(NamedTuple):
     failure: str = ''
 
 
-def found(cell: Cell, scale: Scale, judges: tuple[str, ...]) -> Found:
+def found(cell: Cell, scale: Scale, classifiers: tuple[str, ...]) -> Found:
     """Reads a cell's runs.
 
     Args:
         cell: with its runs.
         scale: says which classifier `accuracy` is.
-        judges: the classifiers of `average`.
+        classifiers: the classifiers of `average`.
     """
     done = [run for run in cell.runs if run.is_done]
-    figures = [_of_run(run, cell, scale, judges) for run in done]
+    figures = [_of_run(run, cell, scale, classifiers) for run in done]
     together = {
         name: _mean([each[name] for each in figures if name in each])
         for each in figures
@@ -89,7 +89,7 @@ def _guarantee(run: Run) -> str:
 
 
 def _of_run(
-    run: Run, cell: Cell, scale: Scale, judges: tuple[str, ...]
+    run: Run, cell: Cell, scale: Scale, classifiers: tuple[str, ...]
 ) -> dict[str, float]:
     if cell.row.strategy:
         made = read_json(run.attack_file)['strategies'][cell.row.strategy]
@@ -100,8 +100,8 @@ def _of_run(
     figures |= {name: value for name, value in numbers.items() if name in FIGURES}
     if scale.accuracy in figures:
         figures['accuracy'] = figures[scale.accuracy]
-    if judges and all(name in figures for name in judges):
-        figures['average'] = statistics.mean(figures[name] for name in judges)
+    if classifiers and all(name in figures for name in classifiers):
+        figures['average'] = statistics.mean(figures[name] for name in classifiers)
     return figures
 
 

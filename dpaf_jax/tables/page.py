@@ -60,14 +60,14 @@ class Page(NamedTuple):
 
 def page(table: Table, setup: Setup) -> Page:
     """Reads all that is there of a table."""
-    judges = tuple(
+    classifiers = tuple(
         name
         for name in table.figures
         if name in FIGURES and name not in ('fid', 'average', 'calibrated')
     )
-    judges = judges if 'average' in table.figures else ()
+    classifiers = classifiers if 'average' in table.figures else ()
     there = list(cells(table, setup))
-    each = [found(cell, setup.scale, judges) for cell in there]
+    each = [found(cell, setup.scale, classifiers) for cell in there]
     lines = [
         line
         for row in table.rows

@@ -49,7 +49,7 @@ def test_all_real_images_can_be_test_images(tmp_path):
     assert 'real' not in report
 
 
-def test_the_report_has_the_ceiling_the_share_and_the_commonest_class(tmp_path):
+def test_the_report_has_the_ceiling_the_share_and_the_largest_class(tmp_path):
     real, made = (
         archive(tmp_path / 'r.npz', 40),
         archive(tmp_path / 'm.npz', 12, seed=1),

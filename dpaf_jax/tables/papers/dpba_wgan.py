@@ -5,8 +5,8 @@ import dataclasses
 from dpaf_jax.tables.papers.methods import real, recommended, row
 from dpaf_jax.tables.spec import CLAIMED, NONE, Row, Table
 
-JUDGES = ('logistic_regression', 'mlp', 'cnn')
-ALL_JUDGES = (
+CLASSIFIERS = ('logistic_regression', 'mlp', 'cnn')
+ALL_CLASSIFIERS = (
     *('cnn', 'mlp', 'logistic_regression', 'random_forest', 'gaussian_nb'),
     *('bernoulli_nb', 'linear_svc', 'decision_tree', 'lda', 'adaboost', 'bagging'),
     *('gradient_boosting', 'xgboost'),
@@ -40,7 +40,7 @@ TABLES = (
         rows=METHODS,
         data=('mnist', 'fashion_mnist'),
         epsilons=(None,),
-        figures=('fid', *JUDGES, 'average', 'calibrated'),
+        figures=('fid', *CLASSIFIERS, 'average', 'calibrated'),
         note='`calibrated` is the share of the average that real images reach.',
     ),
     Table(
@@ -87,7 +87,7 @@ TABLES = (
             rows=METHODS,
             data=(data,),
             epsilons=(None,),
-            figures=('fid', *ALL_JUDGES, 'average'),
+            figures=('fid', *ALL_CLASSIFIERS, 'average'),
         )
         for number, title, data in (
             (4, 'MNIST', 'mnist'),

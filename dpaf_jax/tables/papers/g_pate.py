@@ -12,7 +12,7 @@ BEST = (
     'The paper’s best clip and number of bins differ by data set (Table 4): on MNIST c = 1e-4 '
     'and B = 5, on Fashion-MNIST c = 5e-5 and B = 10. Here they are 1e-4 and 10.'
 )
-JUDGES = ('logistic_regression', 'adaboost', 'bagging', 'mlp')
+CLASSIFIERS = ('logistic_regression', 'adaboost', 'bagging', 'mlp')
 
 
 def _g_pate(label: str, **settings: Any) -> Row:
@@ -39,7 +39,7 @@ TABLES = (
         ),
         data=('credit',),
         epsilons=(None,),
-        figures=(*JUDGES, 'average'),
+        figures=(*CLASSIFIERS, 'average'),
         note='δ is 1e-6 here: the paper’s 1e-5 is above 1 / N. DP-GAN knows images alone.',
     ),
     Table(
