@@ -38,7 +38,7 @@ from dpaf_jax.methods.dpaf.phase1.classifier_phase import ClassifierPhase, Label
 from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
 from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
 from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_step
-from dpaf_jax.methods.dpaf.phase2.gan import Gan, StepKeys
+from dpaf_jax.methods.dpaf.phase2.gan import Gan, StepKeys, Use
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
 from dpaf_jax.methods.dpaf.train import window
 from dpaf_jax.privacy.chacha import KEY_WORDS
@@ -298,7 +298,7 @@ def _fake_noise(
 
         def made(key: jax.Array) -> jax.Array:
             keys = StepKeys(NO_KEY, key, {}, np.zeros(4, np.uint32))
-            return gan.fake_aggregates(state, state.generator, keys)
+            return gan.fake_aggregates(state, state.generator, keys, Use.HEAD)
 
         fn = parallel.pmapped(jax.vmap(made), jax.local_devices()[:1])
         return lambda keys: np.asarray(fn(keys[None])[0], np.float64)

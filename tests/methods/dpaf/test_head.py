@@ -16,7 +16,7 @@ from dpaf_jax.methods.dpaf.phase2.discriminator import (
     head_steps,
     logits,
 )
-from dpaf_jax.methods.dpaf.phase2.gan import Gan, StepKeys
+from dpaf_jax.methods.dpaf.phase2.gan import Gan, StepKeys, Use, coins
 from dpaf_jax.methods.dpaf.phase2.generator_update import generator_steps
 from dpaf_jax.methods.dpaf.plan import plan as make_plan
 from dpaf_jax.networks.architecture import make_architecture
@@ -219,11 +219,17 @@ def test_every_step_of_head_and_generator_has_coins_of_its_own(monkeypatch):
     )
     uses, made = [], Gan.fake_aggregates
 
-    def note(self, state, generator, keys, use=0):
-        uses.append(int(use))
-        return made(self, state, generator, keys, use)
+    def note(self, state, generator, keys, use, inner=0):
+        uses.append((use, int(inner)))
+        return made(self, state, generator, keys, use, inner)
 
     monkeypatch.setattr(Gan, 'fake_aggregates', note)
     for steps in head_steps, generator_steps:  # traced, as Python writes them out
         jax.eval_shape(mapped(lambda s, steps=steps: steps(gan, s, keys())[0]), state)
     assert len(uses) == 5 == len(set(uses))
+
+
+def test_no_two_uses_of_a_step_share_coins():
+    made = [coins(keys(), use, inner) for use in Use for inner in range(3)]
+    words = {tuple(np.asarray(jax.random.key_data(key)).tolist()) for key in made}
+    assert len(words) == len(made) == 3 * len(Use)

@@ -20,20 +20,16 @@ import jax.numpy as jnp
 import optax
 
 from dpaf_jax.methods.dpaf.phase2.discriminator import logits
-from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Params, StepKeys
+from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Params, StepKeys, Use, coins
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
-from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import losses
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import descend
-
-# Of the step's public coins; 2 is the generator's, the others are of fake aggregates.
-USE = {'conv2': 1, 'conv1': 1 << 16}
 
 
 def _unit_loss(
@@ -178,8 +174,7 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys, name: str) -> Para
     """The fakes' part of L'_BCE: no private image in it, so neither clip nor noise."""
     m, gradient = gan.plan[name], gan.config.dpaf.conv2.gradient
     learns = {part: state.params[part] for part in gan.updates[name]}
-    key = jax.random.fold_in(public_key(keys.public), USE[name])
-    key_z, key_label = jax.random.split(key)
+    key_z, key_label = jax.random.split(coins(keys, Use[name.upper()]))
     batch_size = gan.config.dpaf.conv2.batch_size
     aggregates = gan.schedule.num_aggregates
     units = {'singleton': batch_size, 'group': m.num_groups, 'cotangent': aggregates}

@@ -52,15 +52,14 @@ def aggregate_logits(gan: Gan, head: Params, aggregates: jax.Array) -> jax.Array
 
 def head_steps(gan: Gan, state: GanState, keys: StepKeys) -> tuple[GanState, Metrics]:
     """The config's number of steps behind one release; the last one's metrics."""
-    state, metrics = head_step(gan, state, keys)
-    for inner in range(1, gan.config.dpaf.head.steps):
-        use = 2 + gan.config.dpaf.generator_steps + inner  # behind the generator's
-        state, metrics = head_step(gan, state, keys, use)
+    metrics: Metrics = {}
+    for inner in range(gan.config.dpaf.head.steps):
+        state, metrics = head_step(gan, state, keys, inner)
     return state, metrics
 
 
 def head_step(
-    gan: Gan, state: GanState, keys: StepKeys, use: Use = 0
+    gan: Gan, state: GanState, keys: StepKeys, inner: int = 0
 ) -> tuple[GanState, Metrics]:
     """One step of the head on the aggregates that it remembers, beside fake ones.
 
@@ -68,9 +67,9 @@ def head_step(
         gan: the parts.
         state: with DPAGG's outputs.
         keys: of the DPAGG step.
-        use: of the keys: each step of the head has coins of its own.
+        inner: of the head's steps; each has coins of its own.
     """
-    fake = gan.fake_aggregates(state, state.generator, keys, use)
+    fake = gan.fake_aggregates(state, state.generator, keys, Use.HEAD, inner)
     state = state._replace(fake=gan.remembered(state, state.fake, fake))
     known = jnp.arange(len(state.real))[:, None] < state.num_pooled
     weight = known / jnp.maximum(1, jnp.sum(known))

@@ -7,6 +7,7 @@ conv2_update.py. All that trains conv3*, FC* (discriminator.py) and the generato
 """
 
 import dataclasses
+import enum
 import functools
 from typing import Any, NamedTuple
 
@@ -30,7 +31,6 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.training.fakes import prior_labels, share_of_fakes
 from dpaf_jax.training.optimizers import make_optimizer
 
-Use = jax.Array | int
 Metrics = dict[str, jax.Array]
 
 
@@ -77,6 +77,21 @@ class StepKeys(NamedTuple):
     fake_noise: parallel.HostOrDevice
     update_noise: dict[str, parallel.HostOrDevice]
     public: parallel.HostOrDevice
+
+
+class Use(enum.IntEnum):
+    """What a step's public coins, and its noise of fake aggregates, are for."""
+
+    HEAD = 0
+    CONV1 = 1
+    CONV2 = 2
+    GENERATOR = 3
+    ITS_AGGREGATES = 4  # where the generator learns by aggregates
+
+
+def coins(keys: StepKeys, use: Use, inner: jax.Array | int = 0) -> jax.Array:
+    """The public coins of a use, and of a step of it: no two share any."""
+    return jax.random.fold_in(jax.random.fold_in(public_key(keys.public), use), inner)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,7 +244,12 @@ class Gan:
         return prior_labels(self.config.data.prior, key, number)
 
     def fake_aggregates(
-        self, state: GanState, generator: Params, keys: StepKeys, use: Use = 0
+        self,
+        state: GanState,
+        generator: Params,
+        keys: StepKeys,
+        use: Use,
+        inner: jax.Array | int = 0,
     ) -> jax.Array:
         """[A, F]: aggregates of fresh fakes, by the law of real ones.
 
@@ -237,13 +257,14 @@ class Gan:
             state: gives the features.
             generator: parameters that make the fakes.
             keys: of the step.
-            use: number of this use of the step's keys; each has its own coins.
+            use: what they are for; each use has its own coins.
+            inner: step of that use.
         """
-        key = jax.random.fold_in(public_key(keys.public), use)
+        key = coins(keys, use, inner)
         key_z, key_label, key_count = jax.random.split(key, 3)
         labels = jnp.asarray(self.aggregator.fake_labels())
         if not self.schedule.class_pure:
             labels = self.random_labels(key_label, len(labels))
         fakes = self.fakes(generator, key_z, labels)
-        noise = chacha.derived(keys.fake_noise, use)
+        noise = chacha.derived(chacha.derived(keys.fake_noise, use), inner)
         return self.aggregator.of_fakes(state.params, fakes, key_count, noise)

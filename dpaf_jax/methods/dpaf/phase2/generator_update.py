@@ -12,9 +12,16 @@ import jax.numpy as jnp
 import optax
 
 from dpaf_jax.methods.dpaf.phase2.discriminator import aggregate_logits, logits
-from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Metrics, Params, StepKeys
+from dpaf_jax.methods.dpaf.phase2.gan import (
+    Gan,
+    GanState,
+    Metrics,
+    Params,
+    StepKeys,
+    Use,
+    coins,
+)
 from dpaf_jax.methods.dpaf.phase2.whitening import Factors, whitened
-from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import losses
 from dpaf_jax.training.optimizers import descend, moving_average
@@ -44,15 +51,16 @@ def generator_step(
     `metric` is that of `match`, from whitening.py; None: plain.
     """
     weights = gan.config.dpaf.generator
-    key = jax.random.fold_in(public_key(keys.public), 2)
-    key = jax.random.fold_in(key, inner)
+    key = coins(keys, Use.GENERATOR, inner)
 
     def loss(generator: Params) -> tuple[jax.Array, Metrics]:
         parts = {}
         if weights.loss_single:
             parts['loss_single'] = _single_loss(gan, state, generator, key)
         if weights.loss_aggregate:
-            fake = gan.fake_aggregates(state, generator, keys, use=3 + inner)
+            fake = gan.fake_aggregates(
+                state, generator, keys, Use.ITS_AGGREGATES, inner
+            )
             answers = aggregate_logits(gan, state.params['head'], fake)
             parts['loss_aggregate'] = losses.binary_cross_entropy(answers, True)
         if weights.loss_match:
