@@ -31,7 +31,7 @@ from dpaf_jax.privacy.budgets import with_last
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release.samplers.dpaf import dpaf_sampler
-from dpaf_jax.release.samplers.protocol import Labels
+from dpaf_jax.release.samplers.protocol import LabellingSampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
@@ -130,7 +130,7 @@ class FirstImagesPhase:
         keys = jax.random.split(jax.random.fold_in(public_key(key_data), device))
         labels = prior_labels(self._run.config.data.prior, keys[0], self._size)
         images = to_uint8(self._sampler.sample(released, keys[1], labels))
-        if isinstance(self._sampler, Labels):
+        if isinstance(self._sampler, LabellingSampler):
             labels = self._sampler.label(released, to_float(images))
         index = device * self._size + jnp.arange(self._size)
         nothing = jnp.zeros((self._size, 1), bool)

@@ -27,7 +27,7 @@ from dpaf_jax.release import pictures
 from dpaf_jax.release.card import headline, model_card
 from dpaf_jax.release.dealing import dealt
 from dpaf_jax.release.relabel import by_label
-from dpaf_jax.release.samplers.protocol import Deals, Labels
+from dpaf_jax.release.samplers.protocol import LabellingSampler, StoredImageSampler
 from dpaf_jax.release.samplers.registry import PRIOR, make_sampler, released_shapes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import write_text, written_whole
@@ -87,7 +87,7 @@ class Release:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         sampler, batch = make_sampler(self.config), _compiled(self.config)
         own = {name: part for name, part in self.params.items() if name != PRIOR}
-        if isinstance(sampler, Deals):
+        if isinstance(sampler, StoredImageSampler):
             yield from dealt(sampler, own, labels, seed, BATCH)
             return
 
@@ -96,7 +96,7 @@ class Release:
             images, given = batch(own, key, meant)
             return np.asarray(images), np.asarray(given)
 
-        if isinstance(sampler, Labels):
+        if isinstance(sampler, LabellingSampler):
             meant = balanced_labels(BATCH, self.prior)
             yield from by_label(draw, labels, meant, self.config.data.num_classes)
             return
@@ -134,7 +134,7 @@ def _compiled(config: Config) -> Callable[..., Any]:
         if config.data.columns:
             return (made + 1) / 2, meant
         images = to_uint8(made)
-        if isinstance(sampler, Labels):
+        if isinstance(sampler, LabellingSampler):
             return images, sampler.label(params, to_float(images))
         return images, meant
 

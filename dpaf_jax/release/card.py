@@ -6,7 +6,7 @@ from dpaf_jax.config import Config, DataConfig, public_source
 from dpaf_jax.config.methods.dpaf import PERCEPTUAL
 from dpaf_jax.networks.perceptual.efficientnet import INSTALL
 from dpaf_jax.privacy.plan import CERTIFIED
-from dpaf_jax.release.samplers.protocol import Deals
+from dpaf_jax.release.samplers.protocol import StoredImageSampler
 from dpaf_jax.release.samplers.registry import make_sampler
 
 # Classifiers whose figures a card may show, in its order: of images, of tables.
@@ -106,7 +106,7 @@ def _records(config: Config) -> str:
 
 def _held(config: Config) -> str:
     sampler = make_sampler(config)
-    if not isinstance(sampler, Deals):
+    if not isinstance(sampler, StoredImageSampler):
         return ''
     number = config.data.num_classes * sampler.number
     return (

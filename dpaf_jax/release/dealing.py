@@ -7,11 +7,11 @@ import jax
 import numpy as np
 
 from dpaf_jax.networks.images import to_uint8
-from dpaf_jax.release.samplers.protocol import Deals
+from dpaf_jax.release.samplers.protocol import StoredImageSampler
 
 
 def dealt(
-    sampler: Deals, params: Any, labels: np.ndarray, seed: int, size: int
+    sampler: StoredImageSampler, params: Any, labels: np.ndarray, seed: int, size: int
 ) -> Iterator[np.ndarray]:
     """Yields images for the labels, in order.
 

@@ -37,7 +37,7 @@ class Phase(Protocol):
 
 
 @runtime_checkable
-class Uneven(Protocol):
+class UnevenPhase(Protocol):
     """What a phase has besides, if its steps differ in how many images they take."""
 
     def images_at(self, step: int) -> float:

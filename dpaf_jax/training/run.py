@@ -25,7 +25,7 @@ from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.files import write_json
 from dpaf_jax.training.checkpoint import NOTHING, Checkpoints, Inherited, reached
 from dpaf_jax.training.history import History
-from dpaf_jax.training.phase import Phase, Uneven
+from dpaf_jax.training.phase import Phase, UnevenPhase
 from dpaf_jax.training.progress import Progress, TensorBoard
 from dpaf_jax.training.signals import Interrupted, StopRequest, WindowLeft
 from dpaf_jax.training.workdir import Workdir
@@ -148,7 +148,9 @@ class Run:
         return Progress(
             phase.name,
             phase.total_steps,
-            phase.images_at if isinstance(phase, Uneven) else phase.images_per_step,
+            phase.images_at
+            if isinstance(phase, UnevenPhase)
+            else phase.images_per_step,
             planned_epsilon=self.plan.epsilon,
             epsilon_at=lambda at: spent_so_far(
                 self.plan, {CLASSES: 1, **phase.charged(at)}

@@ -41,7 +41,7 @@ class CondensedSampler:
         return self.nth(params, labels, start + own.astype(jnp.int32))
 
     def nth(self, params: Params, labels: jax.Array, turn: jax.Array) -> jax.Array:
-        """See `Deals`; after the last one the first one comes again."""
+        """See `StoredImageSampler`; after the last one the first one comes again."""
         return self.shown(jnp.asarray(params['images'])[labels, turn % self.number])
 
     def shown(self, small: jax.Array) -> jax.Array:

@@ -36,7 +36,7 @@ class LabelledSampler:
         return warped(jax.random.fold_in(key, 1), images, most)
 
     def label(self, params: Params, images: jax.Array) -> jax.Array:
-        """See `Labels`."""
+        """See `LabellingSampler`."""
         logits = labeller_features(self.config, images) @ params[LABELLER]['weights']
         return jnp.argmax(logits, axis=1)
 

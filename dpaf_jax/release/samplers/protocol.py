@@ -18,7 +18,7 @@ class Sampler(Protocol):
 
 
 @runtime_checkable
-class Labels(Protocol):
+class LabellingSampler(Protocol):
     """What a sampler has besides, if its images get their labels afterwards."""
 
     def label(self, params: Params, images: jax.Array) -> jax.Array:
@@ -26,7 +26,7 @@ class Labels(Protocol):
 
 
 @runtime_checkable
-class Deals(Protocol):
+class StoredImageSampler(Protocol):
     """What a sampler has besides, if it holds its images instead of making them.
 
     Attributes:

@@ -55,7 +55,7 @@ class OneShotPhase(GanPhase):
         }
 
     def images_at(self, step: int) -> float:
-        """See `Uneven`: steps of the first part may look at fewer fakes."""
+        """See `UnevenPhase`: steps of the first part may look at fewer fakes."""
         schedule = self._gan.schedule
         plain = min(step, self._part_length) * schedule.fakes_per_aggregate(False)
         late = max(0, step - self._part_length) * schedule.fakes_per_aggregate(True)
