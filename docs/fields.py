@@ -1,7 +1,7 @@
 """The reference of config fields, from the typed config itself.
 
-A Sphinx extension of one hook: docs/reference/fields.md has the line `FIELDS`, and this
-puts the sections and their tables in its place.
+docs/tables.py writes it into docs/reference/fields.md, for whoever reads the repository. A
+Sphinx extension of one hook, this gives each field an anchor on the site.
 """
 
 import dataclasses
@@ -52,23 +52,23 @@ def sections(cls: type, path: str = '') -> Iterator[tuple[str, str, list[Field]]
             yield from sections(hints[field.name], f'{path}.{field.name}'.strip('.'))
 
 
-def page() -> str:
-    """The sections in Markdown; every field has an anchor of its whole name."""
+def page(anchored: bool = False) -> str:
+    """The sections in Markdown; `anchored`: every field is a target of its whole name."""
     parts = []
     for path, purpose, fields in sections(Config):
         where = f'{path}.' if path else ''
         rows = [
-            f'| {_anchored(f"{where}{f.name}", f.name)} | {f.default} | {f.kind} '
+            f'| {_named(where, f.name, anchored)} | {f.default} | {f.kind} '
             f'| {_cell(f.meaning)} |'
             for f in fields
         ]
         title = f'`{path}`' if path else 'The method'
         parts.append('\n'.join([f'## {title}\n\n{purpose}\n', HEAD, *rows]))
-    return '\n\n'.join(parts)
+    return '\n\n'.join(parts) + '\n'
 
 
-def _anchored(anchor: str, name: str) -> str:
-    return f'[`{name}`]{{id="{anchor}"}}'
+def _named(where: str, name: str, anchored: bool) -> str:
+    return f'[`{name}`]{{id="{where}{name}"}}' if anchored else f'`{name}`'
 
 
 def _cell(text: str) -> str:
@@ -80,7 +80,7 @@ def _cell(text: str) -> str:
 
 def _fill(app, docname: str, source: list[str]) -> None:
     if docname == 'reference/fields':
-        source[0] = source[0].replace('\nFIELDS\n', f'\n{page()}\n')
+        source[0] = source[0].replace(page(), page(anchored=True))
 
 
 def setup(app) -> dict[str, bool]:

@@ -1,4 +1,4 @@
-"""The tables of the pages, made from results.csv, published.csv and gpu.json.
+"""The tables of the pages, made from results.csv, published.csv, gpu.json and the config.
 
     python docs/tables.py           writes each table where a page names it
     python docs/tables.py --check   exit status 1 if a page is not what the files give
@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable
 
+import fields
 import method_tables
 import recommended_tables
 from figures import DOCS, NONE, measured, table
@@ -20,6 +21,7 @@ PAGES = (
     DOCS / 'explanation' / 'algorithm.md',
     DOCS / 'results.md',
     DOCS / 'howto' / 'benchmark.md',
+    DOCS / 'reference' / 'fields.md',
     DOCS.parent / 'README.md',
 )
 BLOCK = re.compile(r'(<!-- table: (\S+) -->\n).*?(<!-- end -->)', re.DOTALL)
@@ -112,6 +114,7 @@ TABLES: dict[str, Callable[[], str]] = {
     'papers': recommended_tables.papers,
     'auroc': auroc,
     'gpu': gpu,
+    'fields': fields.page,
 }
 
 

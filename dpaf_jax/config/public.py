@@ -130,6 +130,8 @@ def public_dict(config: Config) -> dict[str, Any]:
     fields['data']['source'] = public_source(config.data.source)
     fields['data']['cache'] = ''
     fields['data']['annotations'] = ''
+    if not config.data.columns:  # of tables alone, and any text would do
+        fields['data']['label'] = type(config.data).label
     for section in WARM_METHODS:
         if section in sections_of(config.method):
             start = getattr(config, section).warm_start

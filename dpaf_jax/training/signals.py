@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from dpaf_jax.runtime import processes
 
+SOON = 0.05  # seconds, in which a callback ends
 ENDED_BY_SIGNAL = 128  # plus its number: the exit status that shells report
 
 
@@ -56,6 +57,7 @@ class StopRequest:
         """Takes the signals over; only possible in the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
+        sys.unraisablehook = _once_more
         _Watch.start(self)
 
     @property
@@ -106,6 +108,15 @@ class StopRequest:
             _end(number, str(Interrupted(number, 'stopped, nothing was to be saved')))
         elif number == signal.SIGINT:
             print('\nstopping after this step, again to abort', file=sys.stderr)
+
+
+def _once_more(lost: Any) -> None:
+    """Where a signal came while a callback ran, Python has dropped what it raised."""
+    if isinstance(lost.exc_value, Interrupted):
+        again = (os.getpid(), signal.SIGTERM)  # SIGINT would count as the second one
+        threading.Timer(SOON, os.kill, again).start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _end(number: int, message: str) -> NoReturn:

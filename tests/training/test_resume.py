@@ -286,6 +286,30 @@ class TestSignals:
             'SIGTERM: stopped in prepare. Run the same command to go on.\n'
         )
 
+    def test_one_that_comes_while_a_callback_runs_is_not_lost(self):
+        code = (
+            'import gc, os, signal, time\n'
+            'from dpaf_jax.training.run import Interrupted, StopRequest\n'
+            'stop = StopRequest()\n'
+            'stop.listen()\n'
+            'stop.check("prepare")\n'
+            'def callback(phase, info):\n'
+            '    gc.callbacks.clear()\n'
+            '    os.kill(os.getpid(), signal.SIGINT)\n'
+            '    time.sleep(0.01)\n'
+            'gc.callbacks.append(callback)\n'
+            'try:\n'
+            '    gc.collect()\n'
+            '    time.sleep(5)\n'
+            'except Interrupted as notice:\n'
+            '    print(notice)\n'
+        )
+        done = tiny_runs.run_python('-c', code)
+        assert done.stdout == (
+            'SIGINT: stopped in prepare. Run the same command to go on.\n'
+        )
+        assert done.returncode == 0 and 'Traceback' not in done.stderr
+
     def test_inside_it_is_noted_and_a_second_one_changes_nothing(self):
         stop = StopRequest()
         with stop.deferred():

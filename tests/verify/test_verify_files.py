@@ -354,6 +354,7 @@ def test_json_of_other_bytes_than_the_packages_is_rejected(copied, name, edit):
         (lambda c: c['data'].update(num_examples=40.0), 'config.json'),
         (lambda c: c['privacy'].update(epsilon=1), 'config.json'),
         (lambda c: c['data'].update(cache='/mnt/ward7'), 'config.json'),
+        (lambda c: c['data'].update(label='what Ann has'), 'config.json'),
         (lambda c: c.update(comment='mine'), 'config.json'),
         # What the door refuses: groups by position, private images as public ones.
         (lambda c: c['data'].update(group='([0-9]+)'), 'config.json'),
