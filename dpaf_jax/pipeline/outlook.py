@@ -25,6 +25,7 @@ WEAK_EPSILON = 5  # from which the promise should not stand alone
 MOST_EXPONENT = 30  # beyond it nobody reads the number
 OTHER_DPAF = 'dpaf without one-shot class aggregates and a labeller'
 LARGEST = 32  # side of the images of all runs below
+START_SECONDS = 15.0  # compilation, and a labeller
 # Of a generated image of 32 x 32 pixels, two CPU cores to itself; 2026-11-27.
 IMAGE_SECONDS = 0.002
 GROWTH = 1.3  # with the power of the number of pixels
@@ -276,4 +277,4 @@ def _seconds(config: Config) -> float | None:
         seconds += SEEN_SECONDS * (4 if height > 64 else 1)
     times = 2 if config.warm_start else 1  # on public images first
     made = settings.generator_steps * settings.generator.batch_size
-    return float(times * made * seconds)
+    return float(times * (START_SECONDS + made * seconds))
