@@ -135,6 +135,12 @@ def _synthesize(given: Arguments) -> list[str]:
     return [f'--config={file}:{source},{epsilon}', f'--workdir={workdir}']
 
 
+def _not_empty(text: str) -> str:
+    if not text:  # as of --out=$RUN where RUN is not set
+        raise argparse.ArgumentTypeError('is empty')
+    return text
+
+
 def _name(about: str) -> str:
     """Of a run on these data: of `.` that of the folder itself."""
     path = about.rpartition(':')[2]
@@ -275,6 +281,7 @@ def _parser() -> _Parser:
             made.add_argument('--epsilon', type=float, help='default: 10')
             made.add_argument(
                 '--out',
+                type=_not_empty,
                 help="the run's folder (--workdir); default: runs/ and its name",
             )
             made.add_argument(

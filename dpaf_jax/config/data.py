@@ -185,6 +185,7 @@ def check_channels(data: DataConfig) -> None:
 
 def check_data(data: DataConfig) -> None:
     """Refuses fields that do not fit each other; UserError naming one of them."""
+    check_source(data)
     check_channels(data)
     _check_names(data)
     _check_group(data)
@@ -212,6 +213,10 @@ def check_data(data: DataConfig) -> None:
             f'is {data.columns!r} with the source {data.source!r}',
             'A table needs columns and their public bounds, and only a table has them',
         )
+
+
+def check_source(data: DataConfig) -> None:
+    """Refuses an unknown kind of source, or one without a path; UserError."""
     if not re.fullmatch(rf'{IMAGES}|table:.+', data.source):
         raise UserError(
             'config.data.source',

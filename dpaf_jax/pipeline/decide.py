@@ -6,19 +6,19 @@ them states another.
 """
 
 import dataclasses
-import pathlib
 import shlex
 import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dpaf_jax.config import Config
+from dpaf_jax.config.data import check_source
 from dpaf_jax.config.schema import check
 from dpaf_jax.data import read_manifest
 from dpaf_jax.data.pixels import DEEP
 from dpaf_jax.data.survey import proposed, survey, table
+from dpaf_jax.pipeline.places import check_places
 from dpaf_jax.runtime import processes
-from dpaf_jax.runtime.command import is_console
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json
 from dpaf_jax.training import fingerprint
@@ -46,24 +46,11 @@ def decided(config: Config, workdir: Workdir) -> Config:
     Raises:
         UserError: the source is missing or malformed, or the whole does not fit.
     """
-    _refuse_inside(config, workdir)
+    check_source(config.data)
+    check_places(config, workdir)
     if not undecided(config):
         return filled(config, {})
     return filled(config, processes.from_first(lambda: _begun_or_seen(config, workdir)))
-
-
-def _refuse_inside(config: Config, workdir: Workdir) -> None:
-    """What a run writes must not lie among the pictures: it would be a class of its own."""
-    kind, _, path = config.data.source.partition(':')
-    if kind != 'folder':
-        return
-    pictures = pathlib.Path(path).expanduser().resolve()
-    cache = workdir.decoded(config.data.cache)
-    own = '--out' if is_console() else '--workdir'
-    for name, folder in ((own, workdir.root), ('config.data.cache', cache)):
-        if folder.resolve().is_relative_to(pictures):
-            problem = f'{folder} lies within the pictures, {pictures}'
-            raise UserError(name, problem, 'Give a folder elsewhere')
 
 
 def _begun_or_seen(config: Config, workdir: Workdir) -> Decided:

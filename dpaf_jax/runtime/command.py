@@ -84,8 +84,11 @@ def require(argv: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
         values: by the flag's name; None: not given.
 
     Returns:
-        The values, none of which is None.
+        The values, none of which is None or ''.
     """
+    for name, value in values.items():
+        if value == '':  # as of --workdir=$RUN where RUN is not set
+            fail_with_help(argv, f'--{name} is empty')
     missing = [f'--{name}' for name, value in values.items() if value is None]
     if missing:
         needed = 'is needed' if len(missing) == 1 else 'are needed'

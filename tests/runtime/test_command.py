@@ -6,7 +6,7 @@ import sys
 import pytest
 import tiny_runs
 
-from dpaf_jax.runtime.command import EXIT_BAD_INPUT, fail_with_help, flush
+from dpaf_jax.runtime.command import EXIT_BAD_INPUT, fail_with_help, flush, require
 
 
 @pytest.mark.parametrize('module', ['dpaf_jax.main', 'benchmarks.floor'])
@@ -16,6 +16,14 @@ def test_a_mistake_names_the_module_whose_help_to_read(module, capsys):
         fail_with_help([path], 'is wrong.')
     assert exit_.value.code == EXIT_BAD_INPUT
     expected = f'error: is wrong. See python -m {module} --help\n'
+    assert capsys.readouterr().err == expected
+
+
+def test_an_empty_value_is_none(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        require(['/x/dpaf_jax/main.py'], {'config': 'a', 'workdir': ''})
+    assert exit_.value.code == EXIT_BAD_INPUT
+    expected = 'error: --workdir is empty. See python -m dpaf_jax.main --help\n'
     assert capsys.readouterr().err == expected
 
 

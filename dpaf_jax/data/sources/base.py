@@ -67,6 +67,8 @@ def existing(path: str, where: str) -> pathlib.Path:
     Raises:
         UserError: naming the field.
     """
+    if not path:  # Path('') is the current folder
+        raise UserError(where, 'names no path', 'Write one behind the colon')
     found = pathlib.Path(path).expanduser()
     if not found.exists():
         remedy = 'Give the path of an existing file or folder'

@@ -121,6 +121,8 @@ class Pipeline:
         entropy: bytes | None = None,
         stop: StopRequest | None = None,
     ):
+        if not os.fspath(workdir):  # would be the current folder
+            raise UserError('--workdir', 'is empty', 'Give the folder of the run')
         self.workdir = Workdir(workdir)
         self.config: Config = decide.decided(
             from_config_dict(config, is_open=True), self.workdir
