@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import stat
 import time
 from collections.abc import Iterator
 
@@ -67,6 +68,7 @@ class Workdir:
     def _writing(self) -> Iterator[None]:
         try:
             self.private.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._shut()
             yield
         except OSError as error:
             raise UserError(
@@ -74,6 +76,19 @@ class Workdir:
                 f'{self.root} cannot be written ({error.strerror})',
                 'Give another',
             ) from error
+
+    def _shut(self) -> None:
+        """Private is also a folder that was there before, with the rights of any other."""
+        if not stat.S_IMODE(self.private.stat().st_mode) & 0o077:
+            return
+        try:
+            self.private.chmod(0o700)
+        except PermissionError:
+            raise UserError(
+                '--workdir',
+                f'{self.private} is open to other users, and belongs to one of them',
+                'Give a new workdir, or have its owner take these rights away',
+            ) from None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -38,6 +38,30 @@ def test_it_is_made_and_its_private_part_is_the_owners(tmp_path):
         assert tiny_runs.mode(workdir.private) == 0o700
 
 
+def test_a_private_part_that_others_may_read_is_shut(tmp_path):
+    workdir = Workdir(tmp_path)
+    workdir.private.mkdir(mode=0o755)
+    workdir.private.chmod(0o755)
+    with workdir.locked():
+        assert tiny_runs.mode(workdir.private) == 0o700
+    workdir.private.chmod(0o750)
+    workdir.keep_survey('seen')
+    assert tiny_runs.mode(workdir.private) == 0o700
+
+
+def test_a_private_part_of_another_user_is_refused(tmp_path, monkeypatch):
+    def cannot(path, mode):
+        raise PermissionError(errno.EPERM, 'Operation not permitted')
+
+    workdir = Workdir(tmp_path)
+    workdir.private.mkdir()
+    workdir.private.chmod(0o755)
+    monkeypatch.setattr(pathlib.Path, 'chmod', cannot)
+    message = refused(workdir)
+    assert message.startswith(f'--workdir: {workdir.private} is open to other users')
+    assert not any(workdir.private.iterdir())
+
+
 def test_a_second_run_is_refused_until_the_first_is_over(tmp_path):
     workdir = Workdir(tmp_path)
     with workdir.locked():
