@@ -93,13 +93,15 @@ def main(argv: Sequence[str]) -> None:
 
 def _run_stages(workdir: str, stop: Any) -> None:
     from dpaf_jax.pipeline.outlook import outlook
-    from dpaf_jax.pipeline.stages import Pipeline
+    from dpaf_jax.pipeline.stages import Pipeline, check_stage
     from dpaf_jax.pipeline.summary import summary
     from dpaf_jax.privacy.plan import describe
     from dpaf_jax.runtime import processes
 
-    pipeline = Pipeline(CONFIG.value, workdir, stop=stop)
     whole = _STAGE.value == 'all'
+    if not whole:  # before all pictures are looked at
+        check_stage(_STAGE.value)
+    pipeline = Pipeline(CONFIG.value, workdir, stop=stop)
     if whole and processes.from_first(pipeline.is_done):
         if processes.is_first():
             print(f'{workdir}: done already; see {pipeline.workdir.release}')

@@ -15,6 +15,7 @@ from dpaf_jax.runtime import files
 from dpaf_jax.training.workdir import Workdir
 
 DIGITS, MNIST = '--config=configs/digits.py', '--config=configs/mnist.py'
+NOWHERE = '--config=configs/recommended.py:folder:/no/such'  # looked at before a run
 EARLIER = ('samples/synthetic.npz', 'report.json', 'private/data.note')
 
 
@@ -67,6 +68,8 @@ def flags(config, base='digits') -> list[str]:
         ((DIGITS, 'stray'), "unknown argument 'stray': flags start with --"),
         ((DIGITS, '--stage=bake'), "--stage: is 'bake'. Choose all or prepare, plan"),
         ((DIGITS, '--config.method=gan'), "config.method: is 'gan'. Choose one of dpaf"),
+        ((NOWHERE, '--stage=bake'), "--stage: is 'bake'. Choose all or prepare, plan"),
+        ((NOWHERE, '--config.method=gan'), "config.method: is 'gan'. Choose one of dpaf"),
         (('--config=configs/no.py',), '--config: configs/no.py is not there. Give a file'),
         (('--config=configs/recomended.py',), 'not there. Did you mean configs/recommended'),
         ((DIGITS, '--config.privacy.epsilom=1'), 'no such field. Did you mean epsilon?'),

@@ -100,6 +100,13 @@ def synthesize(
     )
 
 
+def check_stage(stage: str) -> None:
+    """Refuses an unknown stage; UserError."""
+    if stage not in STAGES:
+        remedy = f'Choose all or {", ".join(STAGES)}'
+        raise UserError('--stage', f'is {stage!r}', remedy)
+
+
 class Pipeline:
     """The stages of one run.
 
@@ -124,10 +131,11 @@ class Pipeline:
         if not os.fspath(workdir):  # would be the current folder
             raise UserError('--workdir', 'is empty', 'Give the folder of the run')
         self.workdir = Workdir(workdir)
-        self.config: Config = decide.decided(
-            from_config_dict(config, is_open=True), self.workdir
-        )
-        methods.get(self.config.method)  # refuses an unknown one
+        typed = from_config_dict(config, is_open=True)
+        methods.get(
+            typed.method
+        )  # refuses an unknown one, before the data are looked at
+        self.config: Config = decide.decided(typed, self.workdir)
         self._job = Job(self.config, self.workdir, entropy, stop or StopRequest())
 
     def __repr__(self) -> str:
@@ -159,10 +167,7 @@ class Pipeline:
         Raises:
             UserError: the stage is unknown, or one before it has not been run.
         """
-        if stage not in STAGES:
-            raise UserError(
-                '--stage', f'is {stage!r}', f'Choose all or {", ".join(STAGES)}'
-            )
+        check_stage(stage)
         self._job.stop.check(stage)
         begins = STAGES.index(stage) <= STAGES.index('train')
         if begins and not self.workdir.release.exists():
