@@ -18,6 +18,7 @@ from sources import (
 )
 
 from dpaf_jax.config import DataConfig
+from dpaf_jax.data.sources.listing import SUFFIXES
 
 
 class TestFolder:
@@ -129,6 +130,16 @@ class TestFolder:
         refused(self.config(tmp_path / 'empty'), tmp_path, match)
         (tmp_path / 'file').touch()
         refused(self.config(tmp_path / 'file'), tmp_path, 'config.data.source.*a file')
+
+    def test_the_page_names_every_kind_that_is_read(self):
+        page = pathlib.Path(__file__).parents[2] / 'docs' / 'howto' / 'data.md'
+        line = page.read_text(encoding='utf-8').partition('Files of pictures are read')[
+            2
+        ]
+        read = (
+            line.partition(';')[0].replace(' or ', ', ').split('end in ')[1].split(', ')
+        )
+        assert tuple(kind.strip() for kind in read) == SUFFIXES
 
     def test_pictures_without_classes_are_counted_with_the_remedy(self, tmp_path):
         for i in range(60):

@@ -11,6 +11,7 @@ from dpaf_jax.config import MOST_CLASSES, DataConfig
 from dpaf_jax.data.sources.attributes import check_attribute
 from dpaf_jax.data.sources.base import Source, counting_names, existing
 from dpaf_jax.data.sources.listing import (
+    SUFFIXES,
     list_folders,
     list_others,
     list_pictures,
@@ -20,7 +21,7 @@ from dpaf_jax.runtime.errors import UserError
 
 # Names of splits; of those with test images the first that is there counts.
 _HELD_OUT = 'test', 'valid', 'validation', 'val', 'dev'
-_TABLE = 'labels.csv'
+TABLE = 'labels.csv'
 _LAYOUT = 'Give a folder with one sub-folder a class, or with pictures and a labels.csv'
 
 
@@ -50,7 +51,7 @@ def open_source(path: str, config: DataConfig) -> Source:
     root = existing(path, 'config.data.source')
     if not root.is_dir():
         raise UserError('config.data.source', f'names {root}, a file', _LAYOUT)
-    table = root / _TABLE
+    table = root / TABLE
     listed = _from_table(table, config) if table.exists() else _from_folders(root)
     names, labels, class_names, is_test, groups = listed
     if not names:
@@ -79,12 +80,14 @@ _Listed = tuple[
 def _nothing(root: pathlib.Path, has_table: bool) -> str:
     """What is wrong with a folder that lists no picture."""
     if has_table:
-        return f'lists no pictures in {_TABLE}'
+        return f'lists no pictures in {TABLE}'
     loose = len(list(list_pictures(root)))
     if not loose:
-        others = sorted({file.suffix for file in root.rglob('?*.*') if file.is_file()})
-        kinds = f' of a kind that is read, but files in {", ".join(others[:3])}'
-        return 'holds no pictures' + (kinds if others else '')
+        others = {pathlib.PurePath(name).suffix for name in list_others(root)}
+        shown = ', '.join(sorted(others - {''})[:3])
+        read = ', '.join(suffix[1:] for suffix in SUFFIXES)
+        kinds = f' of a kind that is read ({read}), but files in {shown}'
+        return 'holds no pictures' + (kinds if shown else '')
     return f'holds {loose} picture{"s" if loose > 1 else ""}, but no classes'
 
 
@@ -124,7 +127,7 @@ def _notes(
         )
         notes.append(f'{len(left)} pictures {where} passed over, such as {left[0]}')
     suffixes = collections.Counter(
-        pathlib.PurePath(name).suffix for name in list_others(root) if name != _TABLE
+        pathlib.PurePath(name).suffix for name in list_others(root) if name != TABLE
     )
     if suffixes:
         each = ', '.join(

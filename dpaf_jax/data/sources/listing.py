@@ -4,7 +4,7 @@ import os
 import pathlib
 from collections.abc import Iterator, Sequence
 
-_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif', '.tiff', '.webp')
+SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif', '.tiff', '.webp')
 
 
 def list_pictures(root: pathlib.Path) -> Iterator[str]:
@@ -20,7 +20,7 @@ def list_pictures(root: pathlib.Path) -> Iterator[str]:
         if is_folder:
             for below in list_pictures(root / name):
                 yield f'{name}/{below}'
-        elif name.lower().endswith(_SUFFIXES):
+        elif name.lower().endswith(SUFFIXES):
             yield name
 
 
@@ -33,7 +33,7 @@ def list_others(root: pathlib.Path) -> Iterator[str]:
         if is_folder:
             for below in list_others(root / name):
                 yield f'{name}/{below}'
-        elif not name.lower().endswith(_SUFFIXES):
+        elif not name.lower().endswith(SUFFIXES):
             yield name
 
 
