@@ -226,16 +226,31 @@ def check_source(data: DataConfig) -> None:
         )
 
 
+def name_problem(name: str) -> str:
+    """Why a class cannot have this name in public; '' where it can."""
+    problems = {
+        'is empty': not name,
+        'has a slash': '/' in name,
+        'has a line break': name.splitlines() != [name],
+        'begins with a dot': name.startswith('.'),
+        'begins or ends with a blank': name.strip() != name,
+        'has a character that cannot be printed': not name.isprintable(),
+    }
+    return next((problem for problem, is_so in problems.items() if is_so), '')
+
+
 def _check_names(data: DataConfig) -> None:
-    names = data.names
-    usable = all(
-        name.isprintable() and name.strip() == name and name[:1] not in ('', '.')
-        for name in names
-    )
-    if len(names) != data.num_classes or len(set(names)) < len(names) or not usable:
+    names, problem = data.names, ''
+    if bad := [name for name in names if name_problem(name)]:
+        problem = f', where {bad[0]!r} {name_problem(bad[0])}'
+    elif len(names) != data.num_classes:
+        problem = f', with {len(names)} of them'
+    elif len(set(names)) < len(names):
+        problem = ', with a name twice'
+    if problem:
         raise UserError(
             'config.data.class_names',
-            f'is {data.class_names!r}',
+            f'is {data.class_names!r}{problem}',
             f'Give {data.num_classes} different names with / between them, or none',
         )
 

@@ -35,13 +35,7 @@ def check_records(source: Source, is_test: np.ndarray, config: DataConfig) -> No
         UserError: a number of classes other than the config's, a label outside it,
             an empty split, a class without training images, too small an N.
     """
-    if len(source.class_names) != config.num_classes:
-        raise UserError(
-            'config.data.num_classes',
-            f'is {config.num_classes}, but {source.where} has '
-            f'{len(source.class_names)} classes',
-            f'Set it to {len(source.class_names)}, or correct the data',
-        )
+    check_num_classes(source.where, len(source.class_names), config)
     outside = (source.labels < 0) | (source.labels >= config.num_classes)
     if (outside & source.is_present).any():
         name = source.record_id(int(np.argmax(outside)))
@@ -52,6 +46,16 @@ def check_records(source: Source, is_test: np.ndarray, config: DataConfig) -> No
         )
     _check_sides(source, is_test, config)
     check_num_examples(config, int(np.sum(~is_test)))
+
+
+def check_num_classes(where: str, number: int, config: DataConfig) -> None:
+    """Refuses a stated number of classes that is not the source's; UserError."""
+    if number != config.num_classes:
+        raise UserError(
+            'config.data.num_classes',
+            f'is {config.num_classes}, but {where} has {number} classes',
+            f'Set it to {number}, or correct the data',
+        )
 
 
 def _check_sides(source: Source, is_test: np.ndarray, config: DataConfig) -> None:

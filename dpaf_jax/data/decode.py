@@ -16,8 +16,8 @@ from dpaf_jax.runtime.errors import UserError
 
 T = TypeVar('T')
 
+MOST_NAMED = 10  # bad pictures in one message
 _LOOK_AHEAD = 64  # pictures in memory at once: bounds RAM, keeps the threads busy
-_MOST_NAMED = 10  # bad pictures in one message
 
 
 def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
@@ -47,7 +47,7 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
         result = next(results)
         if isinstance(result, BadPictureError):
             bad.append(f'{source.record_id(i)} {result}')
-            if len(bad) == _MOST_NAMED:
+            if len(bad) == MOST_NAMED:
                 break
             continue
         if i and i % 1000 == 0:
@@ -94,7 +94,7 @@ def _in_threads(fn: Callable[[Content], T], contents: Iterator[Content]) -> Iter
 
 
 def _bad_pictures(source: Source, bad: list[str]) -> UserError:
-    others = ['perhaps others'] if len(bad) == _MOST_NAMED else []
+    others = ['perhaps others'] if len(bad) == MOST_NAMED else []
     it = 'it' if len(bad) == 1 else 'each'
     remedy = f'Replace {it} with a whole 8-bit picture, or remove it'
     if any('window' in text for text in bad):

@@ -168,20 +168,29 @@ def check_settings(
     check_num_examples(config, manifest.num_examples)
 
 
-def check_num_examples(config: DataConfig, num_listed: int) -> None:
+def check_num_examples(
+    config: DataConfig, num_listed: int, *, is_told: bool = False
+) -> None:
     """Refuses a public N in the config that is too small for the training records.
 
     Any larger one is sound: records that no image fills are empty. Those that a filter
     dropped are empty, too, and have their places among the N.
 
+    Args:
+        config: the data section.
+        num_listed: how many records there are to train on.
+        is_told: the message says that number, too; for the owner's eyes alone.
+
     Raises:
-        UserError: naming `config.data.num_examples`; it does not say how many images
-            there are, which the owner need not make public.
+        UserError: naming `config.data.num_examples`; unless `is_told` it does not say how
+            many images there are, which the owner need not make public.
     """
     if 0 < config.num_examples < num_listed:
+        told = f'{num_listed} training images'
+        more = told if is_told else 'more training images than that'
         raise UserError(
             'config.data.num_examples',
-            f'is {config.num_examples}, but there are more training images than that',
+            f'is {config.num_examples}, but there are {more}',
             'Give the number of all your images or any larger public one, or 0 to take '
             'and publish the number of training images',
         )

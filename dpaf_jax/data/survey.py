@@ -46,6 +46,7 @@ class Survey(NamedTuple):
         alike: names of other pictures that look the same, in groups.
         mislabelled: those groups of either kind that have two labels.
         notes: what the source itself has noticed.
+        deep: names of pictures with more than 8 bits a channel.
     """
 
     where: str
@@ -59,6 +60,7 @@ class Survey(NamedTuple):
     alike: tuple[tuple[str, ...], ...]
     mislabelled: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
+    deep: tuple[str, ...]
 
 
 def survey(config: DataConfig) -> Survey:
@@ -77,11 +79,14 @@ def survey(config: DataConfig) -> Survey:
     modes: collections.Counter[str] = collections.Counter()
     same: dict[bytes, list[int]] = {}
     small: dict[int, np.ndarray] = {}  # of the first of each of `same`
+    deep: list[int] = []
     with reading(source.where):
         for i, content in zip(present.tolist(), source.contents(), strict=True):
             size, mode, grey = _look(content)
             sizes[size] += size != (0, 0)
             modes[mode] += 1
+            if mode.startswith(DEEP):
+                deep.append(i)
             copies = same.setdefault(_digest(content), [])
             copies.append(i)
             if len(copies) == 1 and grey is not None:
@@ -106,6 +111,7 @@ def survey(config: DataConfig) -> Survey:
             [g for g in groups + alike if len(set(source.labels[g].tolist())) > 1],
         ),
         notes=source.notes,
+        deep=tuple(map(source.record_id, deep)),
     )
 
 

@@ -15,11 +15,10 @@ from dpaf_jax.config import Config
 from dpaf_jax.config.data import check_source
 from dpaf_jax.config.schema import check
 from dpaf_jax.data import read_manifest
-from dpaf_jax.data.pixels import DEEP
 from dpaf_jax.data.survey import proposed, survey, table
 from dpaf_jax.pipeline.places import check_places
+from dpaf_jax.pipeline.seen import check_seen
 from dpaf_jax.runtime import processes
-from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json
 from dpaf_jax.training import fingerprint
 from dpaf_jax.training.workdir import Workdir
@@ -120,16 +119,10 @@ def look(config: Config) -> Look:
     """Looks at the data of a config with open fields.
 
     Raises:
-        UserError: the source is missing or malformed.
+        UserError: the source is missing or malformed, or does not fit what is stated.
     """
     found, names = survey(config.data), undecided(config)
-    if not config.data.window and any(mode.startswith(DEEP) for mode in found.modes):
-        raise UserError(
-            'config.data.window',
-            "is '', but there are pictures with more than 8 bits a channel",
-            'State the grey levels that become black and white: '
-            '--config.data.window=0:4095',
-        )
+    check_seen(found, config.data)
     values = proposed(found)
     if config.data.num_examples:  # delta goes by the public N
         known = found._replace(num_train=config.data.num_examples)

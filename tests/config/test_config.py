@@ -257,12 +257,23 @@ def test_names_of_classes_are_their_numbers_or_what_is_declared():
 
 
 @pytest.mark.parametrize(
-    'names', ['cat', 'a/a', 'a/', '?', 'a/b/c', 'a/.b', 'a/ b', 'a/b\n']
+    ('names', 'why'),
+    [
+        ('cat', 'with 1 of them'),
+        ('a/a', 'with a name twice'),
+        ('a/', "where '' is empty"),
+        ('?', 'with 1 of them'),
+        ('a/b/c', 'with 3 of them'),
+        ('a/.b', "where '.b' begins with a dot"),
+        ('a/ b', "where ' b' begins or ends with a blank"),
+        ('a/b\n', "where 'b\\n' has a line break"),
+        ('a/\x07b', "where '\\x07b' has a character that cannot be printed"),
+    ],
 )
-def test_names_that_are_none(names):
+def test_names_that_are_none(names, why):
     message = refused(data__num_classes=2, data__class_names=names)
     assert message.startswith(
-        f'config.data.class_names: is {names!r}. Give 2 different'
+        f'config.data.class_names: is {names!r}, {why}. Give 2 different'
     )
 
 

@@ -128,6 +128,11 @@ ODD = {
     'no folder': (gone, 'does not exist', 0),
     'an empty folder': (emptied, 'holds no pictures', 0),
     'texts alone': (lambda r: (emptied(r), write(r, 'a.txt', 'x')), 'holds no pictures', 0),
+    'GIFs alone': (
+        lambda r: (emptied(r), save(r, 'cat/x.gif', picture(99, 'P'))),
+        'holds no pictures of a kind that is read (bmp, jpeg, jpg, pgm, png, ppm, tif, '
+        'tiff, webp), but files in .gif', 0,
+    ),
     'pictures in no class': (loose, '20 pictures, but no classes', 0),
     'splits without classes': (
         lambda r: renamed(r, cat='train', dog='valid'), 'splits, and no classes in', 0
@@ -140,7 +145,7 @@ ODD = {
     'an empty class': (lambda r: (r / 'cow').mkdir(), 'class 1 (cow) has no training', 0),
     'one class': (lambda r: shutil.rmtree(r / 'dog'), 'num_classes=1', 10),
     'a class with a blank at its end': (
-        lambda r: renamed(r, dog='dog '), 'config.data.class_names: is', 0
+        lambda r: renamed(r, dog='dog '), "a class 'dog ', which begins or ends with", 0
     ),
     'an empty file': (lambda r: write(r, 'cat/x.png', b''), 'x.png is not a picture', 0),
     'a text called picture': (
