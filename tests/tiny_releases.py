@@ -10,8 +10,9 @@ import jax
 import tiny
 import tiny_runs
 
+from dpaf_jax.config import Config
 from dpaf_jax.methods import dpaf
-from dpaf_jax.privacy.plan import FIXED_ENTROPY
+from dpaf_jax.privacy.plan import FIXED_ENTROPY, PrivacyPlan
 from dpaf_jax.release.bundle import canonical_json, write_release
 from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.verify import __main__ as command
@@ -31,10 +32,17 @@ plan_once = functools.cache(dpaf.plan)
 
 def write(kind: str, folder: pathlib.Path) -> pathlib.Path:
     """A release with an untrained generator; its plan is the real one."""
-    config = tiny.config(**SETTINGS[kind])
-    plan = plan_once(config, NUMBER)
+    plan = plan_once(tiny.config(**SETTINGS[kind]), NUMBER)
     if kind == 'fixed entropy':
         plan = dataclasses.replace(plan, guarantee=FIXED_ENTROPY)
+    return write_config(tiny.config(**SETTINGS[kind]), folder, plan)
+
+
+def write_config(
+    config: Config, folder: pathlib.Path, plan: PrivacyPlan | None = None
+) -> pathlib.Path:
+    """A release of this config with an untrained generator; by default the plan of another."""
+    plan = plan or plan_once(tiny.config(**SETTINGS['no noise']), NUMBER)
     params = jax.jit(make_sampler(config).init)(jax.random.key(0))
     write_release(folder, config, plan, params)
     return folder

@@ -45,18 +45,29 @@ def opened(
             raise UserError(
                 f'--synthetic: {synthetic}',
                 f'has the classes {", ".join(own)}, but --real has {", ".join(others)}',
-                'Give both the same classes: they are numbered by their sorted names',
+                'Give both the same classes: they are numbered by their sorted names; an '
+                '.npz file has numbers alone',
             )
         if all(numbers):  # such as 0 to 9 against 0 to 8, or 1, 10, 2 against 1, 2, 10
             made = _by_number(made, own)
             train, test = (_by_number(each, others) for each in (train, test))
     least = min(int(labels.min()) for _, labels in (made, test))
-    num_classes = 1 + int(
-        max(labels.max() for _, labels in (made, train, test) if len(labels))
-    )
     if least < 0:
         raise UserError(synthetic, 'has a label below 0', 'Number classes from 0')
-    return Sides(made, train, test, num_classes)
+    num_made = max(images.stated_classes(synthetic), _num_classes(made))
+    num_real = _num_classes(train, test)
+    # Of a side without classes nothing is asked but fidelity.
+    if num_made != num_real and min(num_made, num_real) > 1:
+        raise UserError(
+            f'--synthetic: {synthetic}',
+            f'has {num_made} classes, but --real has {num_real}',
+            'Give both the same classes',
+        )
+    return Sides(made, train, test, max(num_made, num_real))
+
+
+def _num_classes(*sides: Labelled) -> int:
+    return 1 + max(int(labels.max()) for _, labels in sides if len(labels))
 
 
 def _by_number(side: Labelled, names: tuple[str, ...]) -> Labelled:

@@ -61,21 +61,27 @@ def real(text: str, data: DataConfig) -> tuple[Labelled, Labelled]:
 
 
 def class_names(text: str, data: DataConfig, flag: str) -> tuple[str, ...]:
-    """Of a source that has names, in the order of the labels; else none.
-
-    A release has none here: names that its owner has stated may be others than the folder's,
-    and its labels follow the folder's all the same.
-    """
-    if (pathlib.Path(text).expanduser() / GENERATOR).exists():
-        return ()
+    """Of a source that has names, or a release that states them, by label; else none."""
+    if config := _released(text):
+        return config.names if config.class_names else ()
     return tuple(opened(text, data, flag)[0].class_names)
+
+
+def stated_classes(text: str) -> int:
+    """How many classes a release has; 0: it is none, and its labels tell."""
+    config = _released(text)
+    return config.num_classes if config else 0
+
+
+def _released(text: str) -> DataConfig | None:
+    """The data's config of a release; None: it is none."""
+    path = pathlib.Path(text).expanduser()
+    return load_release(path).config.data if (path / GENERATOR).exists() else None
 
 
 def shape(text: str, data: DataConfig) -> tuple[int, int]:
     """Side and channels of the first image, before it is decoded to any other."""
-    path = pathlib.Path(text).expanduser()
-    if (path / GENERATOR).exists():
-        config = load_release(path).config.data
+    if config := _released(text):
         return config.image_size, config.channels
     source, _ = opened(text, data)
     first = next(iter(source.contents()))

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import tiny
+import tiny_releases
 import tiny_runs
 from PIL import Image
 
-from dpaf_jax.config import DataConfig, EvaluationConfig
-from dpaf_jax.evaluation import command, images, printout, suite
+from dpaf_jax.config import EvaluationConfig
+from dpaf_jax.evaluation import command, printout, suite
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.runtime.errors import UserError
 
@@ -168,10 +170,48 @@ def test_a_ceiling_of_nothing_has_no_share():
     assert suite.calibrated(made, {'cnn': none, 'mlp': {'mean': 1.0}}) == {'mlp': 0.5}
 
 
-def test_a_release_may_name_its_classes_otherwise_than_the_folder(tmp_path):
-    release = tiny_runs.finished('one_shot').workdir / 'release'
-    names = images.class_names(str(release), DataConfig(), '--synthetic')
-    assert names == ()
+def release(tmp_path, names='cat/dog/eel', num_classes=3):
+    """A release with an untrained generator, of 8 x 8 images."""
+    place = tmp_path / 'release'
+    config = tiny.config(data__num_classes=num_classes, data__class_names=names)
+    tiny_releases.write_config(config, place)
+    return str(place)
+
+
+@pytest.mark.parametrize(
+    ('classes', 'message'),
+    [
+        (('cat', 'dog', 'fox'), 'the classes cat, dog, eel, but --real has cat, dog, f'),
+        (('dog', 'cat'), 'the classes cat, dog, eel, but --real has cat, dog. Give'),
+        (('0', '1'), 'has 3 classes, but --real has 2. Give'),
+    ],
+)
+def test_a_release_of_other_classes_is_refused(classes, message, tmp_path):
+    real = folder(tmp_path / 'real', 12, 8, classes=classes)
+    with pytest.raises(UserError, match=message):
+        command.opened(real, release(tmp_path), 9, '', 0.5)
+
+
+def test_a_release_with_numbers_alone_has_as_many_classes_as_the_real_images(tmp_path):
+    made = release(tmp_path, names='')
+    with pytest.raises(UserError, match='has 3 classes, but --real has 10. Give'):
+        command.opened('digits', made, 9, '', 0.5)
+    real = folder(tmp_path / 'real', 12, 8, classes=('a', 'b', 'c'))
+    assert command.opened(real, made, 9, '', 0.5).num_classes == 3
+
+
+def test_a_release_is_compared_with_its_own_classes_or_with_none(tmp_path):
+    made = release(tmp_path)
+    real = folder(tmp_path / 'real', 12, 8, classes=('cat', 'dog', 'eel'))
+    assert command.opened(real, made, 2, '', 0.5).num_classes == 3
+    none = folder(tmp_path / 'none', 12, 8, classes=())
+    command.opened(none, made, 9, '', 0.5)
+
+
+def test_archives_have_as_many_classes(tmp_path):
+    real = archive(tmp_path / 'r.npz', 40, labels=4)
+    with pytest.raises(UserError, match='has 3 classes, but --real has 4. Give'):
+        command.opened(real, archive(tmp_path / 'm.npz', 12), 0, '', 0.5)
 
 
 def test_fidelity_beside_a_ceiling_is_of_as_many_images():
