@@ -13,6 +13,7 @@ from absl import flags
 
 from dpaf_jax.runtime.command import fail, parse, prepare_jax, require, start
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import refusal, require_place, write_bytes, write_json
 
 SOURCE = 'a folder of class folders, an .npz file (images, labels; or train_x, ...)'
 _REAL = flags.DEFINE_string(
@@ -62,17 +63,18 @@ def main(argv: Sequence[str]) -> None:
     real, synthetic = require(argv, given)
     prepare_jax()
     try:
+        if _OUT.value:
+            require_place(pathlib.Path(_OUT.value), '--out')
         _evaluate(real, synthetic)
     except UserError as error:
         fail(str(error))
     except OSError as error:
-        fail(f'{error.filename}: {error.strerror or error}')
+        fail(refusal(error, pathlib.Path(_OUT.value or '.'), '--out'))
 
 
 def _evaluate(real: str, synthetic: str) -> None:
     # Imported late, so that --help and a mistyped flag answer at once.
     from dpaf_jax.evaluation import command, printout
-    from dpaf_jax.runtime.files import write_bytes, write_json
 
     settings = {
         'suite': _SUITE.value,

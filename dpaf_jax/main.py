@@ -74,9 +74,7 @@ def main(argv: Sequence[str]) -> None:
         processes.end(EXIT_BAD_INPUT, f'error: {error}')
     except OSError as error:
         # What was there before is whole: files appear under their names when complete.
-        text = f'{error.filename or workdir}: {error.strerror or error}'
-        if files.is_full_disk(error):
-            text = files.full_disk(pathlib.Path(workdir))
+        text = files.refusal(error, pathlib.Path(workdir), '--workdir')
         processes.end(EXIT_BAD_INPUT, f'error: {text}')
     except Interrupted as notice:
         processes.end(notice.status, str(notice))

@@ -14,6 +14,7 @@ nothing to find, each attack finds it with a chance of at most 5 %. gradient_inv
 no verdict: 0.
 """
 
+import pathlib
 import sys
 from collections.abc import Sequence
 
@@ -21,6 +22,7 @@ from absl import flags
 
 from dpaf_jax.runtime.command import fail, parse, prepare_jax, require, start
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import refusal
 
 _ATTACK = flags.DEFINE_string(
     'attack', None, 'membership, memorisation or gradient_inversion.'
@@ -63,8 +65,10 @@ def main(argv: Sequence[str]) -> None:
     try:
         target = open_target(workdir, _DATA.value)
         made = attack.run(target, **counts)
-    except (UserError, OSError) as error:
+    except UserError as error:
         fail(str(error))
+    except OSError as error:
+        fail(refusal(error, pathlib.Path(workdir), '--workdir'))
     print(attack.table(made))
     print(f'in {target.folder}: {WARNING}')
     if made.get('found'):

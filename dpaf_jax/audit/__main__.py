@@ -7,14 +7,23 @@ Writes audit.json and audit.png. Exit status: 0 if no violation was found, 1 if 
 """
 
 import os
+import pathlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 
-from dpaf_jax.runtime.command import fail, fail_with_help, prepare_jax, start
+from dpaf_jax.runtime.command import (
+    fail,
+    fail_with_help,
+    prepare_jax,
+    require,
+    start,
+)
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import refusal, require_place
 
 _OUT = flags.DEFINE_string(
     'out', None, 'Folder for audit.json and audit.png.', allow_override=True
@@ -45,8 +54,11 @@ def main(argv: Sequence[str]) -> None:
     """The command."""
     if len(argv) > 1:
         fail(f'unknown argument {argv[1]!r}: flags start with --')
-    if (CONFIG.value is None) == (_RELEASE.value is None) or _OUT.value is None:
-        fail_with_help(argv, '--out is needed, and --config or --release')
+    (place,) = require(argv, {'out': _OUT.value})
+    if CONFIG.value is None and _RELEASE.value is None:
+        fail_with_help(argv, '--config or --release is needed')
+    if CONFIG.value is not None and _RELEASE.value is not None:
+        fail_with_help(argv, '--config and --release: both are given. Give one of them')
     if not all(number.isdecimal() and int(number) for number in _DEVICES.value):
         fail(f'--devices: is {",".join(_DEVICES.value)}. Give numbers like 1,8.')
     numbers = [int(number) for number in _DEVICES.value]
@@ -56,28 +68,49 @@ def main(argv: Sequence[str]) -> None:
         + f' --xla_force_host_platform_device_count={max(numbers)}'
     )
     prepare_jax()
+    try:
+        status = _audit(pathlib.Path(place), numbers)
+    except UserError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(refusal(error, pathlib.Path(place), '--out'))
+    sys.exit(status)
+
+
+def _audit(out: pathlib.Path, devices: list[int]) -> int:
     # Imported late, so that --help and a mistyped flag answer at once.
     from dpaf_jax.audit import report, session
-    from dpaf_jax.config import from_config_dict
+
+    require_place(out, '--out')
+    made = session.audit(
+        _config(),
+        devices=devices,
+        repetitions=_REPETITIONS.value,
+        runs=_RUNS.value,
+        on_check=lambda check: print(
+            f'{check.mechanism}: {check.kind}, {check.case}', file=sys.stderr
+        ),
+    )
+    print(report.table(made), flush=True)  # whatever becomes of the files
+    report.write_audit(made, out)
+    return EXIT_VIOLATION if made.violations else 0
+
+
+def _config() -> Any:
+    """The config to audit, with nothing left open to data: an audit reads none."""
+    from dpaf_jax.config import from_config_dict, undecided
     from dpaf_jax.release.bundle import load_release
 
-    try:
-        made = session.audit(
-            from_config_dict(CONFIG.value)
-            if _RELEASE.value is None
-            else load_release(_RELEASE.value).config,
-            devices=numbers,
-            repetitions=_REPETITIONS.value,
-            runs=_RUNS.value,
-            on_check=lambda check: print(
-                f'{check.mechanism}: {check.kind}, {check.case}', file=sys.stderr
-            ),
+    if _RELEASE.value is not None:
+        return load_release(_RELEASE.value).config
+    if missing := undecided(from_config_dict(CONFIG.value, is_open=True)):
+        raise UserError(
+            '--config',
+            f'leaves {", ".join(missing)} to the data, which an audit does not read',
+            f'State them, as in --config.{missing[0]}=VALUE, or audit a release: '
+            '--release=RUN/release',
         )
-        report.write_audit(made, _OUT.value)
-    except (UserError, OSError) as error:
-        fail(str(error))
-    print(report.table(made))
-    sys.exit(EXIT_VIOLATION if made.violations else 0)
+    return from_config_dict(CONFIG.value)
 
 
 def run() -> None:

@@ -20,6 +20,7 @@ from dpaf_jax.config.schema import (
     from_config_dict,
     sections_of,
 )
+from dpaf_jax.config.undecided import undecided
 
 __all__ = [
     'METHOD_SECTIONS',
@@ -41,4 +42,5 @@ __all__ = [
     'public_source',
     'sections_of',
     'to_dict',
+    'undecided',
 ]

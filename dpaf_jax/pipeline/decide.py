@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dpaf_jax.config import Config
+from dpaf_jax.config import Config, undecided
 from dpaf_jax.config.data import check_source
 from dpaf_jax.config.schema import check
 from dpaf_jax.data import read_manifest
@@ -23,15 +23,6 @@ from dpaf_jax.runtime.files import read_json
 from dpaf_jax.training import fingerprint
 from dpaf_jax.training.workdir import Workdir
 
-FIELDS = (  # section, name
-    ('data', 'num_classes'),
-    ('data', 'class_names'),
-    ('data', 'image_size'),
-    ('data', 'channels'),
-    ('data', 'num_examples'),
-    ('privacy', 'delta'),
-)
-OPEN = {'class_names': '?'}  # of others it is 0
 HEAD = 'Decided from the data, and public from here on; state another to change one:'
 Decided = dict[str, Any]  # {'data.channels': 3}
 
@@ -84,21 +75,6 @@ def _was_prepared(before: Decided, config: Config, workdir: Workdir) -> bool:
         for name, value in now.items()
         if name.startswith('data.') and name not in open_fields
     )
-
-
-def undecided(config: Config) -> list[str]:
-    """The fields that the data are to decide: 'data.channels', ....
-
-    `num_examples` alone is none: N is then known as soon as images are prepared.
-    """
-    private = config.privacy.is_private
-    names = [
-        f'{section}.{name}'
-        for section, name in FIELDS
-        if getattr(getattr(config, section), name) == OPEN.get(name, 0)
-        and (name != 'delta' or private)
-    ]
-    return names if names != ['data.num_examples'] else []
 
 
 class Look(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from dpaf_jax import methods
-from dpaf_jax.config import Config, from_config_dict
+from dpaf_jax.config import Config, from_config_dict, undecided
 from dpaf_jax.pipeline import decide
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, describe
 from dpaf_jax.runtime.errors import UserError
@@ -134,7 +134,7 @@ def plan(config: ConfigDict) -> Outlook:
         1469 pictures of 10 classes at ε = 10: enough for fair images.
     """
     typed = from_config_dict(config, is_open=True)
-    decided = decide.look(typed).decided if decide.undecided(typed) else {}
+    decided = decide.look(typed).decided if undecided(typed) else {}
     typed = decide.filled(typed, decided)
     count = typed.data.num_examples
     if not count:

@@ -6,10 +6,13 @@ import json
 import os
 import pathlib
 import shutil
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 from dpaf_jax.runtime.errors import UserError
+
+UNFINISHED = '.unfinished'  # ends the temporary name of what is being written
 
 
 @contextlib.contextmanager
@@ -25,7 +28,7 @@ def written_whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
             exception nothing is left of the temporary name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f'{path.name}.unfinished')
+    temporary = path.with_name(f'{path.name}{UNFINISHED}')
     _remove(temporary)  # what a killed process has left
     try:
         yield temporary
@@ -50,8 +53,7 @@ def require_space(folder: pathlib.Path, needed: int) -> None:
     Raises:
         UserError: it says how many are missing.
     """
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(_nearest(folder)).free
     if free < needed:
         raise UserError(
             str(folder),
@@ -59,6 +61,55 @@ def require_space(folder: pathlib.Path, needed: int) -> None:
             f'{_size(needed - free)} are missing',
             'Free them, or give a folder on another disk',
         )
+
+
+def require_place(place: pathlib.Path, flag: str) -> None:
+    """Stops before work starts where its outcome could not be written.
+
+    Args:
+        place: a folder, or a file that is not there yet; parents are made when it is written.
+        flag: that names it.
+
+    Raises:
+        UserError: a file is in the way, or the nearest folder cannot be written.
+    """
+    there, remedy = _nearest(place), f'Give another {flag}'
+    if not there.is_dir():
+        problem = 'is a file' if there == place else f'is below {there}, a file'
+        raise UserError(f'{flag}: {place}', problem, remedy)
+    try:
+        tempfile.TemporaryFile(dir=there).close()  # permissions alone do not tell
+    except OSError as error:
+        problem = f'cannot be written ({error.strerror or error})'
+        raise UserError(f'{flag}: {place}', problem, remedy) from error
+
+
+def _nearest(path: pathlib.Path) -> pathlib.Path:
+    """The path, or the first above it that is there."""
+    return next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
+
+
+def refusal(error: OSError, place: pathlib.Path, flag: str) -> str:
+    """What a command says of an error of the operating system: one line, with a remedy.
+
+    Args:
+        error: that has ended it.
+        place: where it was to write its outcome.
+        flag: that names the place.
+    """
+    if is_full_disk(error):
+        return full_disk(place)
+    why, name = error.strerror or str(error), str(error.filename or place)
+    unfinished = any(part.endswith(UNFINISHED) for part in pathlib.Path(name).parts)
+    if unfinished and error.errno == errno.ENOENT:
+        return (
+            f'{flag}: {place}: another command was writing there, too. Give each its own '
+            f'{flag}.'
+        )
+    path, place_ = pathlib.Path(name).absolute(), place.absolute()
+    if unfinished or path.is_relative_to(place_) or path in place_.parents:
+        return f'{flag}: {place}: cannot be written ({why}). Give another {flag}.'
+    return f'{name}: {why}. Check that it is there, whole and open to you.'
 
 
 def is_full_disk(error: BaseException) -> bool:
@@ -75,7 +126,7 @@ def is_full_disk(error: BaseException) -> bool:
 
 def full_disk(folder: pathlib.Path) -> str:
     """What to say of it."""
-    free = shutil.disk_usage(folder).free if folder.exists() else 0
+    free = shutil.disk_usage(_nearest(folder)).free
     return (
         f'{folder}: the disk is full ({_size(free)} are free). What was there before is '
         'whole. Free some space, and run the same command to go on.'

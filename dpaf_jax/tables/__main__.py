@@ -17,6 +17,7 @@ from absl import flags
 
 from dpaf_jax.runtime.command import fail, fail_with_help, parse, start
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import refusal
 
 PLACE = 'runs/tables'
 EXIT_FAILED = 1  # some runs
@@ -62,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     except UserError as error:
         fail(str(error))
     except OSError as error:
-        fail(f'{error.filename or _OUT.value or PLACE}: {error.strerror or error}')
+        fail(refusal(error, pathlib.Path(_OUT.value or PLACE).expanduser(), '--out'))
 
 
 def _listed() -> int:

@@ -181,7 +181,10 @@ def release(tmp_path, names='cat/dog/eel', num_classes=3):
 @pytest.mark.parametrize(
     ('classes', 'message'),
     [
-        (('cat', 'dog', 'fox'), 'the classes cat, dog, eel, but --real has cat, dog, f'),
+        (
+            ('cat', 'dog', 'fox'),
+            'the classes cat, dog, eel, but --real has cat, dog, f',
+        ),
         (('dog', 'cat'), 'the classes cat, dog, eel, but --real has cat, dog. Give'),
         (('0', '1'), 'has 3 classes, but --real has 2. Give'),
     ],

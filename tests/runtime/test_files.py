@@ -2,6 +2,8 @@
 
 import collections
 import errno
+import os
+import pathlib
 
 import pytest
 
@@ -51,3 +53,32 @@ def wrapped(inner: Exception) -> Exception:
 )
 def test_a_full_disk_is_known_through_what_wraps_it(error, full):
     assert files.is_full_disk(error) == full
+
+
+@pytest.mark.parametrize(
+    ('number', 'name', 'message'),
+    [
+        (errno.EROFS, 'a/x.npz.unfinished', '--out: a/x.npz: cannot be written (Read-'),
+        (
+            errno.EEXIST,
+            'a',
+            '--out: a/x.npz: cannot be written (File exists). Give ano',
+        ),
+        (errno.ENOENT, 'a/x.npz.unfinished', '--out: a/x.npz: another command was wri'),
+        (errno.ENOSPC, None, 'a/x.npz: the disk is full ('),
+        (errno.EIO, None, '--out: a/x.npz: cannot be written (Input/output error). G'),
+        (errno.EACCES, 'b/y', 'b/y: Permission denied. Check that it is there, whole'),
+    ],
+)
+def test_an_error_of_the_system_is_one_line_with_a_remedy(number, name, message):
+    error = OSError(number, os.strerror(number), name)
+    text = files.refusal(error, pathlib.Path('a/x.npz'), '--out')
+    assert text.startswith(message) and text.endswith('.') and 'unfinished' not in text
+
+
+def test_a_place_is_tried_and_nothing_left_there(tmp_path):
+    files.require_place(tmp_path / 'new' / 'x.npz', '--out')
+    assert not list(tmp_path.iterdir())
+    (tmp_path / 'file').touch()
+    with pytest.raises(UserError, match='--out: .*is below .*file, a file. Give anoth'):
+        files.require_place(tmp_path / 'file' / 'x.npz', '--out')
