@@ -87,8 +87,10 @@ def from_public_dict(fields: Mapping[str, Any]) -> Config:
             raise
         raise UserError(
             'version',
-            f'is {version}, here it is {VERSION}: {error}',
-            'Use that one',
+            f'is {version}, here it is {VERSION}: {str(error).rstrip(".")}',
+            f'Install version {version}'
+            if version != 'unknown'
+            else 'Install the version that wrote it',
         ) from error
 
 

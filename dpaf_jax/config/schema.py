@@ -394,6 +394,13 @@ def from_config_dict(config: ConfigDict, *, is_open: bool = False) -> Config:
         Traceback (most recent call last):
         dpaf_jax.runtime.errors.UserError: config.data.image_size: is 2. It must be ...
     """
+    if not isinstance(config, ConfigDict):
+        raise UserError(
+            'config',
+            f'is {config!r}, no ConfigDict',
+            'Give what get_config() of a file of configs/ returns, or '
+            'dpaf_jax.config.defaults()',
+        )
     if is_open:
         return _read(config.to_dict())
     typed = read_config(config.to_dict())

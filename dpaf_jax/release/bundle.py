@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import os
 import pathlib
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ from dpaf_jax.runtime.files import write_text, written_whole
 
 T = TypeVar('T')
 BATCH = 500  # images generated in one call
+MOST_SEED = 2**32 - 1  # JAX takes higher ones for others
 GENERATOR, CONFIG = 'generator.safetensors', 'config.json'
 RELEASE = 'release'  # its folder within a run's
 PRIVACY, CARD, PICTURE = 'privacy.json', 'README.md', 'samples.png'
@@ -72,19 +74,29 @@ class Release:
     def generate(
         self, labels: np.ndarray, seed: int | None = None
     ) -> Iterator[np.ndarray]:
-        """Yields images for the labels, in batches, in order.
+        """Images for the labels, in batches, in order.
 
         Args:
-            labels: [n] int.
+            labels: [n] int, from 0 to num_classes - 1.
             seed: of the latent draws; None takes one from the operating system. Samples
                 are post-processing: their seed protects nothing.
 
-        Yields:
-            [at most BATCH, H, W, C] uint8; of a table [.., 1, F, 1] float32, where 0
-            and 1 are the public bounds.
+        Returns:
+            An iterator of [at most BATCH, H, W, C] uint8; of a table [.., 1, F, 1] float32,
+            where 0 and 1 are the public bounds.
+
+        Raises:
+            UserError: a label that is no class, or a seed that is not from 0 to MOST_SEED.
         """
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
+        if not 0 <= seed <= MOST_SEED:
+            raise UserError('seed', f'is {seed}', f'Give one from 0 to {MOST_SEED}')
+        labels = np.asarray(labels)
+        _check_labels(labels, self.config.data.num_classes)
+        return self._images(labels, seed)
+
+    def _images(self, labels: np.ndarray, seed: int) -> Iterator[np.ndarray]:
         sampler, batch = make_sampler(self.config), _compiled(self.config)
         own = {name: part for name, part in self.params.items() if name != PRIOR}
         if isinstance(sampler, StoredImageSampler):
@@ -118,9 +130,29 @@ class Release:
 
         Returns:
             ([num, H, W, C] as from `generate`, [num] int32).
+
+        Raises:
+            UserError: an argument is out of its range.
         """
-        labels = balanced_labels(num, prior or self.prior)
+        if num < 1:
+            raise UserError('num', f'is {num}', 'Give at least 1')
+        prior, classes = prior or self.prior, self.config.data.num_classes
+        if len(prior) != classes or min(prior) < 0 or not 0 < sum(prior) < math.inf:
+            remedy = f'Give {classes} shares from 0, such as {self.prior}'
+            raise UserError('prior', f'is {prior}', remedy)
+        labels = balanced_labels(num, prior)
         return np.concatenate(list(self.generate(labels, seed))), labels
+
+
+def _check_labels(labels: np.ndarray, num_classes: int) -> None:
+    if labels.ndim != 1:
+        raise UserError(
+            'labels', f'has the shape {labels.shape}', 'Give a list of them'
+        )
+    wrong = [x for x in np.unique(labels).tolist() if x not in range(num_classes)]
+    if wrong:
+        remedy = f'Give whole numbers from 0 to {num_classes - 1}'
+        raise UserError('labels', f'has {wrong[0]!r}, which is no class', remedy)
 
 
 @functools.lru_cache(maxsize=4)

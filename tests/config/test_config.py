@@ -295,3 +295,10 @@ def test_a_window_is_two_numbers():
 def test_how_many_samples_goes_by_the_records_unless_it_is_said(num, there, number):
     samples = from_config_dict(changed(samples__num=num)).samples
     assert samples.number(there) == number
+
+
+def test_a_path_is_no_config():
+    with pytest.raises(
+        UserError, match="config: is 'configs/x.py', no ConfigDict. Giv"
+    ):
+        from_config_dict('configs/x.py')

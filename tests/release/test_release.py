@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 import shutil
 
@@ -288,3 +289,39 @@ def test_draws_of_one_config_share_a_program(made, monkeypatch):
     narrow = dataclasses.replace(one.config.samples, num=1)
     releases._compiled(dataclasses.replace(one.config, samples=narrow))
     assert releases._compiled.cache_info().currsize == 2
+
+
+@pytest.mark.parametrize(
+    ('draw', 'message'),
+    [
+        (lambda r: r.sample(0), 'num: is 0. Give at least 1.'),
+        (lambda r: r.sample(-1), 'num: is -1. Give at least 1.'),
+        (
+            lambda r: r.sample(3, prior=(1.0,)),
+            r'prior: is \(1.0,\). Give 2 shares from',
+        ),
+        (lambda r: r.sample(3, prior=(math.nan, 1.0)), r'prior: is \(nan, 1.0\). Give'),
+        (lambda r: r.sample(3, seed=2**32), 'seed: is 4294967296. Give one from 0 to'),
+        (
+            lambda r: r.generate(np.array([0, 7])),
+            'labels: has 7, which is no class. Giv',
+        ),
+        (lambda r: r.generate(np.array([-1])), 'labels: has -1, .* from 0 to 1.'),
+        (lambda r: r.generate(np.array([0.5])), 'labels: has 0.5, which is no class'),
+        (lambda r: r.generate(np.zeros((2, 2))), 'labels: has the shape'),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(made, draw, message):
+    with pytest.raises(UserError, match=message):
+        draw(load_release(made))
+
+
+def test_a_release_of_another_version_names_it(copy):
+    fields = json.loads((copy / 'config.json').read_text())
+    (copy / 'config.json').write_text(
+        json.dumps(fields | {'version': '9.3.0', 'new': 1})
+    )
+    with pytest.raises(UserError) as error:
+        load_release(copy)
+    assert str(error.value).endswith('. Install version 9.3.0.')
+    assert '..' not in str(error.value)

@@ -1,6 +1,7 @@
 """DPAF's sampler: a generator, and a labeller where phase 1 has learnt one."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -98,8 +99,10 @@ def truncated(config: Config, width: float) -> Config:
         width: above 0; 1 changes nothing.
 
     Raises:
-        UserError: another method than dpaf.
+        UserError: another method than dpaf, or no such number.
     """
+    if not 0 < width < math.inf:  # NaN, too
+        raise UserError('--truncation', f'is {width}', 'Give a number from 0.1 to 1')
     if width == 1:
         return config
     if config.method != 'dpaf':
