@@ -1,18 +1,22 @@
 """Draws a synthetic data set from a release: python -m dpaf_jax.sample --help."""
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 from absl import flags
 
-from dpaf_jax.release.bundle import Release, balanced_labels, load_release
+from dpaf_jax.config import DataConfig
+from dpaf_jax.release.bundle import MOST_SEED, Release, balanced_labels, load_release
 from dpaf_jax.release.export import write_csv, write_folder, write_npz
 from dpaf_jax.release.parquet import write_parquet
 from dpaf_jax.release.samplers.dpaf import truncated
 from dpaf_jax.runtime.command import fail, parse, prepare_jax, require, start
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import refusal, require_place, require_space, size_text
+from dpaf_jax.runtime.memory import machine_memory
 
 _RELEASE = flags.DEFINE_string(
     'release', None, 'Folder of the release.', allow_override=True
@@ -27,7 +31,13 @@ _OUT = flags.DEFINE_string(
     '("imagefolder") and TFDS (folder_dataset.ImageFolder) read it. Of a table a CSV file.',
     allow_override=True,
 )
-_SEED = flags.DEFINE_integer('seed', None, 'Of the latent draws; default: a new one.')
+_SEED = flags.DEFINE_integer(
+    'seed',
+    None,
+    'Of the latent draws; default: a new one.',
+    lower_bound=0,
+    upper_bound=MOST_SEED,
+)
 _TRUNCATION = flags.DEFINE_float(
     'truncation',
     1.0,
@@ -40,6 +50,8 @@ _PRIOR = flags.DEFINE_list(
     'prior', None, "Class probabilities such as 0.5,0.5; default: the release's own."
 )
 
+LABEL = 48  # bytes of memory that making a label takes
+LEAST = 64  # bytes on a disk of the smallest picture
 PICTURES = ('.bmp', '.gif', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
 
 
@@ -50,33 +62,59 @@ def main(argv: Sequence[str]) -> None:
     folder, place = require(argv, {'release': _RELEASE.value, 'out': _OUT.value})
     prepare_jax()
     try:
-        out = _place(pathlib.Path(place))
-        release = load_release(pathlib.Path(folder))
-        config = truncated(release.config, _TRUNCATION.value)
-        release = dataclasses.replace(release, config=config)
-        if out.suffix == '.csv' and not release.config.data.columns:
-            remedy = 'Name a folder, or a file that ends in .npz or .parquet'
-            raise UserError(f'--out: {out}', 'is for tables, not for images', remedy)
-        labels = balanced_labels(_NUM.value, _prior(release))
-        if out.suffix == '.npz':
-            images = np.concatenate(list(release.generate(labels, _SEED.value)))
-            write_npz(out, images, labels)
-        elif out.suffix == '.parquet':
-            write_parquet(out, release, labels, _SEED.value)
-        elif release.config.data.columns:
-            rows = np.concatenate(list(release.generate(labels, _SEED.value)))
-            write_csv(out, release.config.data, rows, labels)
-        else:
-            write_folder(out, release, labels, _SEED.value)
-    except (UserError, OSError) as error:
+        _sample(pathlib.Path(folder), _place(pathlib.Path(place)))
+    except UserError as error:
         fail(str(error))
+    except OSError as error:
+        fail(refusal(error, pathlib.Path(place), '--out'))
     print(f'{_NUM.value} synthetic images in {_OUT.value}')
+
+
+def _sample(folder: pathlib.Path, out: pathlib.Path) -> None:
+    release = load_release(folder)
+    config = truncated(release.config, _TRUNCATION.value)
+    release = dataclasses.replace(release, config=config)
+    if out.suffix == '.csv' and not config.data.columns:
+        remedy = 'Name a folder, or a file that ends in .npz or .parquet'
+        raise UserError(f'--out: {out}', 'is for tables, not for images', remedy)
+    prior = _prior(release)
+    _require_room(out, config.data)
+    labels = balanced_labels(_NUM.value, prior)
+    if out.suffix == '.npz':
+        images = np.concatenate(list(release.generate(labels, _SEED.value)))
+        write_npz(out, images, labels)
+    elif out.suffix == '.parquet':
+        write_parquet(out, release, labels, _SEED.value)
+    elif config.data.columns:
+        rows = np.concatenate(list(release.generate(labels, _SEED.value)))
+        write_csv(out, config.data, rows, labels)
+    else:
+        write_folder(out, release, labels, _SEED.value)
+
+
+def _require_room(out: pathlib.Path, data: DataConfig) -> None:
+    """Refuses a set that neither the memory nor the disk could hold."""
+    record = math.prod(data.shape) * (4 if data.columns else 1)
+    is_whole = out.suffix == '.npz' or data.columns  # in memory, and once more to join
+    needed = _NUM.value * (LABEL + (2 * record if is_whole else 0))
+    there = machine_memory()
+    if needed > there:
+        raise UserError(
+            '--num',
+            f'is {_NUM.value}, which takes {size_text(needed)} of memory, and there are '
+            f'{size_text(there)}',
+            'Give fewer, and draw several sets'
+            + ('' if LABEL * _NUM.value > there or data.columns else ', or a folder'),
+        )
+    least = record if out.suffix == '.npz' else LEAST
+    require_space(out.parent, _NUM.value * least)
 
 
 def _place(out: pathlib.Path) -> pathlib.Path:
     """`--out`, if it is neither there nor called like one picture."""
     if out.exists():
         raise UserError(f'--out: {out}', 'exists', 'Give another --out')
+    require_place(out, '--out')
     if out.suffix.lower() in PICTURES:
         raise UserError(
             f'--out: {out}',
@@ -94,7 +132,8 @@ def _prior(release: Release) -> tuple[float, ...]:
     except ValueError:
         prior = ()
     num_classes = release.config.data.num_classes
-    if len(prior) != num_classes or min(prior) < 0 or abs(sum(prior) - 1) > 1e-6:
+    # NaN fails the comparison of the sum.
+    if len(prior) != num_classes or min(prior) < 0 or not abs(sum(prior) - 1) < 1e-6:
         raise UserError(
             '--prior',
             f'is {",".join(_PRIOR.value)}',

@@ -57,8 +57,8 @@ def require_space(folder: pathlib.Path, needed: int) -> None:
     if free < needed:
         raise UserError(
             str(folder),
-            f'needs {_size(needed)}, and {_size(free)} are free on that disk: '
-            f'{_size(needed - free)} are missing',
+            f'needs {size_text(needed)}, and {size_text(free)} are free on that disk: '
+            f'{size_text(needed - free)} are missing',
             'Free them, or give a folder on another disk',
         )
 
@@ -86,7 +86,8 @@ def require_place(place: pathlib.Path, flag: str) -> None:
 
 def _nearest(path: pathlib.Path) -> pathlib.Path:
     """The path, or the first above it that is there."""
-    return next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
+    above = (*path.parents, *path.absolute().parents)  # as it was given, if it can be
+    return next(p for p in (path, *above) if os.path.exists(p))
 
 
 def refusal(error: OSError, place: pathlib.Path, flag: str) -> str:
@@ -128,12 +129,13 @@ def full_disk(folder: pathlib.Path) -> str:
     """What to say of it."""
     free = shutil.disk_usage(_nearest(folder)).free
     return (
-        f'{folder}: the disk is full ({_size(free)} are free). What was there before is '
+        f'{folder}: the disk is full ({size_text(free)} are free). What was there before is '
         'whole. Free some space, and run the same command to go on.'
     )
 
 
-def _size(count: int) -> str:
+def size_text(count: float) -> str:
+    """A number of bytes, as people read it."""
     return f'{count / 2**30:.1f} GiB' if count >= 2**30 else f'{count / 2**20:.1f} MiB'
 
 

@@ -1,7 +1,17 @@
-"""Memory that XLA frees on a CPU stays with the process, for the next step."""
+"""How much memory there is; what XLA frees on a CPU stays there for the next step."""
 
+import contextlib
 import ctypes
+import os
+import pathlib
 import sys
+from collections.abc import Iterator
+
+# Of a control group: version 2, version 1.
+MEMORY_LIMITS = (
+    pathlib.Path('/sys/fs/cgroup/memory.max'),
+    pathlib.Path('/sys/fs/cgroup/memory/memory.limit_in_bytes'),
+)
 
 # glibc's <malloc.h>
 M_TRIM_THRESHOLD = -1
@@ -30,3 +40,16 @@ def keep_freed_memory() -> bool:
         return False
     settings = {M_ARENA_MAX: 1, M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1}
     return all(mallopt(name, value) for name, value in settings.items())
+
+
+def machine_memory() -> int:
+    """Bytes of this machine, or of the container or job that the process is in."""
+    machine = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+    return min([machine, *_limits()])
+
+
+def _limits() -> Iterator[int]:
+    """Bytes that a container or a batch system leaves this process, by its control group."""
+    for limit in MEMORY_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # none, or 'max'
+            yield int(limit.read_text())

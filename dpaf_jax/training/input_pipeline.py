@@ -5,10 +5,7 @@ it does not, the images of a window are gathered on the host and sent with it, w
 device still computes the window before. Either way the same records reach the same step.
 """
 
-import contextlib
 import math
-import os
-import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -20,17 +17,13 @@ from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.files import read_json, write_json
+from dpaf_jax.runtime.memory import machine_memory
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 from dpaf_jax.training.workdir import Workdir
 
 FILL = {'indices': 0, 'is_padding_example': True}
 SHARE = 0.4  # of a device's memory that the images may take
-# Of a control group: version 2, version 1.
-MEMORY_LIMITS = (
-    pathlib.Path('/sys/fs/cgroup/memory.max'),
-    pathlib.Path('/sys/fs/cgroup/memory/memory.limit_in_bytes'),
-)
 CHUNK = 1024  # images per device and call where a query reads the whole data set
 
 
@@ -254,12 +247,4 @@ def device_memory(devices: Any) -> float:
     stats = devices[0].memory_stats() or {}
     if 'bytes_limit' in stats:
         return float(stats['bytes_limit'])
-    machine = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-    return min([machine, *_limits()]) / len(devices)
-
-
-def _limits() -> Iterator[int]:
-    """Bytes that a container or a batch system leaves this process, by its control group."""
-    for limit in MEMORY_LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # none, or 'max'
-            yield int(limit.read_text())
+    return machine_memory() / len(devices)

@@ -6,6 +6,7 @@ import jax
 import pytest
 import tiny
 
+from dpaf_jax.runtime import memory
 from dpaf_jax.training import input_pipeline
 from dpaf_jax.training.input_pipeline import Feed
 
@@ -14,7 +15,7 @@ def test_the_memory_of_a_container_is_what_counts(tmp_path, monkeypatch):
     limits = [tmp_path / name for name in ('memory.max', 'absent', 'none')]
     limits[0].write_text('1000000\n')
     limits[2].write_text('max\n')
-    monkeypatch.setattr(input_pipeline, 'MEMORY_LIMITS', limits)
+    monkeypatch.setattr(memory, 'MEMORY_LIMITS', limits)
     devices = jax.local_devices()[:2]
     assert input_pipeline.device_memory(devices) == 500_000
     limits[0].unlink()
