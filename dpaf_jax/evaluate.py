@@ -15,7 +15,10 @@ from dpaf_jax.runtime.command import fail, parse, prepare_jax, require, start
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import refusal, require_place, write_bytes, write_json
 
-SOURCE = 'a folder of class folders, an .npz file (images, labels; or train_x, ...)'
+SOURCE = (
+    'a folder of class folders, an .npz file (images, labels; or train_x, ...), a .parquet '
+    'file of dpaf_jax.sample'
+)
 _REAL = flags.DEFINE_string(
     'real', None, f'{SOURCE}, or a source such as digits or celeba:PATH.'
 )
@@ -69,7 +72,7 @@ def main(argv: Sequence[str]) -> None:
     except UserError as error:
         fail(str(error))
     except OSError as error:
-        fail(refusal(error, pathlib.Path(_OUT.value or '.'), '--out'))
+        fail(refusal(error, pathlib.Path(_OUT.value) if _OUT.value else None, '--out'))
 
 
 def _evaluate(real: str, synthetic: str) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 from absl import flags
 
-from dpaf_jax.config import DataConfig
 from dpaf_jax.release.bundle import MOST_SEED, Release, balanced_labels, load_release
 from dpaf_jax.release.export import write_csv, write_folder, write_npz
 from dpaf_jax.release.parquet import write_parquet
@@ -78,7 +77,7 @@ def _sample(folder: pathlib.Path, out: pathlib.Path) -> None:
         remedy = 'Name a folder, or a file that ends in .npz or .parquet'
         raise UserError(f'--out: {out}', 'is for tables, not for images', remedy)
     prior = _prior(release)
-    _require_room(out, config.data)
+    _require_room(out, release)
     labels = balanced_labels(_NUM.value, prior)
     if out.suffix == '.npz':
         images = np.concatenate(list(release.generate(labels, _SEED.value)))
@@ -92,8 +91,9 @@ def _sample(folder: pathlib.Path, out: pathlib.Path) -> None:
         write_folder(out, release, labels, _SEED.value)
 
 
-def _require_room(out: pathlib.Path, data: DataConfig) -> None:
+def _require_room(out: pathlib.Path, release: Release) -> None:
     """Refuses a set that neither the memory nor the disk could hold."""
+    data = release.config.data
     record = math.prod(data.shape) * (4 if data.columns else 1)
     is_whole = out.suffix == '.npz' or data.columns  # in memory, and once more to join
     needed = _NUM.value * (LABEL + (2 * record if is_whole else 0))

@@ -14,7 +14,8 @@ from dpaf_jax.data.sources import SOURCES, open_source
 from dpaf_jax.data.sources.base import Source, counting_names
 from dpaf_jax.data.sources.listing import list_folders, list_pictures, read_pictures
 from dpaf_jax.evaluation.suite import Labelled
-from dpaf_jax.release.bundle import GENERATOR, load_release
+from dpaf_jax.release.bundle import GENERATOR, RELEASE, load_release
+from dpaf_jax.release.parquet import read_parquet
 from dpaf_jax.runtime.errors import UserError
 
 
@@ -97,6 +98,9 @@ def opened(
 ) -> tuple[Source, DataConfig]:
     """The source that a path or a source's name means, and its config."""
     path = pathlib.Path(text).expanduser()
+    _refuse_run(path, flag)
+    if path.suffix == '.parquet' and path.is_file():
+        return _of_parquet(path, flag), data
     if path.exists() or text.partition(':')[0] not in SOURCES:
         if not path.exists():
             kinds = ', '.join(SOURCES)
@@ -106,12 +110,39 @@ def opened(
     if text.startswith('table:'):
         raise UserError(text, 'is a table', 'Give images')
     config = dataclasses.replace(data, source=text)
+    if flag != '--real' and not text.startswith(('celeba', 'ffhq')):
+        config = dataclasses.replace(config, attribute='')  # that of the real ones
     check_channels(config)
     folder = pathlib.Path(text.partition(':')[2]).expanduser()
     flat = text.startswith('folder:') and folder.is_dir() and not list_folders(folder)
     if flat and not (folder / 'labels.csv').exists():
         return unlabelled(folder), config
-    return open_source(config), config
+    try:
+        return open_source(config), config
+    except UserError as error:
+        names = {'config.data.attribute': '--attribute', 'config.data.source': flag}
+        if error.where not in names:
+            raise
+        raise UserError(names[error.where], error.problem, error.remedy) from error
+
+
+def _refuse_run(path: pathlib.Path, flag: str) -> None:
+    if (path / RELEASE / GENERATOR).exists():
+        remedy = 'Give real images' if flag == '--real' else f'Give {path / RELEASE}'
+        raise UserError(f'{flag}: {path}', "is a run's folder", remedy)
+
+
+def _of_parquet(path: pathlib.Path, flag: str) -> Source:
+    """A file that `dpaf_jax.sample` wrote."""
+    names, labels, contents = read_parquet(path, flag)
+    return Source(
+        where=str(path),
+        class_names=names,
+        labels=labels,
+        record_id=str,
+        is_test=None,
+        contents=contents,
+    )
 
 
 def unlabelled(folder: pathlib.Path) -> Source:

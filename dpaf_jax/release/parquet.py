@@ -1,4 +1,4 @@
-"""A synthetic data set as one Parquet file, as the Hugging Face Hub has them.
+"""A synthetic data set as one Parquet file, as the Hugging Face Hub has them, and back.
 
 Images are PNG bytes under the features of the `datasets` library, which the file names in
 its metadata; rows of a table are one column each. pyarrow is an extra, `parquet`.
@@ -6,13 +6,13 @@ its metadata; rows of a table are one column each. pyarrow is an extra, `parquet
 
 import json
 import pathlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.release.bundle import Release
+from dpaf_jax.release.bundle import BATCH, Release
 from dpaf_jax.release.dataset_card import MARK, dataset_card
 from dpaf_jax.release.export import in_units
 from dpaf_jax.release.pictures import picture, png_bytes
@@ -36,15 +36,7 @@ def write_parquet(
     Raises:
         UserError: pyarrow is not there, or a README.md is that is no such card.
     """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise UserError(
-            '--out',
-            f'is {path}, and pyarrow is not installed',
-            'pip install pyarrow, or write .npz',
-        ) from None
+    pa, pq = _pyarrow('--out', path, 'write .npz')
     card = path.parent / CARD
     if card.exists() and MARK not in card.read_text(encoding='utf-8', errors='replace'):
         raise UserError(
@@ -65,6 +57,62 @@ def write_parquet(
         for columns in _batches(release, labels, seed):
             writer.write_table(pa.table(columns, schema=schema))
     write_text(card, dataset_card(release, labels, features, path.name))
+
+
+class Pictures(NamedTuple):
+    """What a file of images holds.
+
+    Attributes:
+        class_names: by label.
+        labels: [n] int64.
+        contents: the encoded pictures, in order; one batch of them in memory.
+    """
+
+    class_names: tuple[str, ...]
+    labels: np.ndarray
+    contents: Callable[[], Iterator[bytes]]
+
+
+def read_parquet(path: pathlib.Path, flag: str) -> Pictures:
+    """What `write_parquet` wrote of images.
+
+    Args:
+        path: of the file.
+        flag: that names it.
+
+    Raises:
+        UserError: pyarrow is not there, or the file is damaged or another.
+    """
+    pa, pq = _pyarrow(flag, path, 'give an .npz file or a folder')
+    try:
+        with pq.ParquetFile(path) as file:
+            info = json.loads(file.schema_arrow.metadata[b'huggingface'])
+            names = tuple(info['info']['features']['label']['names'])
+            labels = file.read(['label']).column('label').to_numpy()
+            if 'image' not in file.schema_arrow.names or not len(labels):
+                raise KeyError('image')
+    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        problem = 'is damaged, or no file of images that dpaf_jax.sample wrote'
+        remedy = 'Give an .npz file or a folder'
+        raise UserError(f'{flag}: {path}', problem, remedy) from error
+    return Pictures(names, labels.astype(np.int64), lambda: _pictures(pq, path))
+
+
+def _pictures(pq: Any, path: pathlib.Path) -> Iterator[bytes]:
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(BATCH, columns=['image']):
+            yield from (row['bytes'] for row in batch.column('image').to_pylist())
+
+
+def _pyarrow(flag: str, path: pathlib.Path, otherwise: str) -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        problem = f'is {path}, and pyarrow is not installed'
+        remedy = f'pip install pyarrow, or {otherwise}'
+        raise UserError(flag, problem, remedy) from None
+    return pyarrow, pyarrow.parquet
 
 
 def _features(data: DataConfig) -> dict[str, Any]:

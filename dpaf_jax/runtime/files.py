@@ -90,27 +90,35 @@ def _nearest(path: pathlib.Path) -> pathlib.Path:
     return next(p for p in (path, *above) if os.path.exists(p))
 
 
-def refusal(error: OSError, place: pathlib.Path, flag: str) -> str:
+def refusal(error: OSError, place: pathlib.Path | None, flag: str) -> str:
     """What a command says of an error of the operating system: one line, with a remedy.
 
     Args:
         error: that has ended it.
-        place: where it was to write its outcome.
+        place: where it was to write its outcome; None: nowhere.
         flag: that names the place.
     """
     if is_full_disk(error):
-        return full_disk(place)
-    why, name = error.strerror or str(error), str(error.filename or place)
+        return full_disk(place or pathlib.Path())
+    why, name = error.strerror or str(error), str(error.filename or place or 'a file')
+    if place is None or not _is_of(pathlib.Path(name), place):
+        return f'{name}: {why}. Check that it is there, whole and open to you.'
     unfinished = any(part.endswith(UNFINISHED) for part in pathlib.Path(name).parts)
     if unfinished and error.errno == errno.ENOENT:
         return (
             f'{flag}: {place}: another command was writing there, too. Give each its own '
             f'{flag}.'
         )
-    path, place_ = pathlib.Path(name).absolute(), place.absolute()
-    if unfinished or path.is_relative_to(place_) or path in place_.parents:
-        return f'{flag}: {place}: cannot be written ({why}). Give another {flag}.'
-    return f'{name}: {why}. Check that it is there, whole and open to you.'
+    if not unfinished and os.path.isfile(name) and place.is_dir():
+        return f'{flag}: {name}: {why}. Make it readable and writable, or give another {flag}.'
+    return f'{flag}: {place}: cannot be written ({why}). Give another {flag}.'
+
+
+def _is_of(path: pathlib.Path, place: pathlib.Path) -> bool:
+    """Whether a path is a place, its temporary name, in one of these, or above the place."""
+    path, place = path.absolute(), place.absolute()
+    own = (place, place.with_name(f'{place.name}{UNFINISHED}'))
+    return any(path.is_relative_to(p) for p in own) or path in place.parents
 
 
 def is_full_disk(error: BaseException) -> bool:

@@ -7,9 +7,12 @@ import tiny_releases
 import tiny_runs
 from PIL import Image
 
+from dpaf_jax import evaluate
 from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation import command, printout, suite
 from dpaf_jax.networks.perceptual import efficientnet
+from dpaf_jax.release import parquet
+from dpaf_jax.release.bundle import load_release
 from dpaf_jax.runtime.errors import UserError
 
 FAST = {'epochs': 1, 'seeds': 1, 'fidelity_images': 0}
@@ -154,6 +157,50 @@ def test_a_release_is_no_real_data(tmp_path):
     release = tiny_runs.finished('one_shot').workdir / 'release'
     with pytest.raises(UserError, match='is a release. Give real images'):
         command.opened(str(release), archive(tmp_path / 'm.npz', 12), 0, '', 0.0)
+
+
+def test_a_run_is_told_where_its_release_is(tmp_path):
+    run, real = tiny_runs.finished('one_shot').workdir, archive(tmp_path / 'r.npz', 12)
+    with pytest.raises(UserError, match=f"is a run's folder. Give {run}/release.$"):
+        command.opened(real, str(run), 9, '', 0.5)
+    with pytest.raises(UserError, match="is a run's folder. Give real images.$"):
+        command.opened(str(run), real, 9, '', 0.5)
+
+
+def test_a_parquet_file_is_what_its_release_drew(tmp_path):
+    made, file = load_release(release(tmp_path)), tmp_path / 'x.parquet'
+    images, labels = made.sample(9, seed=1)
+    parquet.write_parquet(file, made, labels, seed=1)
+    real = folder(tmp_path / 'real', 12, 8, classes=('cat', 'dog', 'eel'))
+    sides = command.opened(real, str(file), 0, '', 0.5)
+    assert np.array_equal(sides.synthetic.images, images)
+    assert np.array_equal(sides.synthetic.labels, labels)
+    real = folder(tmp_path / 'others', 12, 8, classes=('cat', 'dog', 'fox'))
+    with pytest.raises(UserError, match='has the classes cat, dog, eel'):
+        command.opened(real, str(file), 0, '', 0.5)
+    file.write_bytes(b'PAR1')
+    with pytest.raises(
+        UserError, match='is damaged, or no .* Give an .npz file or a f'
+    ):
+        command.opened(real, str(file), 0, '', 0.5)
+
+
+def test_an_attribute_is_asked_for_by_its_flag_and_is_the_real_images_own(tmp_path):
+    real = tiny_runs.write_celeba(tmp_path / 'celeba')
+    made = archive(tmp_path / 'm.npz', 12, labels=2)
+    with pytest.raises(UserError, match="^--attribute: is ''. For celeba:.* 'gender'"):
+        command.opened(real, made, 0, '', 0.5)
+    assert command.opened(real, made, 0, 'gender', 0.5).num_classes == 2
+    with pytest.raises(UserError, match='^--real: names .*, which does not exist'):
+        command.opened(f'npz:{tmp_path}/no.npz', made, 0, '', 0.5)
+
+
+def test_a_place_that_cannot_be_written_is_found_before_work(tmp_path):
+    (tmp_path / 'file').touch()
+    args = ('--real=nowhere', '--synthetic=nowhere', f'--out={tmp_path}/file')
+    done = tiny_runs.call(evaluate.run, 'dpaf_jax.evaluate', *args)
+    message = f'error: --out: {tmp_path}/file: is a file. Give another --out.\n'
+    assert done == (2, '', message)
 
 
 def test_what_is_compared_is_said(tmp_path):

@@ -82,3 +82,12 @@ def test_a_place_is_tried_and_nothing_left_there(tmp_path):
     (tmp_path / 'file').touch()
     with pytest.raises(UserError, match='--out: .*is below .*file, a file. Give anoth'):
         files.require_place(tmp_path / 'file' / 'x.npz', '--out')
+
+
+def test_a_file_that_may_not_be_read_is_not_said_to_be_unwritable(tmp_path):
+    (tmp_path / 'x').touch()
+    error = PermissionError(errno.EACCES, 'Permission denied', str(tmp_path / 'x'))
+    text = files.refusal(error, tmp_path, '--workdir')
+    assert text.startswith(f'--workdir: {tmp_path}/x: Permission denied. Make it read')
+    text = files.refusal(error, None, '--out')
+    assert text.startswith(f'{tmp_path}/x: Permission denied. Check that it is there')
