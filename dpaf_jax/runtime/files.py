@@ -104,7 +104,7 @@ def refusal(error: OSError, place: pathlib.Path | None, flag: str) -> str:
     if place is None or not _is_of(pathlib.Path(name), place):
         return f'{name}: {why}. Check that it is there, whole and open to you.'
     unfinished = any(part.endswith(UNFINISHED) for part in pathlib.Path(name).parts)
-    if unfinished and error.errno == errno.ENOENT:
+    if unfinished and error.errno in (errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY):
         return (
             f'{flag}: {place}: another command was writing there, too. Give each its own '
             f'{flag}.'

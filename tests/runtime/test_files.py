@@ -65,6 +65,7 @@ def test_a_full_disk_is_known_through_what_wraps_it(error, full):
             '--out: a/x.npz: cannot be written (File exists). Give ano',
         ),
         (errno.ENOENT, 'a/x.npz.unfinished', '--out: a/x.npz: another command was wri'),
+        (errno.EEXIST, 'a/x.npz.unfinished', '--out: a/x.npz: another command was wri'),
         (errno.ENOSPC, None, 'a/x.npz: the disk is full ('),
         (errno.EIO, None, '--out: a/x.npz: cannot be written (Input/output error). G'),
         (errno.EACCES, 'b/y', 'b/y: Permission denied. Check that it is there, whole'),
