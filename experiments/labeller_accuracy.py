@@ -54,7 +54,7 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
     from dpaf_jax.networks.images import to_float
     from dpaf_jax.privacy.keys import RunKeys
     from dpaf_jax.release.samplers.dpaf import LABELLER
-    from dpaf_jax.release.samplers.protocol import Labels
+    from dpaf_jax.release.samplers.protocol import LabellingSampler
     from dpaf_jax.release.samplers.registry import make_sampler
     from dpaf_jax.training.run import Run
 
@@ -70,7 +70,7 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
     run = Run(folder, config, plan, few, keys, jax.local_devices()[:1])
     state = run.train(LabellerPhase(run, Labeller(config, plan)))
     sampler, params = make_sampler(config), {LABELLER: state.params}
-    assert isinstance(sampler, Labels)
+    assert isinstance(sampler, LabellingSampler)
     label = jax.jit(lambda images: sampler.label(params, to_float(images)))
     parts = np.array_split(data.test_images, max(1, len(data.test_labels) // 500))
     given = np.concatenate([np.asarray(label(jnp.asarray(part))) for part in parts])

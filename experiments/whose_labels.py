@@ -40,11 +40,11 @@ def draw(release: Any, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
     from dpaf_jax.networks.images import to_float, to_uint8
     from dpaf_jax.release.bundle import BATCH, balanced_labels
-    from dpaf_jax.release.samplers.protocol import Labels
+    from dpaf_jax.release.samplers.protocol import LabellingSampler
     from dpaf_jax.release.samplers.registry import make_sampler
 
     sampler = make_sampler(release.config)
-    assert isinstance(sampler, Labels)
+    assert isinstance(sampler, LabellingSampler)
 
     @jax.jit
     def batch(params: Any, key: jax.Array, meant: jax.Array) -> Any:
@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> None:
     from dpaf_jax.evaluation.utility import evaluate
     from dpaf_jax.networks.images import to_float
     from dpaf_jax.release.bundle import load_release
-    from dpaf_jax.release.samplers.protocol import Labels
+    from dpaf_jax.release.samplers.protocol import LabellingSampler
     from dpaf_jax.release.samplers.registry import make_sampler
 
     release = load_release(pathlib.Path(_RELEASE.value))
@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> None:
         test = np.array(data.test_images), np.array(data.test_labels)
     images, meant, given = draw(release, _NUM.value)
     sampler = make_sampler(config)
-    assert isinstance(sampler, Labels)
+    assert isinstance(sampler, LabellingSampler)
     seen = [
         np.asarray(sampler.label(release.params, to_float(jnp.asarray(part))))
         for part in np.array_split(test[0], max(1, len(test[0]) // 500))
