@@ -33,7 +33,7 @@ _SOURCE = flags.DEFINE_string(
 )
 _SIZE = flags.DEFINE_integer('image_size', 32, 'Pixels.', allow_override=True)
 _NUM = flags.DEFINE_integer(
-    'num', 2500, 'Pictures.', lower_bound=20, allow_override=True
+    'num', 2500, 'Pictures; at least 20.', lower_bound=1, allow_override=True
 )
 _WEIGHTS = flags.DEFINE_list(
     'weights',

@@ -28,7 +28,7 @@ _SOURCE = flags.DEFINE_string(
     'source', None, 'As config.data.source: where the real test images are.'
 )
 _NUM = flags.DEFINE_integer(
-    'num', 20000, 'Synthetic images.', lower_bound=100, allow_override=True
+    'num', 20000, 'Synthetic images; at least 100.', lower_bound=1, allow_override=True
 )
 _SEEDS = flags.DEFINE_integer('seeds', 1, 'Of the CNN.', lower_bound=1)
 _OUT = flags.DEFINE_string('out', None, 'A JSON file.', allow_override=True)

@@ -41,6 +41,8 @@ def prepare_jax() -> None:
     compile_quickly()
     keep_programs()
     logging.getLogger('jax').setLevel(logging.WARNING)
+    # Of a damaged checkpoint one read is told by its error; others would follow it here.
+    logging.getLogger('asyncio').setLevel(logging.CRITICAL)
 
 
 def fail(message: str) -> NoReturn:

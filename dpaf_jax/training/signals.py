@@ -5,11 +5,12 @@ So a thread answers at once, whatever the main thread does.
 """
 
 import contextlib
+import functools
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from dpaf_jax.runtime import processes
@@ -57,7 +58,7 @@ class StopRequest:
         """Takes the signals over; only possible in the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
-        sys.unraisablehook = _once_more
+        sys.unraisablehook = functools.partial(_once_more, sys.unraisablehook)
         _Watch.start(self)
 
     @property
@@ -110,13 +111,13 @@ class StopRequest:
             print('\nstopping after this step, again to abort', file=sys.stderr)
 
 
-def _once_more(lost: Any) -> None:
+def _once_more(otherwise: Callable[[Any], Any], lost: Any) -> None:
     """Where a signal came while a callback ran, Python has dropped what it raised."""
     if isinstance(lost.exc_value, Interrupted):
         again = (os.getpid(), signal.SIGTERM)  # SIGINT would count as the second one
         threading.Timer(SOON, os.kill, again).start()
     else:
-        sys.__unraisablehook__(lost)
+        otherwise(lost)
 
 
 def _end(number: int, message: str) -> NoReturn:

@@ -13,6 +13,7 @@ from tiny_phases import MODES, gan_phase, train
 
 from dpaf_jax.methods.dpaf import draws
 from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
+from dpaf_jax.methods.dpaf.phase2.gan import Use
 from dpaf_jax.privacy.sampling import poisson_draw
 from dpaf_jax.runtime import parallel
 
@@ -157,7 +158,10 @@ def test_fake_aggregates_have_the_noise_law_of_real_ones_and_other_noise():
     def noises(state, keys):
         nothing = jnp.zeros_like(state.latest)
         real = gan.privatised(state, nothing, jnp.ones(3, bool), keys.real_noise).latest
-        made = [gan.fake_aggregates(state, state.generator, keys, u) for u in (0, 3)]
+        made = [
+            gan.fake_aggregates(state, state.generator, keys, u)
+            for u in (Use.HEAD, Use.GENERATOR)
+        ]
         return [x * gan.schedule.expected_counts / 1e3 for x in (real, *made)]
 
     keys = [phase._keys(t) for t in (0, 1)]
@@ -191,7 +195,7 @@ def test_counts_of_fakes_have_the_law_of_real_draws(fields):
 
     def counts(public):
         keys = phase._keys(0)._replace(public=public)
-        table = gan.fake_aggregates(start, start.generator, keys)
+        table = gan.fake_aggregates(start, start.generator, keys, Use.HEAD)
         return gan.taps.part(table, 'count').ravel() * expected
 
     rng = jax.random.bits(jax.random.key(0), (1, 1000, 4), jnp.uint32)
@@ -211,7 +215,7 @@ def test_fakes_are_as_many_as_reals_where_batches_are_of_one_size():
 
     def counts(public):
         keys = phase._keys(0)._replace(public=public)
-        table = gan.fake_aggregates(start, start.generator, keys)
+        table = gan.fake_aggregates(start, start.generator, keys, Use.HEAD)
         return (
             gan.taps.part(table, 'count').ravel() * gan.schedule.expected_counts[:, 0]
         )

@@ -4,7 +4,6 @@ import numpy as np
 
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
-from dpaf_jax.training.input_pipeline import draw_of_all
 from dpaf_jax.training.run import Run
 
 
@@ -25,6 +24,6 @@ def draw_records(
         return shuffled_batches(
             len(run.data.labels), size, mechanism.name, run.keys, step
         )
-    if eligible is None:
-        return draw_of_all(run, mechanism, step)
-    return poisson_draw(mechanism, eligible, run.keys, step)
+    # The plan's N may count empty records; drawn or not, they add nothing.
+    present = len(run.data.labels) if eligible is None else eligible
+    return poisson_draw(mechanism, present, run.keys, step)
