@@ -13,13 +13,11 @@ from dpaf_jax.config.public import (
 from dpaf_jax.config.schema import (
     METHOD_SECTIONS,
     Config,
-    EvaluationConfig,
-    NetworksConfig,
-    PrivacyConfig,
     defaults,
     from_config_dict,
     sections_of,
 )
+from dpaf_jax.config.sections import EvaluationConfig, NetworksConfig, PrivacyConfig
 from dpaf_jax.config.undecided import undecided
 
 __all__ = [

@@ -159,8 +159,8 @@ def test_fake_aggregates_have_the_noise_law_of_real_ones_and_other_noise():
         nothing = jnp.zeros_like(state.latest)
         real = gan.privatised(state, nothing, jnp.ones(3, bool), keys.real_noise).latest
         made = [
-            gan.fake_aggregates(state, state.generator, keys, u)
-            for u in (Use.HEAD, Use.GENERATOR)
+            gan.fake_aggregates(state, state.generator, keys, *use)
+            for use in ((Use.HEAD, 0), (Use.HEAD, 1), (Use.ITS_AGGREGATES, 0))
         ]
         return [x * gan.schedule.expected_counts / 1e3 for x in (real, *made)]
 

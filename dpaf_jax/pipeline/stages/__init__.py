@@ -132,9 +132,7 @@ class Pipeline:
             raise UserError('--workdir', 'is empty', 'Give the folder of the run')
         self.workdir = Workdir(workdir)
         typed = from_config_dict(config, is_open=True)
-        methods.get(
-            typed.method
-        )  # refuses an unknown one, before the data are looked at
+        methods.get(typed.method)  # refuses an unknown one before data are looked at
         self.config: Config = decide.decided(typed, self.workdir)
         self._job = Job(self.config, self.workdir, entropy, stop or StopRequest())
 

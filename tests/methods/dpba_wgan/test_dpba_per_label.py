@@ -18,6 +18,7 @@ from dpaf_jax.audit.methods import adversarial as auditing
 from dpaf_jax.audit.methods import dpba_wgan as dpba_wgan_audit
 from dpaf_jax.methods import dpba_wgan
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase
+from dpaf_jax.methods.dpba_wgan import critic
 from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan, stacked
 from dpaf_jax.methods.dpba_wgan.plan import scale_of_step
 from dpaf_jax.methods.dpba_wgan.train import make_method
@@ -140,8 +141,10 @@ def test_one_record_moves_the_sum_by_at_most_the_clip_bound(number):
     assert 0.9 * 0.02 < far.max() <= 0.02
 
 
-def test_chunks_add_up_to_the_sum_and_their_number_moves_no_integer():
-    """Few slots a chunk: of 90 slots 50 are taken, or 11, or 39."""
+@pytest.mark.parametrize('depth', [1, critic.DEPTH])  # 8 columns, or one
+def test_chunks_add_up_to_the_sum_and_their_number_moves_no_integer(depth, monkeypatch):
+    """Of 90 slots 50 are taken, or 11, or 39."""
+    monkeypatch.setattr(critic, 'DEPTH', depth)
     method = method_of()
     state = method.adversaries.own(states_of(method)[1])
     rng, number = np.random.default_rng(4), 90
