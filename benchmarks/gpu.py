@@ -6,10 +6,11 @@
 Runs other benchmarks, each in a process of its own, while nvidia-smi is asked every second
 what the card does: clipping against naive vmap, and JAX-Privacy and Opacus where they are
 installed, with and without TF32; what a step costs over the same without protection, for each
-method; MNIST and faces of 64 x 64 from arrays to report. Images are those of $DPAF_DATA where
-it has them, else random: times are the same. What fails or finds no time left is noted as
-such, and the file is written anew after each part. The same command again measures what has
-no result yet on this card; for all anew, delete the file. Exit status: 0 if all have one.
+method; MNIST and faces of 64 x 64 from images to report. Images are those of $DPAF_DATA where
+it has them (mnist.npz, celeba10k.tar), else random: times are the same. What fails or finds
+no time left is noted as such, and the file is written anew after each part. The same command
+again measures what has no result yet on this card; for all anew, delete the file. Exit status:
+0 if all have one.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -40,7 +42,7 @@ _MINUTES = flags.DEFINE_float('minutes', 10.0, 'For everything.', lower_bound=0.
 EXIT_INCOMPLETE = 1
 METHODS = ('dp_merf', 'dp_gan', 'dpba_wgan', 'gs_wgan', 'g_pate', 'dpgen')
 DPAF = ('mnist.py:one_shot', 'mnist.py:canonical', 'mnist.py:printed')
-FACES, SIDE = 8000, 64
+FACES = 'faces 64 x 64'
 MOST_OF_THE_REST = 0.5  # that one part may take, so that others are measured, too
 LEAST = 5.0  # seconds, with which no part is begun
 ASKED = 'utilization.gpu', 'memory.used', 'power.draw'  # percent, MiB, W
@@ -65,38 +67,36 @@ class Part:
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def parts(data: Mapping[str, str], smoke: bool) -> list[Part]:
-    """What is measured, in the order of how much it is missed.
+def parts(jobs: Mapping[str, Sequence[str]], smoke: bool) -> list[Part]:
+    """What is measured, in the order of how much it is missed; what takes longest is last.
 
     Args:
-        data: sources by name: 'mnist', 'faces'.
+        jobs: argument of `configs/recommended.py` and further flags of each whole job, by
+            its name.
         smoke: whether in sizes of the embedded digits.
     """
     few = ('--rounds=1',) if smoke else ()
     images = ('--images=1437',) if smoke else ('--images=60000', '--rounds=3')
     clipping = ('--config=configs/mnist.py:printed', *few)
     clipping += ('--batch=4',) if smoke else ()
-    made = [Part('clipping', 'clipping', clipping)]
-    configs = ['digits.py:one_shot' if smoke else name for name in DPAF[:1]]
+    configs = ['digits.py:one_shot'] if smoke else list(DPAF)
     configs += [f'{name}.py:{"digits" if smoke else "mnist"}' for name in METHODS]
-    configs += [] if smoke else DPAF[1:]
-    job = [f'--config.{name}={value}' for name, value in SMOKE_JOB.items()] * smoke
-    mnist = 'digits' if smoke else f'mnist --config.data.source={data["mnist"]}'
-    faces = [] if smoke else ['--config.dpaf.generator_steps=600']
-    jobs = {
-        'MNIST, whole': [*f'--config=configs/recommended.py:{mnist}'.split(), *job],
-        'faces 64 x 64, whole': [
-            f'--config=configs/recommended.py:{data["faces"]}',
-            *(faces or job),
-        ],
-    }
-    made += [Part(name, 'wall_clock', tuple(asked)) for name, asked in jobs.items()]
-    made += [
+    tiny = [f'--config.{name}={value}' for name, value in SMOKE_JOB.items()] * smoke
+    mnist, faces = (
+        Part(
+            f'{name}, whole',
+            'wall_clock',
+            (f'--config=configs/recommended.py:{argument}', *more, *tiny),
+        )
+        for name, (argument, *more) in jobs.items()
+    )
+    steps = [
         Part(f'step: {name}', 'step_cost', (f'--config=configs/{name}', *images, *few))
         for name in configs
     ]
     exact = {'NVIDIA_TF32_OVERRIDE': '0'}
-    return [*made, Part('clipping without TF32', 'clipping', clipping, exact)]
+    without = Part('clipping without TF32', 'clipping', clipping, exact)
+    return [Part('clipping', 'clipping', clipping), mnist, *steps, without, faces]
 
 
 def card() -> dict[str, str]:
@@ -181,14 +181,23 @@ def measured(part: Part, seconds: float) -> dict[str, Any]:
     }
 
 
-def sources(folder: pathlib.Path, smoke: bool) -> dict[str, str]:
-    """MNIST of $DPAF_DATA or random, and random faces, as arrays in a folder."""
-    known = pathlib.Path(os.environ.get('DPAF_DATA', folder)) / 'mnist.npz'
-    if not known.exists() and not smoke:
-        known = arrays(folder / 'mnist.npz', 60000, 28, 1, 10)
-    number, side = (60, 8) if smoke else (FACES, SIDE)
-    faces = arrays(folder / 'faces.npz', number, side, 3, 2)
-    return {'mnist': f'npz:{known}', 'faces': f'npz:{faces}'}
+def whole_jobs(folder: pathlib.Path, smoke: bool) -> dict[str, list[str]]:
+    """The jobs that `parts` takes; images that $DPAF_DATA lacks are written to `folder`."""
+    if smoke:
+        faces = arrays(folder / 'faces.npz', 60, 8, 3, 2)
+        return {'MNIST': ['digits'], FACES: [f'npz:{faces}']}
+    known = pathlib.Path(os.environ.get('DPAF_DATA', folder))
+    mnist, celeba = known / 'mnist.npz', known / 'celeba10k.tar'
+    if not mnist.exists():
+        mnist = arrays(folder / 'mnist.npz', 60000, 28, 1, 10)
+    jobs = {'MNIST': ['mnist', f'--config.data.source=npz:{mnist}']}
+    if celeba.exists():
+        with tarfile.open(celeba) as tar:
+            tar.extractall(folder, filter='data')
+        source = f'--config.data.source=celeba:{folder}'
+        return jobs | {FACES: ['celeba64:gender', source]}
+    faces = arrays(folder / 'faces.npz', 8000, 64, 3, 2)
+    return jobs | {FACES: [f'npz:{faces}']}
 
 
 def arrays(
@@ -245,8 +254,8 @@ def main(argv: Sequence[str]) -> None:
     if not os.access(out.parent, os.W_OK):
         fail(f'--out: {out.parent} is no folder that can be written. Give another')
     with tempfile.TemporaryDirectory() as folder:
-        data = sources(pathlib.Path(folder), _SMOKE.value)
-        asked = parts(data, _SMOKE.value)
+        jobs = whole_jobs(pathlib.Path(folder), _SMOKE.value)
+        asked = parts(jobs, _SMOKE.value)
         if not measure_all(asked, out, 60 * _MINUTES.value):
             sys.exit(EXIT_INCOMPLETE)
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tarfile
 
 import numpy as np
 import pytest
@@ -93,9 +94,32 @@ def test_arrays_are_what_a_job_can_read(gpu, tmp_path):
         assert set(found['test_y']) == {0, 1} and len(found['test_y']) == 10
 
 
+def test_faces_are_those_at_hand_where_the_folder_of_data_has_them(
+    gpu, tmp_path, monkeypatch
+):
+    data, folder = tmp_path / 'data', tmp_path / 'folder'
+    (data / 'img_align_celeba').mkdir(parents=True)
+    folder.mkdir()
+    (data / 'mnist.npz').touch()
+    with tarfile.open(data / 'celeba10k.tar', 'w') as tar:
+        tar.add(data / 'img_align_celeba', 'img_align_celeba')
+    monkeypatch.setenv('DPAF_DATA', str(data))
+    jobs = gpu.whole_jobs(folder, smoke=False)
+    assert jobs['faces 64 x 64'] == [
+        'celeba64:gender',
+        f'--config.data.source=celeba:{folder}',
+    ]
+    assert (folder / 'img_align_celeba').is_dir()
+    (data / 'celeba10k.tar').unlink()
+    assert gpu.whole_jobs(folder, smoke=False)['faces 64 x 64'] == [
+        f'npz:{folder / "faces.npz"}'
+    ]
+
+
 def test_every_method_and_both_jobs_are_measured(gpu):
+    jobs = {'MNIST': ['m', '--more=1'], 'faces 64 x 64': ['f']}
     for smoke in (False, True):
-        names = [part.name for part in gpu.parts({'mnist': 'm', 'faces': 'f'}, smoke)]
+        names = [part.name for part in gpu.parts(jobs, smoke)]
         assert {'clipping', 'MNIST, whole', 'faces 64 x 64, whole'} < set(names)
         steps = ' '.join(name for name in names if name.startswith('step'))
         assert all(method in steps for method in gpu.METHODS)
