@@ -44,7 +44,7 @@ METHODS = ('dp_merf', 'dp_gan', 'dpba_wgan', 'gs_wgan', 'g_pate', 'dpgen')
 DPAF = ('mnist.py:one_shot', 'mnist.py:canonical', 'mnist.py:printed')
 FACES = 'faces 64 x 64'
 MOST_OF_THE_REST = 0.5  # that one part may take, so that others are measured, too
-LEAST = 5.0  # seconds, with which no part is begun
+LEAST = 30.0  # seconds; with less no part is begun
 ASKED = 'utilization.gpu', 'memory.used', 'power.draw'  # percent, MiB, W
 SMOKE_JOB = {
     'dpaf.generator_steps': 2,

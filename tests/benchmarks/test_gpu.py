@@ -44,7 +44,7 @@ print('a table')
 print(json.dumps({'argv': sys.argv[1:], 'tf32': os.environ.get('NVIDIA_TF32_OVERRIDE')}))
 """
     asked = [part('one', program), part('two', program, NVIDIA_TF32_OVERRIDE='0')]
-    assert gpu.measure_all(asked, tmp_path / 'out.json', 60.0)
+    assert gpu.measure_all(asked, tmp_path / 'out.json', 600.0)
     found = json.loads((tmp_path / 'out.json').read_text())
     assert list(found['parts']) == ['one', 'two']
     assert all(part['date'] for part in found['parts'].values())
@@ -54,7 +54,7 @@ print(json.dumps({'argv': sys.argv[1:], 'tf32': os.environ.get('NVIDIA_TF32_OVER
 
 def test_what_fails_or_takes_too_long_is_noted_as_such(gpu, part, tmp_path):
     breaks = part('breaks', 'raise SystemExit("no such card")')
-    assert not gpu.measure_all([breaks], tmp_path / 'out.json', 60.0)
+    assert not gpu.measure_all([breaks], tmp_path / 'out.json', 600.0)
     found = json.loads((tmp_path / 'out.json').read_text())['parts']
     assert found == {'breaks': {'error': 'no such card'}}
     sleeps = part('sleeps', 'import time; time.sleep(60)')
@@ -67,14 +67,14 @@ def test_a_second_call_measures_what_has_no_result_on_this_card(
 ):
     count = 'import json; print(json.dumps({"seconds": %d}))'
     out = tmp_path / 'out.json'
-    assert gpu.measure_all([part('done', count % 1)], out, 60.0)
+    assert gpu.measure_all([part('done', count % 1)], out, 600.0)
     done, late = part('done', count % 2), part('late', count % 3)
-    assert gpu.measure_all([done, late], out, 60.0)
+    assert gpu.measure_all([done, late], out, 600.0)
     found = json.loads(out.read_text())['parts']
     assert [each['seconds'] for each in found.values()] == [1, 3]
     assert f'done: kept, of {found["done"]["date"]}' in capsys.readouterr().out
     monkeypatch.setattr(gpu, '_asked', lambda fields: ['another', '1', '2'])
-    assert gpu.measure_all([done], out, 60.0)
+    assert gpu.measure_all([done], out, 600.0)
     assert json.loads(out.read_text())['parts']['done']['seconds'] == 2
 
 
