@@ -82,7 +82,10 @@ def labelled(config: ConfigDict) -> ConfigDict:
 def _with_labeller(config: ConfigDict, budgets: str) -> ConfigDict:
     """Phase 1 is a labeller, which is kept: it labels the images that are drawn."""
     config.privacy.budgets = budgets
-    config.dpaf.generator.warp = 0.03
+    generator = config.dpaf.generator
+    generator.warp = 0.03
+    generator.denoise = 0.1
+    generator.latent_scale = 0.0  # by the channels
     labeller = config.dpaf.classifier
     labeller.private = 'labeller'
     labeller.optimizer = 'momentum'

@@ -185,12 +185,18 @@ class GeneratorConfig:
         'constant', SCHEDULES, f'{SCHEDULE} Each whitening starts it anew.'
     )
     ema_decay: float = ema(0.999)
-    latent_scale: float = above(
-        1.0,
-        0.0,
-        'Standard deviation of the latent vectors that released images are drawn '
-        'from; it is 1 in training, and above 1 images are more various.',
-    )
+    latent_scale: float = at_least(
+        1.0, 0.0,
+        'Standard deviation of the latent vectors that released images are drawn from; '
+        'it is 1 in training. Below 1 images are more like real ones, above 1 more '
+        'various. 0: 0.85 for grey images, 0.7 for colour.',
+    )  # fmt: skip
+    denoise: float = between(
+        0.0, 0.0, 1.0,
+        'Strength of the non-local means that take the grain off released images: how '
+        'unlike two squares of 3 x 3 pixels may be, in units of which an image has 2 '
+        'from black to white; 0: none.',
+    )  # fmt: skip
     warp: float = between(
         0.0, 0.0, 0.5,
         'Largest strength at which released images are bent at random, before a '

@@ -17,6 +17,8 @@ from dpaf_jax.release.samplers.warp import warped
 from dpaf_jax.runtime.errors import UserError
 
 GENERATOR, LABELLER = 'generator', 'labeller'
+# As accurate as 1, and nearer to real images (docs/research/2026-11-27-what-is-drawn.md).
+GREY_SCALE, COLOUR_SCALE = 0.85, 0.7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,11 +82,20 @@ def labelled(generator: Params, labeller: Params) -> Params:
 
 def dpaf_sampler(config: Config) -> LatentSampler | LabelledSampler:
     """DPAF's: with a labeller where phase 1 has learnt one."""
-    scale = config.dpaf.generator.latent_scale
-    generator = dataclasses.replace(latent_sampler(config), scale=scale)
+    generator = dataclasses.replace(
+        latent_sampler(config),
+        scale=latent_scale(config),
+        denoise=config.dpaf.generator.denoise,
+    )
     if config.dpaf.classifier.private == LABELLER:
         return LabelledSampler(generator, config)
     return generator
+
+
+def latent_scale(config: Config) -> float:
+    """The asked one, or what images of so many channels look best with."""
+    by_channels = COLOUR_SCALE if config.data.channels == 3 else GREY_SCALE
+    return config.dpaf.generator.latent_scale or by_channels
 
 
 def truncated(config: Config, width: float) -> Config:
@@ -108,7 +119,7 @@ def truncated(config: Config, width: float) -> Config:
     if config.method != 'dpaf':
         problem = f'is {width:g}, for a release of {config.method}'
         raise UserError('--truncation', problem, 'Leave it out: only dpaf has it')
-    scale = width * config.dpaf.generator.latent_scale
+    scale = width * latent_scale(config)
     return _with_generator(config, latent_scale=scale, warp=0.0)
 
 

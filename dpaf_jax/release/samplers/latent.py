@@ -8,16 +8,18 @@ import jax.numpy as jnp
 
 from dpaf_jax.config import Config
 from dpaf_jax.networks.generator import make_generator
+from dpaf_jax.release.samplers.denoise import nonlocal_means
 from dpaf_jax.release.samplers.protocol import Params
 
 
 @dataclasses.dataclass(frozen=True)
 class LatentSampler:
-    """One pass of a generator network over normal draws, `scale` times as wide."""
+    """One pass of a generator network over normal draws, `scale` times as wide; less grain."""
 
     generator: Any  # a module, or what has init and apply like one
     z_dim: int
     scale: float = 1.0
+    denoise: float = 0.0
 
     def init(self, key: jax.Array) -> Params:
         """See `Sampler`."""
@@ -27,7 +29,7 @@ class LatentSampler:
     def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
         """See `Sampler`."""
         z = self.scale * jax.random.normal(key, (len(labels), self.z_dim))
-        return self.generator.apply(params, z, labels)
+        return nonlocal_means(self.generator.apply(params, z, labels), self.denoise)
 
 
 def latent_sampler(config: Config) -> LatentSampler:

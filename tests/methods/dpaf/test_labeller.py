@@ -28,7 +28,8 @@ from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.release import card
 from dpaf_jax.release.bundle import load_release
-from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights, unbent
+from dpaf_jax.release.samplers.denoise import nonlocal_means
+from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights, truncated, unbent
 from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
@@ -316,6 +317,29 @@ def test_wider_draws_make_other_images_and_one_is_training_s_own():
     assert np.array_equal(sampler.sample(params, key, labels), as_trained)
     wide = make_sampler(tiny.config(**ON, dpaf__generator__latent_scale=2.0))
     assert not np.allclose(wide.sample(params, key, labels), as_trained, atol=1e-3)
+
+
+@pytest.mark.parametrize(('channels', 'scale'), [(1, 0.85), (3, 0.7)])
+def test_no_width_of_one_s_own_is_that_of_the_channels(channels, scale):
+    config = tiny.config(
+        **ON, data__channels=channels, dpaf__generator__latent_scale=0.0
+    )
+    assert make_sampler(config).generator.scale == scale
+    near = truncated(config, 0.5).dpaf.generator
+    assert near.latent_scale == pytest.approx(scale / 2)
+
+
+def test_grain_goes_before_images_are_labelled():
+    grainy, smooth = (
+        make_sampler(tiny.config(**ON, dpaf__generator__denoise=strength))
+        for strength in (0.0, 0.5)
+    )
+    key, labels = jax.random.key(1), jnp.zeros(6, jnp.int32)
+    params = smooth.init(jax.random.key(0))
+    images = grainy.sample(params, key, labels)
+    made = smooth.sample(params, key, labels)
+    assert not np.allclose(made, images, atol=1e-2)
+    np.testing.assert_allclose(made, nonlocal_means(images, 0.5), atol=1e-6)
 
 
 def test_bent_images_are_labelled_as_they_are_released():
