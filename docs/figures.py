@@ -23,7 +23,7 @@ RESULTS, PUBLISHED = read('results.csv'), read('published.csv')
 GREY = {'mnist': 'MNIST', 'fashion_mnist': 'Fashion-MNIST'}
 CELLS = [(data, epsilon) for data in GREY for epsilon in (1, 10)]
 FEWER_IMAGES = 'samples.num=20000'
-NOW = 'settings of 2026-11-27'  # a state: what is recommended today
+NOW = 'drawn as of 2026-11-27'  # a state: what is recommended today
 
 
 def select(rows: Iterable[Row], **wanted: object) -> list[Row]:
