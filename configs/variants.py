@@ -76,16 +76,15 @@ def labelled(config: ConfigDict) -> ConfigDict:
     # 60 000 records in ten classes: from epsilon 6 on. With more noise it gains nothing, and
     # images look scratched, or have blots.
     dpaf.generator.whiten_below = 0.03
+    dpaf.generator.latent_scale = 0.0  # by the channels
     return _with_labeller(config, '75%,rest,25%')
 
 
 def _with_labeller(config: ConfigDict, budgets: str) -> ConfigDict:
     """Phase 1 is a labeller, which is kept: it labels the images that are drawn."""
     config.privacy.budgets = budgets
-    generator = config.dpaf.generator
-    generator.warp = 0.03
-    generator.denoise = 0.1
-    generator.latent_scale = 0.0  # by the channels
+    config.dpaf.generator.warp = 0.03
+    config.dpaf.generator.denoise = 0.1
     labeller = config.dpaf.classifier
     labeller.private = 'labeller'
     labeller.optimizer = 'momentum'
@@ -104,6 +103,8 @@ def with_public_features(config: ConfigDict) -> ConfigDict:
     dpaf = config.dpaf
     dpaf.taps = dpaf.taps.replace(',leaves,kinds', '') + ',perceptual'
     dpaf.classifier.features = 'perceptual'
+    dpaf.generator.denoise = 0.0  # what has no grain would lose the look of skin
+    dpaf.generator.latent_scale = 0.85
     dpaf.generator_steps = dpaf.generator_steps * 3 // 4
     dpaf.generator.batch_size = 64
     return config
