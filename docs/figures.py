@@ -24,6 +24,7 @@ GREY = {'mnist': 'MNIST', 'fashion_mnist': 'Fashion-MNIST'}
 CELLS = [(data, epsilon) for data in GREY for epsilon in (1, 10)]
 FEWER_IMAGES = 'samples.num=20000'
 NOW = 'drawn as of 2026-11-27'  # a state: what is recommended today
+PUBLIC_NOW = 'settings of 2026-11-27'  # with public features
 
 
 def select(rows: Iterable[Row], **wanted: object) -> list[Row]:

@@ -267,14 +267,15 @@ def decided(config: ConfigDict) -> ConfigDict:
 
 
 @pytest.mark.parametrize('argument', ['digits,3', 'celeba32:hair', 'folder:/a,1'])
-def test_public_features_change_what_is_read_and_how_long_alone(argument):
+def test_public_features_change_what_is_read_and_drawn_and_how_long_alone(argument):
     public = tiny_runs.load_config('public', argument)
     without = tiny_runs.load_config('recommended', argument)
     assert public.dpaf.taps != without.dpaf.taps
     for name in ('taps', 'generator_steps'):
         public.dpaf[name] = without.dpaf[name]
     public.dpaf.classifier.features = without.dpaf.classifier.features
-    public.dpaf.generator.batch_size = without.dpaf.generator.batch_size
+    for name in ('batch_size', 'denoise', 'latent_scale'):
+        public.dpaf.generator[name] = without.dpaf.generator[name]
     assert public.to_dict() == without.to_dict()
 
 
