@@ -17,7 +17,7 @@ def get_config(argument: str = 'digits') -> ConfigDict:
     """Returns the config of a source, which `recommended.py` explains: `mnist,1`."""
     config = recommended.get_config(argument)
     config.method = 'feta'
-    # The score network learns what it is shown; of the rest no run has been measured.
+    # The score network learns what it is shown. Without grain it has not been tried.
     generator = config.dpaf.generator
     generator.warp, generator.denoise, generator.latent_scale = 0.0, 0.0, 1.0
     dpgen = config.dpgen

@@ -16,7 +16,7 @@ from dpaf_jax.data import load, read_manifest
 from dpaf_jax.data.manifest import Manifest
 from dpaf_jax.release.bundle import generator_checksum, load_release
 from dpaf_jax.release.export import read_npz
-from dpaf_jax.release.samplers.dpaf import unbent
+from dpaf_jax.release.samplers.dpaf import as_trained
 from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import json_text, write_bytes
@@ -96,7 +96,7 @@ def open_target(
 
     Returns:
         The target; real images are memory-mapped. Its synthetic images are those of the run,
-        or drawn anew: without a warp (`samplers.dpaf.unbent`), if the run has one.
+        or drawn anew by `samplers.dpaf.as_trained`, if the run does something to its images.
 
     Raises:
         UserError: there is no release or no data, or they do not fit each other.
@@ -120,12 +120,12 @@ def open_target(
             '--stage=prepare)',
         )
     real = load(_settings_of(manifest, release.config.data), directory)
-    straight = unbent(release.config)
-    if paths.samples.exists() and straight == release.config:
+    plain = as_trained(release.config)
+    if paths.samples.exists() and plain == release.config:
         synthetic = read_npz(paths.samples)[0]
     else:
-        release = dataclasses.replace(release, config=straight)
-        number = straight.samples.number(straight.data.num_examples)
+        release = dataclasses.replace(release, config=plain)
+        number = plain.samples.number(plain.data.num_examples)
         synthetic = release.sample(number, seed=0)[0]
     if synthetic.shape[1:] != real.images.shape[1:]:
         raise UserError(

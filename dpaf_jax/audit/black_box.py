@@ -26,7 +26,7 @@ from dpaf_jax.audit.target import MethodAudit
 from dpaf_jax.config import Config
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.keys import RunKeys
-from dpaf_jax.release.samplers.dpaf import unbent
+from dpaf_jax.release.samplers.dpaf import as_trained
 from dpaf_jax.release.samplers.registry import PRIOR, make_sampler
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.run import Run
@@ -101,7 +101,7 @@ def _score(
     """How much the generator's mean image of the canary's class leans to the canary."""
     wanted = jnp.full(SEEN, labels[-1], jnp.int32)
     own = {name: part for name, part in params.items() if name != PRIOR}
-    made = make_sampler(unbent(config)).sample(own, jax.random.key(5), wanted)
+    made = make_sampler(as_trained(config)).sample(own, jax.random.key(5), wanted)
     real = np.asarray(to_float(jnp.asarray(images)))
     others = real[:-1].mean(axis=0)
     canary = real[-1] - others

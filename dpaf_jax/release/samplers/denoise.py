@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 
 REACH = 4  # pixels along either axis, of those that are looked at
-BESIDE = (
-    0.1065  # of a pixel's look, its neighbours' share along an axis: exp(-2), normed
-)
+# Share of a neighbour along an axis in how a pixel looks: exp(-2) / (1 + 2 exp(-2)).
+BESIDE = 0.1065
 
 
 def nonlocal_means(images: jax.Array, strength: float) -> jax.Array:

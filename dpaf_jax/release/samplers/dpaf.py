@@ -17,7 +17,8 @@ from dpaf_jax.release.samplers.warp import warped
 from dpaf_jax.runtime.errors import UserError
 
 GENERATOR, LABELLER = 'generator', 'labeller'
-# As accurate as 1, and nearer to real images (docs/research/2026-11-27-what-is-drawn.md).
+# Nearer to real images than 1, and nearly as accurate
+# (docs/research/2026-11-27-what-is-drawn.md).
 GREY_SCALE, COLOUR_SCALE = 0.85, 0.7
 
 
@@ -94,8 +95,8 @@ def dpaf_sampler(config: Config) -> LatentSampler | LabelledSampler:
 
 def latent_scale(config: Config) -> float:
     """The asked one, or what images of so many channels look best with."""
-    by_channels = COLOUR_SCALE if config.data.channels == 3 else GREY_SCALE
-    return config.dpaf.generator.latent_scale or by_channels
+    asked = config.dpaf.generator.latent_scale
+    return asked or (COLOUR_SCALE if config.data.channels == 3 else GREY_SCALE)
 
 
 def truncated(config: Config, width: float) -> Config:
@@ -123,15 +124,15 @@ def truncated(config: Config, width: float) -> Config:
     return _with_generator(config, latent_scale=scale, warp=0.0)
 
 
-def unbent(config: Config) -> Config:
-    """The config without a warp.
+def as_trained(config: Config) -> Config:
+    """The config that draws what the generator was trained to draw, and does nothing to it.
 
-    Whoever has a release can draw so: bending images protects nobody, and attacks must not
-    be misled by it.
+    Whoever has a release can draw so. What is done to images afterwards protects nobody, and
+    attacks must not be misled by it.
     """
     if config.method != 'dpaf':  # a release holds its own method's section alone
         return config
-    return _with_generator(config, warp=0.0)
+    return _with_generator(config, latent_scale=1.0, denoise=0.0, warp=0.0)
 
 
 def _with_generator(config: Config, **fields: Any) -> Config:

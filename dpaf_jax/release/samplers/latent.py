@@ -14,7 +14,10 @@ from dpaf_jax.release.samplers.protocol import Params
 
 @dataclasses.dataclass(frozen=True)
 class LatentSampler:
-    """One pass of a generator network over normal draws, `scale` times as wide; less grain."""
+    """One pass of a generator network over normal draws, `scale` times as wide.
+
+    `denoise` is the strength of `nonlocal_means` over its images.
+    """
 
     generator: Any  # a module, or what has init and apply like one
     z_dim: int

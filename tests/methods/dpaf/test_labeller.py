@@ -29,7 +29,12 @@ from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.release import card
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.release.samplers.denoise import nonlocal_means
-from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights, truncated, unbent
+from dpaf_jax.release.samplers.dpaf import (
+    LABELLER,
+    as_trained,
+    init_weights,
+    truncated,
+)
 from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
@@ -299,9 +304,18 @@ def test_the_card_says_whether_images_are_bent(most, bent):
     assert ('bent a little at random' in card._labels(config)) == bent
 
 
+@pytest.mark.parametrize(('field', 'value'), [
+    ('latent_scale', 0.85), ('denoise', 0.1), ('warp', 0.05)
+])  # fmt: skip
+def test_as_trained_nothing_is_done_to_images(field, value):
+    mended = tiny.config(**ON, **{f'dpaf__generator__{field}': value})
+    assert as_trained(mended) == as_trained(tiny.config(**ON))
+    assert as_trained(mended) != mended
+
+
 def test_attacks_see_images_as_they_were_before_they_were_bent(finished):
     release = load_release(finished / 'release')
-    straight = dataclasses.replace(release, config=unbent(release.config))
+    straight = dataclasses.replace(release, config=as_trained(release.config))
     number = release.config.samples.num
     seen = open_target(finished).synthetic
     assert np.array_equal(seen, straight.sample(number, seed=0)[0])
