@@ -65,16 +65,14 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     """
     settings = config.dp_sinkhorn
     _check(config, num_examples)
-    gradient = Mechanism(
-        name=GRADIENT,
-        kind='clipped gradient of the Sinkhorn loss by all fakes of a step',
-        sampling_prob=settings.batch_size / num_examples,
-        l2_sensitivity=2 * settings.l2_clip_norm
-        if config.privacy.is_private
-        else math.inf,
+    gradient = Mechanism.bounded_sum(
+        GRADIENT,
+        'clipped gradient of the Sinkhorn loss by all fakes of a step',
+        config.privacy,
+        num_examples,
+        batch_size=settings.batch_size,
+        l2_sensitivity=2 * settings.l2_clip_norm,
         steps=settings.generator_steps,
-        expected_batch_size=float(settings.batch_size),
-        capacity=settings.batch_size,
     )
     return plan_of_one(gradient, config.privacy, num_examples)
 

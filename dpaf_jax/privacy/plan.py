@@ -9,6 +9,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from dpaf_jax.config import PrivacyConfig
 from dpaf_jax.privacy.grid import Grid
 
 if TYPE_CHECKING:  # slow to import: samplers read plans and account for nothing
@@ -80,6 +81,37 @@ class Mechanism:
     shared_by: int = 1
     noise_multiplier: float = 0.0
     law: str = 'gaussian'
+
+    @classmethod
+    def bounded_sum(
+        cls,
+        name: str,
+        kind: str,
+        privacy: PrivacyConfig,
+        num_examples: int,
+        *,
+        batch_size: int,
+        l2_sensitivity: float,
+        steps: int = 1,
+    ) -> 'Mechanism':
+        """A sum over Poisson samples, whose noise is still open.
+
+        Args:
+            name, kind, steps: as the attributes.
+            privacy: without noise nothing is clipped, so nothing bounds the sum either.
+            num_examples: N, public.
+            batch_size: of N, expected in a draw; N itself for all records.
+            l2_sensitivity: what clipping bounds it by.
+        """
+        return cls(
+            name=name,
+            kind=kind,
+            sampling_prob=batch_size / num_examples,
+            l2_sensitivity=l2_sensitivity if privacy.is_private else math.inf,
+            steps=steps,
+            expected_batch_size=float(batch_size),
+            capacity=batch_size,
+        )
 
     @property
     def noise_std(self) -> float:

@@ -247,3 +247,20 @@ def test_the_plan_lists_the_mechanisms_in_the_order_of_the_budgets():
 def test_no_noise_has_no_deviation_even_at_infinite_sensitivity():
     m = Mechanism('x', '', 0.5, math.inf, 1, 1.0, 1)
     assert m.noise_std == 0.0
+
+
+def bounded_sum(epsilon):
+    privacy = tiny.config(**{'privacy.epsilon': epsilon}).privacy
+    return Mechanism.bounded_sum(
+        'conv1', 'sum', privacy, 400, batch_size=100, l2_sensitivity=2.0, steps=3
+    )
+
+
+def test_a_bounded_sum_charges_its_clip_and_a_records_chance_of_a_draw():
+    m = bounded_sum(1.0)
+    assert (m.sampling_prob, m.l2_sensitivity, m.steps) == (0.25, 2.0, 3)
+    assert m.expected_batch_size == 100.0
+
+
+def test_nothing_bounds_a_sum_where_nothing_is_clipped():
+    assert bounded_sum(math.inf).l2_sensitivity == math.inf

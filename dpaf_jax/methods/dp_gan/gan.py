@@ -18,7 +18,6 @@ BigGAN and PGGAN so, and calls what they draw disastrous. The mechanism is the s
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -82,14 +81,14 @@ def discriminator_plan(config: Config, num_examples: int, units: str) -> Privacy
     gan = settings(config)
     field = f'config.{config.method}.batch_size'
     check_batch_size(field, gan.batch_size, num_examples)
-    discriminator = Mechanism(
-        name=DISCRIMINATOR,
-        kind=f'sum of clipped gradients, {units}',
-        sampling_prob=gan.batch_size / num_examples,
-        l2_sensitivity=gan.l2_clip_norm if config.privacy.is_private else math.inf,
+    discriminator = Mechanism.bounded_sum(
+        DISCRIMINATOR,
+        f'sum of clipped gradients, {units}',
+        config.privacy,
+        num_examples,
+        batch_size=gan.batch_size,
+        l2_sensitivity=gan.l2_clip_norm,
         steps=gan.generator_steps * gan.discriminator_steps,
-        expected_batch_size=float(gan.batch_size),
-        capacity=gan.batch_size,
     )
     return plan_of_one(discriminator, config.privacy, num_examples)
 

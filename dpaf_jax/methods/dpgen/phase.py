@@ -69,19 +69,17 @@ def train(run: Run) -> Any:
 def mechanism(config: Config, num_examples: int) -> Mechanism:
     """DPGEN's only one, without its noise; UserError where the settings do not fit N."""
     _check(config, num_examples)
-    dpgen = config.dpgen
-    prob = dpgen.batch_size / num_examples if dpgen.batch_size else 1.0
-    clips = config.privacy.is_private and not config.privacy.as_published
-    return Mechanism(
-        name='score',
-        kind='randomised response among private images'
-        if config.privacy.as_published
+    dpgen, published = config.dpgen, config.privacy.as_published
+    return Mechanism.bounded_sum(
+        'score',
+        'randomised response among private images'
+        if published
         else 'sum of clipped gradients, one per singleton',
-        sampling_prob=prob,
-        l2_sensitivity=dpgen.l2_clip_norm if clips else math.inf,
+        config.privacy,
+        num_examples,
+        batch_size=dpgen.batch_size or num_examples,
+        l2_sensitivity=math.inf if published else dpgen.l2_clip_norm,
         steps=dpgen.steps,
-        expected_batch_size=prob * num_examples,
-        capacity=round(prob * num_examples),
     )
 
 

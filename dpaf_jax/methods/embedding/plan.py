@@ -8,7 +8,6 @@ certified too: for neighbours that include ours.
 """
 
 import dataclasses
-import math
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import EmbeddingConfig
@@ -37,17 +36,14 @@ def one_release(config: Config, num_examples: int) -> PrivacyPlan:
     """
     _check_batch(config)
     replaces = config.privacy.as_published
-    embedding = Mechanism(
-        name=EMBEDDING,
-        kind='sum of feature rows of norm 1 by class'
+    embedding = Mechanism.bounded_sum(
+        EMBEDDING,
+        'sum of feature rows of norm 1 by class'
         + (', with one replaced' if replaces else ''),
-        sampling_prob=1.0,
-        l2_sensitivity=ROW_BOUND * (1 + replaces)
-        if config.privacy.is_private
-        else math.inf,
-        steps=1,
-        expected_batch_size=float(num_examples),
-        capacity=num_examples,
+        config.privacy,
+        num_examples,
+        batch_size=num_examples,
+        l2_sensitivity=ROW_BOUND * (1 + replaces),
     )
     made = plan_of_one(embedding, config.privacy, num_examples)
     return dataclasses.replace(made, neighbors=REPLACE_ONE) if replaces else made

@@ -1,7 +1,5 @@
 """P3GM's privacy plan: two sums over all records, then DP-SGD."""
 
-import math
-
 from dpaf_jax.config import Config
 from dpaf_jax.networks.images import reduction
 from dpaf_jax.privacy.budgets import check_batch_size, make_plan
@@ -31,24 +29,23 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     settings = config.p3gm
 
     def once(name: str, kind: str) -> Mechanism:
-        return Mechanism(
-            name=name,
-            kind=kind,
-            sampling_prob=1.0,
-            l2_sensitivity=1.0 if config.privacy.is_private else math.inf,
-            steps=1,
-            expected_batch_size=float(num_examples),
-            capacity=num_examples,
+        return Mechanism.bounded_sum(
+            name,
+            kind,
+            config.privacy,
+            num_examples,
+            batch_size=num_examples,
+            l2_sensitivity=1.0,
         )
 
-    decoder = Mechanism(
-        name=DECODER,
-        kind='sum of clipped gradients, one per singleton',
-        sampling_prob=settings.batch_size / num_examples,
-        l2_sensitivity=settings.l2_clip_norm if config.privacy.is_private else math.inf,
+    decoder = Mechanism.bounded_sum(
+        DECODER,
+        'sum of clipped gradients, one per singleton',
+        config.privacy,
+        num_examples,
+        batch_size=settings.batch_size,
+        l2_sensitivity=settings.l2_clip_norm,
         steps=settings.steps,
-        expected_batch_size=float(settings.batch_size),
-        capacity=settings.batch_size,
     )
     mechanisms = [
         once(PCA, 'sum of products of rows of norm 1 with themselves'),

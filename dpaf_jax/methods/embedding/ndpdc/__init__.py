@@ -13,7 +13,6 @@ by one, as Poisson-sampled Gaussians; neither the plan nor the divisors know how
 a class has.
 """
 
-import math
 from typing import Any
 
 from dpaf_jax.config import Config
@@ -42,14 +41,14 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     """
     settings = config.ndpdc
     _check(config, num_examples)
-    aggregate = Mechanism(
-        name=AGGREGATE,
-        kind='sum of rows of random features, of norm 1, by class',
-        sampling_prob=settings.batch_size / num_examples,
-        l2_sensitivity=ROW_BOUND if config.privacy.is_private else math.inf,
+    aggregate = Mechanism.bounded_sum(
+        AGGREGATE,
+        'sum of rows of random features, of norm 1, by class',
+        config.privacy,
+        num_examples,
+        batch_size=settings.batch_size,
+        l2_sensitivity=ROW_BOUND,
         steps=settings.aggregates,
-        expected_batch_size=float(settings.batch_size),
-        capacity=settings.batch_size,
     )
     return plan_of_one(aggregate, config.privacy, num_examples)
 
