@@ -15,12 +15,14 @@ from collections.abc import Sequence
 
 import numpy as np
 from absl import app, flags
+from matplotlib import font_manager
 from PIL import Image, ImageDraw, ImageFont
 
 from dpaf_jax.runtime.command import fail, parse, prepare_jax
 
 SIDE, GAP, MARGIN = 480, 2, 24  # of a panel, between images, around panels; pixels
 CAPTION, STATEMENT = 26, 20  # heights of letters, pixels
+FONT = font_manager.findfont('DejaVu Sans')  # has × and ε, as Pillow's own has not
 ROWS = 8  # at least; as many columns
 
 _OUT = flags.DEFINE_string(
@@ -72,7 +74,7 @@ def side_by_side(panels: Sequence[tuple[Image.Image, str, str]]) -> Image.Image:
             (caption, CAPTION, 'black'),
             (statement, STATEMENT, '#555555'),
         ):
-            font = ImageFont.load_default(height)
+            font = ImageFont.truetype(FONT, height)
             draw.text((middle, y), text, fill=colour, font=font, anchor='ma')
             y += height + 4
     return canvas
@@ -91,8 +93,7 @@ def shown(
     classes = columns(release.config.data.num_classes)
     labels = np.tile(classes, len(classes)).astype(np.int32)
     images = np.concatenate(list(release.generate(labels, seed)))
-    # The built-in font has no Greek letters.
-    statement = f'certified epsilon {release.config.privacy.epsilon:g}'
+    statement = f'certified ε = {release.config.privacy.epsilon:g}'
     if release.privacy['guarantee'] != 'certified':
         statement = 'no epsilon certified'
     return panel(images), statement

@@ -1,9 +1,11 @@
 """The README's picture shows what releases make, as it comes, and what they certify."""
 
 import numpy as np
+import pytest
 import tiny_releases
+from PIL import ImageFont
 
-from experiments.gallery import SIDE, columns, panel, shown, side_by_side
+from experiments.gallery import FONT, SIDE, columns, panel, shown, side_by_side
 
 
 def test_columns_show_each_class_equally_often():
@@ -22,7 +24,7 @@ def test_images_lie_row_by_row():
 
 def test_a_certified_release_is_shown_with_its_epsilon(tmp_path):
     picture, statement = shown(tiny_releases.write('one shot', tmp_path / 'a'), 0)
-    assert statement == 'certified epsilon 1'
+    assert statement == 'certified ε = 1'
     width, height = side_by_side([(picture, 'a', statement)] * 2).size
     assert width > 2 * SIDE and height > SIDE
 
@@ -30,3 +32,10 @@ def test_a_certified_release_is_shown_with_its_epsilon(tmp_path):
 def test_what_is_not_certified_says_so(tmp_path):
     _, statement = shown(tiny_releases.write('as published', tmp_path / 'a'), 0)
     assert statement == 'no epsilon certified'
+
+
+@pytest.mark.parametrize('letter', ['ε', '×'])
+def test_captions_have_every_letter(letter):
+    font = ImageFont.truetype(FONT, 20)
+    unknown = font.getmask('\U0010ffff')
+    assert bytes(font.getmask(letter)) != bytes(unknown)
