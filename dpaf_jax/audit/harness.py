@@ -13,10 +13,12 @@ from dpaf_jax.audit.target import AuditTarget, Draws, Release, Scene, Seen, Trac
 from dpaf_jax.config import Config
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.phase import Phase
 from dpaf_jax.training.run import Run
+from dpaf_jax.training.sampled_phase import SampledPhase
 
 UNITS, CROWD = 8, 96  # records of a scene, and of a draw of many
 
@@ -168,3 +170,27 @@ class Notes:
         noted.chosen.append(index[~absent])
         group = np.broadcast_to(np.arange(len(index))[:, None], index.shape)
         noted.groups.append(group[~absent])
+
+
+class NotedPhase(SampledPhase):
+    """A phase that computes nothing: it notes who is drawn, and which noise keys are used.
+
+    Args:
+        notes: of the run.
+        args, unrolls: as the phase's.
+    """
+
+    def __init__(self, notes: Notes, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._notes, self._compiled = notes, self._note
+        notes.phase(self)
+
+    def _draw(self, step: int) -> Draw:
+        draw = super()._draw(step)
+        name = self._mechanism.name
+        self._notes.draw(name, None, draw.indices, draw.is_padding_example)
+        return draw
+
+    def _note(self, state: Any, _: Any, __: Any, keys: Any, ___: Any) -> Any:
+        self._notes.key(self._mechanism.name, *keys[0])
+        return state, {}

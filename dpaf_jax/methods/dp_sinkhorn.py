@@ -14,36 +14,30 @@ samples: a Gaussian of sensitivity 2C, amplified by sampling.
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from PIL import Image
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import DpSinkhornConfig
 from dpaf_jax.networks.images import averaged, to_float
+from dpaf_jax.networks.losses import transport_plan
 from dpaf_jax.privacy.budgets import check_batch_size, plan_of_one
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.privacy.summation import settled
 from dpaf_jax.release.samplers.smooth import dp_sinkhorn_sampler
-from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
-from dpaf_jax.training.input_pipeline import Feed, draw_of_all, gather
-from dpaf_jax.training.losses import transport_plan
 from dpaf_jax.training.optimizers import averaged_step, make_optimizer
-from dpaf_jax.training.phase import repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
+from dpaf_jax.training.sampled_phase import SampledPhase
 
 GRADIENT = 'gradient'
 NOBODY = -1e9  # the logarithm of the mass of a slot that is padding
@@ -79,7 +73,8 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
 
 def train(run: Run) -> Any:
     """Trains the generator; returns its parameters' average."""
-    return run.train(SinkhornPhase(run, DpSinkhorn(run.config, run.plan))).ema_params
+    method = DpSinkhorn(run.config, run.plan)
+    return run.train(SampledPhase(run, method, unrolls=run.unrolls)).ema_params
 
 
 def _check(config: Config, num_examples: int) -> None:
@@ -259,46 +254,3 @@ class DpSinkhorn:
 
 def _uniform(images: jax.Array, labels: jax.Array) -> Points:
     return Points(images, labels, jnp.full(len(images), -math.log(len(images))))
-
-
-class SinkhornPhase:
-    """Some steps a window, each with a Poisson draw."""
-
-    name = 'generator'
-
-    def __init__(self, run: Run, method: DpSinkhorn):
-        self._run, self._method = run, method
-        self.total_steps = method.settings.generator_steps
-        self.images_per_step = float(method.settings.batch_size)
-        self._length = window_length(self.total_steps, unrolls=False)
-        self._steps_fn = parallel.pmapped(self._steps, run.devices, (0,))
-        self._feed = Feed(run)
-
-    def init(self) -> SinkhornState:
-        return self._run.first_state(self._method.init, 'init sinkhorn')
-
-    def charged(self, step: int) -> Mapping[str, int]:
-        return {GRADIENT: step}
-
-    def picture(self, state: SinkhornState) -> Image.Image:
-        return self._run.picture(state.ema_params)
-
-    def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
-        run, steps = self._run, window_steps(step, self._length)
-        draws = [self._draw(t) for t in steps]
-        noise = np.stack([run.keys.noise(GRADIENT, t) for t in steps])
-        public = np.stack([run.keys.public('step', t) for t in steps])
-        rest = map(run.on_every_device, (noise, public))
-        dealt = self._feed.deal(draws)
-        state, metrics = self._steps_fn(state, self._feed.data, dealt, *rest)
-        return state, steps.stop, metrics
-
-    def _draw(self, step: int) -> Draw:
-        return draw_of_all(self._run, self._method.mechanism, step)
-
-    def _steps(self, state: Any, data: Any, draws: Any, *rest: Any) -> Any:
-        def body(state: SinkhornState, xs: Any) -> tuple[SinkhornState, Metrics]:
-            draw, *keys = xs
-            return self._method.step(state, gather(data, draw), *keys)
-
-        return repeat(self._run.unrolls, body, state, (draws, *rest))

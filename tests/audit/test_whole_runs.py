@@ -11,12 +11,12 @@ from dpaf_jax.audit import black_box, randomness
 from dpaf_jax.audit.findings import run_checks
 from dpaf_jax.audit.session import AUDITS
 from dpaf_jax.config import from_config_dict
-from dpaf_jax.methods.dp_sinkhorn import SinkhornPhase
 from dpaf_jax.methods.dpaf.phase1.classifier_phase import ClassifierPhase
 from dpaf_jax.methods.g_pate.teachers import Parts
 from dpaf_jax.methods.gs_wgan.phase import GsWganPhase
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.sampled_phase import SampledPhase
 
 LABELLED = {
     **tiny.ONE_SHOT,
@@ -52,13 +52,13 @@ def test_so_does_one_with_a_labeller():
 
 
 def test_more_steps_than_charged(monkeypatch):
-    made = SinkhornPhase.__init__
+    made = SampledPhase.__init__
 
-    def longer(self, *args):
-        made(self, *args)
+    def longer(self, *args, **kwargs):
+        made(self, *args, **kwargs)
         self.total_steps *= 10
 
-    monkeypatch.setattr(SinkhornPhase, '__init__', longer)
+    monkeypatch.setattr(SampledPhase, '__init__', longer)
     assert ('gradient', 'steps') in failed(findings_of('dp_sinkhorn'))
 
 

@@ -17,12 +17,12 @@ from dpaf_jax.audit.harness import wild_state
 from dpaf_jax.audit.methods import dp_sinkhorn as audit
 from dpaf_jax.methods import dp_sinkhorn
 from dpaf_jax.methods.dp_sinkhorn import DpSinkhorn, Points
+from dpaf_jax.networks.losses import transport_plan
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.losses import transport_plan
 
 KEYS = np.arange(8, dtype=np.uint32), np.arange(4, dtype=np.uint32)
 

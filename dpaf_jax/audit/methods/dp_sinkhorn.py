@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.audit.harness import (
+    NotedPhase,
     Notes,
     Step,
     blank_run,
@@ -17,12 +18,10 @@ from dpaf_jax.audit.harness import (
 )
 from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dp_sinkhorn import GRADIENT, DpSinkhorn, SinkhornPhase
+from dpaf_jax.methods.dp_sinkhorn import GRADIENT, DpSinkhorn
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.run import Run
 
 STATES = 4
 STEPS = 60  # of a run that are traced, at most
@@ -53,24 +52,9 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     """The coins of the first steps."""
     run = blank_run(config, plan, keys)
     notes = Notes(plan)
-    run_steps(_TracedPhase(run, DpSinkhorn(config, plan), notes), STEPS)
+    phase = NotedPhase(notes, run, DpSinkhorn(config, plan), unrolls=False)
+    run_steps(phase, STEPS)
     return notes.trace()
-
-
-class _TracedPhase(SinkhornPhase):
-    def __init__(self, run: Run, method: DpSinkhorn, notes: Notes):
-        super().__init__(run, method)
-        self._notes, self._steps_fn = notes, self._note
-        notes.phase(self)
-
-    def _draw(self, step: int) -> Draw:
-        draw = super()._draw(step)
-        self._notes.draw(GRADIENT, None, draw.indices, draw.is_padding_example)
-        return draw
-
-    def _note(self, state: Any, _: Any, __: Any, keys: Any, ___: Any) -> Any:
-        self._notes.key(GRADIENT, *keys[0])
-        return state, {}
 
 
 def shrink(config: Config, num_examples: int) -> Config:

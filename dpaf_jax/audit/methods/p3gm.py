@@ -10,6 +10,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.audit.harness import (
+    NotedPhase,
     Notes,
     Step,
     blank_run,
@@ -25,7 +26,6 @@ from dpaf_jax.methods.p3gm.plan import DECODER, EM, PCA
 from dpaf_jax.methods.p3gm.train import DecoderPhase, MomentsPhase
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
 
@@ -84,7 +84,7 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     first = _TracedMoments(run, vae.encoder, notes)
     state = jax.tree.map(lambda leaf: leaf[None], first.init())
     run_steps(first, first.total_steps, state)
-    run_steps(_TracedDecoder(run, vae, notes), STEPS)
+    run_steps(_NotedDecoder(notes, run, vae, vae.encoder.init()), STEPS)
     return notes.trace()
 
 
@@ -113,20 +113,8 @@ class _TracedMoments(MomentsPhase):
         return note
 
 
-class _TracedDecoder(DecoderPhase):
-    def __init__(self, run: Run, vae: PhasedVae, notes: Notes):
-        super().__init__(run, vae, vae.encoder.init())
-        self._notes, self._steps_fn = notes, self._note
-        notes.phase(self)
-
-    def _draw(self, step: int) -> Draw:
-        draw = super()._draw(step)
-        self._notes.draw(DECODER, None, draw.indices, draw.is_padding_example)
-        return draw
-
-    def _note(self, state: Any, _: Any, __: Any, keys: Any, ___: Any) -> Any:
-        self._notes.key(DECODER, *keys[0])
-        return state, {}
+class _NotedDecoder(NotedPhase, DecoderPhase):
+    """Phase 2, noted."""
 
 
 # --- whole trainings ----------------------------------------------------------------------

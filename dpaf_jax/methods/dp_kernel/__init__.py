@@ -13,7 +13,6 @@ from typing import Any
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dp_kernel.published import (
     PublishedKernel,
-    PublishedPhase,
     published_plan,
 )
 from dpaf_jax.methods.embedding.fourier import check_fourier, fourier_features
@@ -22,6 +21,7 @@ from dpaf_jax.methods.embedding.phase import MatchPhase
 from dpaf_jax.methods.embedding.plan import one_release
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.training.run import Run
+from dpaf_jax.training.sampled_phase import SampledPhase
 
 
 def plan(config: Config, num_examples: int) -> PrivacyPlan:
@@ -51,6 +51,6 @@ def train(run: Run) -> Any:
     """Releases the embedding, trains the generator; returns its parameters' average."""
     if run.config.privacy.as_published:
         method = PublishedKernel(run.config, run.plan)
-        return run.train(PublishedPhase(run, method)).ema_params
+        return run.train(SampledPhase(run, method, unrolls=run.unrolls)).ema_params
     made = matching(run.config, run.plan, len(run.devices))
     return run.train(MatchPhase(run, made)).ema_params

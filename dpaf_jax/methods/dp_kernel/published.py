@@ -15,13 +15,11 @@ the direction is that of private records, exactly. Nothing is certified
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from PIL import Image
 
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import DpKernelConfig
@@ -32,12 +30,9 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.latent import latent_sampler
-from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
-from dpaf_jax.training.input_pipeline import Feed, draw_of_all, gather
 from dpaf_jax.training.optimizers import averaged_step, make_optimizer
-from dpaf_jax.training.run import Run
 
 LOSS = 'loss'
 CUT = 1e-9  # chance that a draw has more records than slots
@@ -99,6 +94,11 @@ class PublishedKernel:
     def settings(self) -> DpKernelConfig:
         """The method's fields."""
         return self.config.dp_kernel
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The noise on the loss."""
+        return self.plan[LOSS]
 
     @property
     def _optimizer(self) -> optax.GradientTransformation:
@@ -176,7 +176,7 @@ class PublishedKernel:
         # The process enters at the records with their share, at the fakes with -2 of theirs.
         enters = jnp.concatenate([share, -2 * each])
         spread = jnp.sqrt(jnp.maximum(enters @ gram @ enters, 0.0))
-        std = self.plan[LOSS].noise_std * jax.lax.stop_gradient(spread)
+        std = self.mechanism.noise_std * jax.lax.stop_gradient(spread)
         return mmd + add_gaussian(jnp.zeros(()), noise_key, std)
 
 
@@ -191,37 +191,3 @@ def _everybody(batch: ClipBatch) -> tuple[jax.Array, jax.Array, jax.Array]:
     present = jnp.where(batch.is_padding_example[:, 0], 0.0, 1.0)
     labels = jnp.asarray(batch.labels[:, 0])
     return _flat(to_float(jnp.asarray(batch.images[:, 0]))), labels, present
-
-
-class PublishedPhase:
-    """A step a window."""
-
-    name = 'generator'
-
-    def __init__(self, run: Run, method: PublishedKernel):
-        self._run, self._method = run, method
-        self.total_steps = method.settings.generator_steps
-        self.images_per_step = float(method.settings.batch_size)
-        self._step_fn = parallel.pmapped(self._step, run.devices, (0,))
-        self._feed = Feed(run)
-
-    def init(self) -> PublishedState:
-        return self._run.first_state(self._method.init, 'init published')
-
-    def charged(self, step: int) -> Mapping[str, int]:
-        return {LOSS: step}
-
-    def picture(self, state: PublishedState) -> Image.Image:
-        return self._run.picture(state.ema_params)
-
-    def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
-        run = self._run
-        draw = draw_of_all(run, self._method.plan[LOSS], step)
-        keys = run.keys.noise(LOSS, step), run.keys.public('step', step)
-        rest = map(run.on_every_device, keys)
-        dealt = self._feed.deal_one(draw)
-        state, metrics = self._step_fn(state, self._feed.data, dealt, *rest)
-        return state, step + 1, metrics
-
-    def _step(self, state: Any, data: Any, draw: Any, *keys: Any) -> Any:
-        return self._method.step(state, gather(data, draw), *keys)

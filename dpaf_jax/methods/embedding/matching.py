@@ -19,6 +19,7 @@ import optax
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods import EmbeddingConfig
 from dpaf_jax.methods.embedding.plan import EMBEDDING, ROW_BOUND, settings_of
+from dpaf_jax.networks import losses
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.aggregation import aggregate, dpagg
 from dpaf_jax.privacy.grid import ExactSum
@@ -26,7 +27,6 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training import losses
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import share_of_fakes
 from dpaf_jax.training.optimizers import averaged_step, descend, make_optimizer

@@ -4,20 +4,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import numpy as np
 from PIL import Image
 
 from dpaf_jax.methods.p3gm.decoder import DecoderState, Metrics, PhasedVae
 from dpaf_jax.methods.p3gm.moments import Encoder, Moments, Sums
 from dpaf_jax.methods.p3gm.plan import DECODER, EM, PCA
-from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.release.samplers.p3gm import MIXTURE
 from dpaf_jax.release.samplers.protocol import Params
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.input_pipeline import Feed, draw_of_all, gather, sums_of_all
-from dpaf_jax.training.phase import repeat, window_length, window_steps
+from dpaf_jax.training.input_pipeline import sums_of_all
 from dpaf_jax.training.run import Run
+from dpaf_jax.training.sampled_phase import SampledPhase
 
 Query = Callable[[Moments, ClipBatch], Sums]
 
@@ -104,45 +102,14 @@ class MomentsPhase:
         return parallel.pmapped(release, self._run.devices)
 
 
-class DecoderPhase:
-    """Phase 2: some steps a window, each with a Poisson draw."""
+class DecoderPhase(SampledPhase):
+    """Phase 2: DP-SGD of the decoder, on codes of phase 1's making."""
 
     name = 'decoder'
 
     def __init__(self, run: Run, vae: PhasedVae, moments: Moments):
-        self._run, self._vae, self._moments = run, vae, moments
-        self.total_steps = vae.mechanism.steps
-        self.images_per_step = vae.mechanism.expected_batch_size
-        self._length = window_length(self.total_steps, unrolls=False)
-        self._steps_fn = parallel.pmapped(self._steps, run.devices, (0,))
-        self._feed = Feed(run)
-
-    def init(self) -> DecoderState:
-        init, moments = self._vae.init, self._moments
-        return self._run.first_state(init, 'init decoder', moments)
-
-    def charged(self, step: int) -> Mapping[str, int]:
-        return {PCA: 1, EM: 1, DECODER: step}
+        # Scanned on every backend: there is no convolution that a CPU's loop slows.
+        super().__init__(run, vae, moments, unrolls=False)
 
     def picture(self, state: DecoderState) -> Image.Image:
         return self._run.picture(released(state))
-
-    def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
-        run, steps = self._run, window_steps(step, self._length)
-        dealt = self._feed.deal([self._draw(t) for t in steps])
-        noise = np.stack([run.keys.noise(DECODER, t) for t in steps])
-        public = np.stack([run.keys.public('step', t) for t in steps])
-        keys = map(run.on_every_device, (noise, public))
-        state, metrics = self._steps_fn(state, self._feed.data, dealt, *keys)
-        return state, steps.stop, metrics
-
-    def _draw(self, step: int) -> Draw:
-        return draw_of_all(self._run, self._vae.mechanism, step)
-
-    def _steps(self, state: Any, data: Any, draws: Any, *keys: Any) -> Any:
-        def body(state: DecoderState, xs: Any) -> tuple[DecoderState, Metrics]:
-            draw, *own = xs
-            return self._vae.step(state, gather(data, draw), *own)
-
-        # Scanned on every backend: there is no convolution that a CPU's loop slows.
-        return repeat(False, body, state, (draws, *keys))

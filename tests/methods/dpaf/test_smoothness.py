@@ -10,8 +10,8 @@ import tiny
 
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.methods.dpaf.phase2.generator_update import _match_losses
+from dpaf_jax.networks import losses
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training import losses
 
 EACH = 5  # fakes of a class
 ON = {

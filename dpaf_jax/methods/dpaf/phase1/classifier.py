@@ -21,13 +21,13 @@ import optax
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpaf.networks import Networks
 from dpaf_jax.methods.dpaf.taps.features import sin_maps
+from dpaf_jax.networks import losses
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training import losses
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import descend, make_optimizer
 

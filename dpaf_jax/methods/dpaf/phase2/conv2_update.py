@@ -21,13 +21,13 @@ import optax
 
 from dpaf_jax.methods.dpaf.phase2.discriminator import logits
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Params, StepKeys, Use, coins
+from dpaf_jax.networks import losses
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training import losses
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import descend
 

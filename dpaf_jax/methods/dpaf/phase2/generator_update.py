@@ -22,8 +22,8 @@ from dpaf_jax.methods.dpaf.phase2.gan import (
     coins,
 )
 from dpaf_jax.methods.dpaf.phase2.whitening import Factors, whitened
+from dpaf_jax.networks import losses
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training import losses
 from dpaf_jax.training.optimizers import descend, moving_average
 
 FOLDS = 4  # of a class's fakes, where the metric is whitened

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpaf_jax.training import losses
+from dpaf_jax.networks import losses
 
 COINS = np.random.default_rng(5)
 
