@@ -35,7 +35,7 @@ from dpaf_jax.release.samplers.smooth import dp_sinkhorn_sampler
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
-from dpaf_jax.training.optimizers import averaged_step, make_optimizer
+from dpaf_jax.training.optimizers import TrainState, averaged_step, make_optimizer
 from dpaf_jax.training.run import Run
 from dpaf_jax.training.sampled_phase import SampledPhase
 
@@ -86,21 +86,6 @@ def _check(config: Config, num_examples: int) -> None:
     dp_sinkhorn_sampler(config)  # layers, size and cell fit each other
 
 
-class SinkhornState(NamedTuple):
-    """Everything that persists between steps; all of it is released or public.
-
-    Attributes:
-        generator, ema_params: parameters and their moving average.
-        optimizer: of the generator.
-        steps: int32 scalar.
-    """
-
-    generator: Any
-    ema_params: Any
-    optimizer: optax.OptState
-    steps: jax.Array
-
-
 class Points(NamedTuple):
     """Where a transport begins or ends.
 
@@ -142,10 +127,10 @@ class DpSinkhorn:
         rate, steps = self.settings.learning_rate, self.settings.generator_steps
         return make_optimizer('adam', rate, steps)
 
-    def init(self, key: jax.Array) -> SinkhornState:
+    def init(self, key: jax.Array) -> TrainState:
         """Random parameters: public coins."""
         made = dp_sinkhorn_sampler(self.config).init(key)
-        return SinkhornState(made, made, self._optimizer.init(made), jnp.int32(0))
+        return TrainState.start(made, self._optimizer)
 
     def cost(self, ones: Points, others: Points) -> jax.Array:
         """[n, m] squared l2 and l1 distances of images with their scaled labels."""
@@ -214,8 +199,8 @@ class DpSinkhorn:
         return Points(images, jnp.asarray(batch.labels[:, 0]), log_mass)
 
     def step(
-        self, state: SinkhornState, batch: ClipBatch, noise_key: jax.Array, key: Any
-    ) -> tuple[SinkhornState, Metrics]:
+        self, state: TrainState, batch: ClipBatch, noise_key: jax.Array, key: Any
+    ) -> tuple[TrainState, Metrics]:
         """One update of the generator; on every device the same, since it is small.
 
         Args:
@@ -227,11 +212,11 @@ class DpSinkhorn:
         noisy, by_fresh, pull = self.release(state, batch, noise_key, key)
         (gradient,) = pull(jnp.concatenate([noisy, by_fresh]))
         decay = self.settings.ema_decay
-        state = SinkhornState(*averaged_step(self._optimizer, gradient, state, decay))
+        state = averaged_step(self._optimizer, gradient, state, decay)
         return state, {'noisy_gradient_norm': optax.tree.norm(noisy)}
 
     def release(
-        self, state: SinkhornState, batch: ClipBatch, noise_key: jax.Array, key: Any
+        self, state: TrainState, batch: ClipBatch, noise_key: jax.Array, key: Any
     ) -> tuple[jax.Array, jax.Array, Any]:
         """The noisy gradient, the public one, and what takes both back to parameters."""
         key_z, key_label = jax.random.split(public_key(key))
@@ -245,7 +230,7 @@ class DpSinkhorn:
             made = sampler.generator.apply(generator, z, whose)
             return averaged(made, self.settings.cell)
 
-        made, pull = jax.vjp(make, state.generator)
+        made, pull = jax.vjp(make, state.params)
         fakes, fresh = made[:number], made[number:]
         query, by_fresh = self.query(fakes, fresh, labels, batch.of_all_devices())
         noisy = add_gaussian(query, noise_key, self.mechanism.noise_std)

@@ -23,7 +23,6 @@ from dpaf_jax.methods.dpgen.phase import ScorePhase
 from dpaf_jax.methods.dpgen.score_matching import (
     Params,
     ScoreMatching,
-    ScoreState,
     make_score_matching,
 )
 from dpaf_jax.networks.images import to_float, to_uint8
@@ -36,6 +35,7 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
+from dpaf_jax.training.optimizers import TrainState
 from dpaf_jax.training.run import Run
 
 
@@ -96,13 +96,13 @@ class FirstImagesPhase:
         self.images_per_step = float(self._size * len(run.devices))
         self._compiled = parallel.pmapped(self._step, run.devices, donate=(0,))
 
-    def init(self) -> ScoreState:
+    def init(self) -> TrainState:
         return self._run.first_state(self._matching.init, 'init score')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {m.name: m.steps for m in self._run.plan.mechanisms if m.name != 'score'}
 
-    def picture(self, state: ScoreState) -> Image.Image:
+    def picture(self, state: TrainState) -> Image.Image:
         return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
@@ -113,8 +113,8 @@ class FirstImagesPhase:
         return state, step + 1, metrics
 
     def _step(
-        self, state: ScoreState, released: Params, key: jax.Array, shots_key: jax.Array
-    ) -> tuple[ScoreState, dict[str, jax.Array]]:
+        self, state: TrainState, released: Params, key: jax.Array, shots_key: jax.Array
+    ) -> tuple[TrainState, dict[str, jax.Array]]:
         shots = self._matching.shots(self._images(released, key), shots_key)
 
         def mean(params: Params) -> jax.Array:

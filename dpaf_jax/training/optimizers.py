@@ -1,19 +1,39 @@
 """Optimisers by the name that a config gives."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-# Parameters, their moving average, the optimiser's state, and how many updates are done.
-Held = tuple[Any, Any, optax.OptState, jax.Array]
 _DIRECTIONS = {
     'adam': lambda: optax.scale_by_adam(b1=0.5),  # DCGAN's momentum
     'momentum': lambda: optax.trace(decay=0.9),
     'sgd': optax.identity,
 }
 FINAL_SHARE = 0.02  # of the learning rate, at the end of a cosine schedule
+
+
+class TrainState(NamedTuple):
+    """What the training of one network keeps between steps; all of it released or public.
+
+    Attributes:
+        params, ema_params: a tree, and its moving average.
+        optimizer: its state.
+        steps: int32 scalar, updates done.
+    """
+
+    params: Any
+    ema_params: Any
+    optimizer: optax.OptState
+    steps: jax.Array
+
+    @classmethod
+    def start(
+        cls, params: Any, optimizer: optax.GradientTransformation
+    ) -> 'TrainState':
+        """Before the first update."""
+        return cls(params, params, optimizer.init(params), jnp.int32(0))
 
 
 def make_optimizer(
@@ -45,13 +65,16 @@ def descend(
 
 
 def averaged_step(
-    optimizer: optax.GradientTransformation, gradient: Any, held: Held, decay: float
-) -> Held:
+    optimizer: optax.GradientTransformation,
+    gradient: Any,
+    state: TrainState,
+    decay: float,
+) -> TrainState:
     """One step of parameters and of their moving average; `decay` as for that."""
-    params, ema_params, state, steps = held
-    params, state = descend(optimizer, gradient, params, state)
-    steps = steps + 1
-    return params, moving_average(ema_params, params, steps, decay), state, steps
+    params, opt_state = descend(optimizer, gradient, state.params, state.optimizer)
+    steps = state.steps + 1
+    average = moving_average(state.ema_params, params, steps, decay)
+    return TrainState(params, average, opt_state, steps)
 
 
 def moving_average(

@@ -131,6 +131,6 @@ def test_records_on_many_devices_are_one_batch():
         dealt = type(batch)(*(np.stack(np.split(x, number)) for x in batch))
         same = parallel.replicate((state, *keys), devices)
         after, _ = parallel.pmapped(method.step, devices)(same[0], dealt, *same[1:])
-        ends.append(parallel.unreplicate(after).generator)
+        ends.append(parallel.unreplicate(after).params)
     for one, other in zip(*map(jax.tree.leaves, ends), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)

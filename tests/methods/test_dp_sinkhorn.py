@@ -108,7 +108,7 @@ def test_the_cost_is_that_of_images_with_scaled_one_hot_labels():
 @functools.cache
 def _query(method):
     def query(generator, batch):
-        state = method.init(jax.random.key(0))._replace(generator=generator)
+        state = method.init(jax.random.key(0))._replace(params=generator)
         with mock.patch.object(dp_sinkhorn, 'add_gaussian', lambda sums, *_: sums):
             return method.release(state, batch, *KEYS)[0]
 
@@ -129,7 +129,7 @@ def moves(method):
     shapes = jax.eval_shape(method.init, jax.random.key(0))
     far = []
     for seed in (0, 1):
-        generator = wild_state(shapes, ['generator'], seed).generator
+        generator = wild_state(shapes, ['params'], seed).params
         whole = summed(method, generator, batch)
         for i in range(8):
             absent = np.zeros_like(batch.is_padding_example)
@@ -159,7 +159,7 @@ def test_a_slot_without_a_record_takes_no_part():
     method = method_of()
     images = canaries.noise_images(method.config.data, 8, seed=1)
     batch = canaries.batch(images, method.config.data, (8, 1))
-    generator = method.init(jax.random.key(0)).generator
+    generator = method.init(jax.random.key(0)).params
     padded = batch._replace(is_padding_example=np.arange(8)[:, None] > 5)
     fewer = type(batch)(*(part[:6] for part in batch))
     expected = summed(method, generator, fewer)
@@ -190,7 +190,7 @@ def test_a_step_adds_the_plans_noise_once(number):
     batch = canaries.batch(
         canaries.noise_images(method.config.data, 8, seed=1), method.config.data, (8, 1)
     )
-    exact = summed(method, method.init(jax.random.key(0)).generator, batch)
+    exact = summed(method, method.init(jax.random.key(0)).params, batch)
     other = np.arange(8, 16, dtype=np.uint32)
     noise, fresh = (
         released(method, batch, number, key) - exact for key in (KEYS[0], other)
@@ -221,7 +221,7 @@ def test_fakes_come_nearer_to_the_records(debias_share):
         real = Points(images, data.labels[:9], jnp.full(9, -np.log(9)))
         labels = jnp.arange(30) % 3
         made = latent_sampler(method.config).sample(
-            state.generator, jax.random.key(5), labels
+            state.params, jax.random.key(5), labels
         )
         return float(
             method.distance(Points(made, labels, jnp.full(30, -np.log(30))), real)

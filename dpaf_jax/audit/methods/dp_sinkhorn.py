@@ -32,7 +32,7 @@ def audit_targets(
 ) -> list[AuditTarget]:
     """A step; `devices`: numbers of devices."""
     shapes = jax.eval_shape(DpSinkhorn(config, plan).init, jax.random.key(0))
-    states = [wild_state(shapes, ['generator'], i) for i in range(STATES)]
+    states = [wild_state(shapes, ['params'], i) for i in range(STATES)]
 
     def step_of(plan: PrivacyPlan, _: int) -> Step:
         return _step(DpSinkhorn(config, plan))

@@ -15,7 +15,7 @@ the direction is that of private records, exactly. Nothing is certified
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
-from dpaf_jax.training.optimizers import averaged_step, make_optimizer
+from dpaf_jax.training.optimizers import TrainState, averaged_step, make_optimizer
 
 LOSS = 'loss'
 CUT = 1e-9  # chance that a draw has more records than slots
@@ -68,21 +68,6 @@ def published_plan(config: Config, num_examples: int) -> PrivacyPlan:
     return plan_of_one(loss, config.privacy, num_examples, REASON)
 
 
-class PublishedState(NamedTuple):
-    """What persists between steps; private, since no step protects it.
-
-    Attributes:
-        generator, ema_params: parameters and their moving average.
-        optimizer: of the generator.
-        steps: int32 scalar.
-    """
-
-    generator: Any
-    ema_params: Any
-    optimizer: optax.OptState
-    steps: jax.Array
-
-
 @dataclasses.dataclass(frozen=True)
 class PublishedKernel:
     """The static part; its methods are pure functions of arrays."""
@@ -105,10 +90,10 @@ class PublishedKernel:
         rate, steps = self.settings.learning_rate, self.settings.generator_steps
         return make_optimizer('adam', rate, steps)
 
-    def init(self, key: jax.Array) -> PublishedState:
+    def init(self, key: jax.Array) -> TrainState:
         """Random parameters."""
         made = latent_sampler(self.config).init(key)
-        return PublishedState(made, made, self._optimizer.init(made), jnp.int32(0))
+        return TrainState.start(made, self._optimizer)
 
     def kernel(
         self, images: jax.Array, labels: jax.Array, others: jax.Array, whose: jax.Array
@@ -122,8 +107,8 @@ class PublishedKernel:
         return jnp.mean(each, axis=2) * (labels[:, None] == whose[None])
 
     def step(
-        self, state: PublishedState, batch: ClipBatch, noise_key: jax.Array, key: Any
-    ) -> tuple[PublishedState, dict[str, jax.Array]]:
+        self, state: TrainState, batch: ClipBatch, noise_key: jax.Array, key: Any
+    ) -> tuple[TrainState, dict[str, jax.Array]]:
         """One update of the generator.
 
         Args:
@@ -145,9 +130,9 @@ class PublishedKernel:
             noisy = self.noisy_mmd(records, _flat(made), fake_labels, noise_key)
             return jnp.square(noisy)
 
-        value, gradient = jax.value_and_grad(loss)(state.generator)
+        value, gradient = jax.value_and_grad(loss)(state.params)
         decay = self.settings.ema_decay
-        state = PublishedState(*averaged_step(self._optimizer, gradient, state, decay))
+        state = averaged_step(self._optimizer, gradient, state, decay)
         return state, {'loss_match': value}
 
     def noisy_mmd(

@@ -14,7 +14,6 @@ from dpaf_jax.methods.dpgen.randomised_response import sanitise
 from dpaf_jax.methods.dpgen.score_matching import (
     Params,
     ScoreMatching,
-    ScoreState,
     Shots,
     make_score_matching,
 )
@@ -27,6 +26,7 @@ from dpaf_jax.privacy.sampling import Draw, shuffled_batches
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.input_pipeline import Feed, draw_of_all, gather
+from dpaf_jax.training.optimizers import TrainState
 from dpaf_jax.training.run import Run
 
 PUBLISHED_REASON = (
@@ -125,7 +125,7 @@ class ScorePhase:
         self._data: Any = self._feed.data
         self._compiled = parallel.pmapped(self._step, run.devices, donate=(0,))
 
-    def init(self) -> ScoreState:
+    def init(self) -> TrainState:
         if self._start is not None:
             return jax.device_get(jax.jit(self._matching.start)(self._start))
         return self._run.first_state(self._matching.init, 'init score')
@@ -134,7 +134,7 @@ class ScorePhase:
         before = {m.name: m.steps for m in self._run.plan.mechanisms}
         return {**before, 'score': step}
 
-    def picture(self, state: ScoreState) -> Image.Image:
+    def picture(self, state: TrainState) -> Image.Image:
         return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
@@ -166,7 +166,7 @@ class ScorePhase:
         }
 
     def _step(
-        self, state: ScoreState, data: Any, draw: Any, shots_key: Any, key: Any
+        self, state: TrainState, data: Any, draw: Any, shots_key: Any, key: Any
     ) -> Any:
         def query(part: Any) -> Any:
             shots = self._shots(data, part, shots_key)

@@ -27,18 +27,9 @@ from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpgen import ScoreSampler, score_sampler
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.optimizers import averaged_step, make_optimizer
+from dpaf_jax.training.optimizers import TrainState, averaged_step, make_optimizer
 
 Params = Any
-
-
-class ScoreState(NamedTuple):
-    """Parameters, their moving average, the optimiser's state, and the steps done."""
-
-    params: Params
-    ema_params: Params
-    optimizer: optax.OptState
-    steps: jax.Array
 
 
 class Shots(NamedTuple):
@@ -77,14 +68,13 @@ class ScoreMatching:
         cosine = steps if dpgen.schedule == 'cosine' else 0
         return make_optimizer(dpgen.optimizer, dpgen.learning_rate, cosine)
 
-    def init(self, key: jax.Array) -> ScoreState:
+    def init(self, key: jax.Array) -> TrainState:
         """Random parameters: public coins."""
         return self.start(self.sampler.init(key))
 
-    def start(self, params: Params) -> ScoreState:
+    def start(self, params: Params) -> TrainState:
         """The state before the first step, from given parameters."""
-        optimizer = self._optimizer(self.mechanism.steps).init(params)
-        return ScoreState(params, params, optimizer, jnp.int32(0))
+        return TrainState.start(params, self._optimizer(self.mechanism.steps))
 
     def shots(self, batch: ClipBatch, key_data: jax.Array) -> Shots:
         """Disturbs each image of a draw `multiplicity` times.
@@ -147,8 +137,8 @@ class ScoreMatching:
         )
 
     def update(
-        self, state: ScoreState, sums: Any, key_data: jax.Array
-    ) -> tuple[ScoreState, dict[str, jax.Array]]:
+        self, state: TrainState, sums: Any, key_data: jax.Array
+    ) -> tuple[TrainState, dict[str, jax.Array]]:
         """One DP-SGD update from this device's sum; the divisor is public."""
         m = self.mechanism
         noisy = noisy_total(sums, key_data, m.noise_std)
@@ -156,10 +146,10 @@ class ScoreMatching:
         new = self.descend(state, gradient, m.steps)
         return new, {'noisy_gradient_norm': optax.tree.norm(gradient)}
 
-    def descend(self, state: ScoreState, gradient: Any, steps: int) -> ScoreState:
+    def descend(self, state: TrainState, gradient: Any, steps: int) -> TrainState:
         """The optimiser's step, of `steps` in all, and the moving average's."""
         optimizer, decay = self._optimizer(steps), self.config.dpgen.ema_decay
-        return ScoreState(*averaged_step(optimizer, gradient, state, decay))
+        return averaged_step(optimizer, gradient, state, decay)
 
 
 def make_score_matching(config: Config, plan: PrivacyPlan) -> ScoreMatching:

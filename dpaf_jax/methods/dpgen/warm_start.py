@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax.data import Dataset
-from dpaf_jax.methods.dpgen.score_matching import Params, ScoreMatching, ScoreState
+from dpaf_jax.methods.dpgen.score_matching import Params, ScoreMatching
 from dpaf_jax.networks.score import UNLABELLED
 from dpaf_jax.privacy.sampling import shuffled_batches
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.input_pipeline import Feed, gather
+from dpaf_jax.training.optimizers import TrainState
 from dpaf_jax.training.run import Run
 
 
@@ -61,13 +62,13 @@ class WarmStartPhase:
         self._feed = Feed(self._run)
         self._compiled = parallel.pmapped(self._step, run.devices, donate=(0,))
 
-    def init(self) -> ScoreState:
+    def init(self) -> TrainState:
         return self._run.first_state(self._matching.init, 'init score')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {'score': 0}
 
-    def picture(self, state: ScoreState) -> None:
+    def picture(self, state: TrainState) -> None:
         return None
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
@@ -78,7 +79,7 @@ class WarmStartPhase:
         state, metrics = self._compiled(state, self._feed.data, dealt, key)
         return state, step + 1, metrics
 
-    def _step(self, state: ScoreState, data: Any, draw: Any, key: Any) -> Any:
+    def _step(self, state: TrainState, data: Any, draw: Any, key: Any) -> Any:
         shots = self._matching.shots(gather(data, draw), key)
 
         def mean(params: Params) -> jax.Array:

@@ -29,7 +29,12 @@ from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import share_of_fakes
-from dpaf_jax.training.optimizers import averaged_step, descend, make_optimizer
+from dpaf_jax.training.optimizers import (
+    TrainState,
+    averaged_step,
+    descend,
+    make_optimizer,
+)
 
 Metrics = dict[str, jax.Array]
 
@@ -179,7 +184,9 @@ class Matching:
         )
         # The transpose of a sum over devices is a sum over devices: hence the mean.
         gradient = parallel.mean(gradient)
-        held = state.generator, state.ema_params, state.optimizer, state.steps
+        held = TrainState(
+            state.generator, state.ema_params, state.optimizer, state.steps
+        )
         generator, average, optimizer, steps = averaged_step(
             self._optimizer, gradient, held, self.settings.ema_decay
         )
