@@ -10,8 +10,8 @@ certified epsilon = 10 with 200 steps accuracy is chance on 328 real test digits
 logistic regression 0.091 (3000 synthetic images, 2 seeds; docs/explanation/g_pate.md); 300
 steps took 5 min under that load. MNIST with 2000 teachers at certified epsilon = 10
 (20 000 synthetic images, one seed, one core): CNN 0.525, logistic regression 0.605; training
-15 min. With half the steps (docs/results.md): MNIST at 1 0.262, Fashion-MNIST 0.422 at 1 and
-0.398 at 10.
+15 min. With half the steps (docs/results.md): MNIST at 1 0.258, Fashion-MNIST 0.401 at 1 and
+0.307 at 10.
 Tables: docs/explanation/g_pate.md.
 """
 

@@ -1,4 +1,4 @@
-"""As `recommended.py`, with features of a public network: truer images, declared public data.
+"""As `recommended.py`, with features of a public network: declared public data.
 
 python -m dpaf_jax.main --config=configs/public.py:folder:/path/to/images,3 \
         --workdir=runs/mine

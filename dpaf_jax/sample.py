@@ -26,7 +26,7 @@ _OUT = flags.DEFINE_string(
     None,
     'A .npz file (images uint8 [N, H, W, C], labels int32 [N]); a .parquet file, with '
     'README.md beside it as the card of a Hugging Face data set; or a folder that gets '
-    'train/<label>/<index>.png: torchvision (ImageFolder on train/), Hugging Face datasets '
+    'train/<class>/<index>.png: torchvision (ImageFolder on train/), Hugging Face datasets '
     '("imagefolder") and TFDS (folder_dataset.ImageFolder) read it. Of a table a CSV file.',
     allow_override=True,
 )

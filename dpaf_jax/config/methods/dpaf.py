@@ -176,8 +176,8 @@ class GeneratorConfig:
     batch_size: int = at_least(
         24,
         1,
-        'Number of fakes in a generator step; loss_match sees a third of them until the '
-        'distance is whitened.',
+        'Number of fakes in a generator step; where the distance is to be whitened, '
+        'loss_match sees a third of them until then.',
     )
     optimizer: str = one_of('adam', OPTIMIZERS, 'Optimiser of the generator.')
     learning_rate: float = above(2e-4, 0.0, 'Learning rate of the generator.')
