@@ -6,10 +6,10 @@
 Runs other benchmarks, each in a process of its own, while nvidia-smi is asked every second
 what the card does: clipping against naive vmap, and JAX-Privacy and Opacus where they are
 installed, with and without TF32; what a step costs over the same without protection, for
-DPAF's forms and six methods; MNIST and faces of 64 x 64 from images to report. Images are those of $DPAF_DATA where
-it has them (mnist.npz, celeba10k.tar), else random: times are the same. What fails or finds
-no time left is noted as such, and the file is written anew after each part. The same command
-again measures what has no result yet on this card; for all anew, delete the file. Exit status:
+DPAF's forms and six methods; MNIST and faces of 64 x 64 from images to report. Images are
+those of $DPAF_DATA where it has them (mnist.npz, celeba10k.tar), else random: times are the
+same. What fails or finds no time left is noted as such, and the file is written anew after
+each part. The same command again measures what has no result yet on this card; for all anew, delete the file. Exit status:
 0 if all have one.
 """
 

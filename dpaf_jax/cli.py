@@ -287,8 +287,8 @@ def _parser() -> _Parser:
             made.add_argument(
                 '--public-features',
                 action='store_true',
-                help='read features of a network that knows photographs: more faces look real. '
-                'The release says so. Needs the extra "fidelity"',
+                help='read features of a network that knows photographs: more faces look '
+                'real. The release says so. Needs the extra "fidelity"',
             )
     return parser
 
