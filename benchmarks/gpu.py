@@ -9,8 +9,8 @@ installed, with and without TF32; what a step costs over the same without protec
 DPAF's forms and six methods; MNIST and faces of 64 x 64 from images to report. Images are
 those of $DPAF_DATA where it has them (mnist.npz, celeba10k.tar), else random: times are the
 same. What fails or finds no time left is noted as such, and the file is written anew after
-each part. The same command again measures what has no result yet on this card; for all anew, delete the file. Exit status:
-0 if all have one.
+each part. The same command again measures what has no result yet on this card; for all anew,
+delete the file. Exit status: 0 if all have one.
 """
 
 import dataclasses

@@ -5,7 +5,8 @@ python -m dpaf_jax.main --config=configs/celeba64.py:hair --workdir=runs/hair \
 
 On the first 10 000 faces by gender, at certified epsilon = 10: CNN 0.849, one generator, an
 hour of a CPU core, recommended settings of 2026-11-27 (docs/results.md). The whole data set
-is not measured yet. Without data --stage=plan takes --config.data.num_examples=162770, its official training split.
+is not measured yet. Without data --stage=plan takes --config.data.num_examples=162770, its
+official training split.
 """
 
 from ml_collections import ConfigDict
