@@ -2,8 +2,8 @@
 
 A step must be released once, under one key. So what shapes a run is noted before its first
 step; a later process with another config, code, environment, machine or data set is
-refused, or, where only the machine is another and a signal had stopped the run, takes new
-keys from there on.
+refused, or, where only the machine is another and the run was stopped with nothing lost,
+takes new keys from there on.
 """
 
 import os
@@ -19,6 +19,41 @@ from dpaf_jax.runtime.files import read_json, write_json
 from dpaf_jax.training import fingerprint
 from dpaf_jax.training.checkpoint import NOTHING, Inherited, reached
 from dpaf_jax.training.workdir import Workdir
+
+
+class Stops:
+    """Notes where a run was stopped with all saved that it had ever computed.
+
+    A killed session has computed steps that no checkpoint holds. Whoever watched has seen
+    what they gave. The next session computes them again under the same keys, but nobody
+    knows how far the killed one had come: so no later stop counts, and the run never moves.
+    """
+
+    def __init__(self, workdir: Workdir):
+        self._stopped, self._running = workdir.stopped, workdir.running
+        self._folder = workdir.stopped.parent
+
+    def begin(self) -> None:
+        """In front of a phase's first window."""
+        saved = reached(self._folder)
+        if self._running.exists() or (read_json(self._stopped) or {}) != saved:
+            write_json(self._running, {'lost': True})
+
+    def compute(self) -> None:
+        """From here on outputs exist that no checkpoint has, and a kill may lose."""
+        if not self._running.exists():
+            write_json(self._running, {'lost': False})
+        self._stopped.unlink(missing_ok=True)
+        folder = os.open(self._folder, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+
+    def end(self) -> None:
+        """All that this session has computed is in its checkpoints."""
+        if (read_json(self._running) or {'lost': False})['lost']:
+            return
+        write_json(self._stopped, reached(self._folder))
+        self._running.unlink(missing_ok=True)
 
 
 def take_keys(
@@ -116,7 +151,7 @@ def _begin_or_resume(workdir: Workdir, parts: dict[str, Any]) -> None:
             'Restore them to resume, or give a new workdir: it takes new keys and '
             'spends epsilon anew. Only another machine is allowed '
             f'({", ".join(fingerprint.MACHINE)}), and only where a signal has stopped '
-            'the run and the last checkpoint is there',
+            'the run, nothing of it was ever killed, and the last checkpoint is there',
         )
     if changed:
         _inherit(workdir, _identity(workdir, before))
@@ -129,8 +164,8 @@ def _may_move(workdir: Workdir, before: dict[str, Any], parts: dict[str, Any]) -
     """Whether only the machine is another, and no step can be released twice.
 
     Another machine means other keys, and rounding that may differ in a bit. That is safe
-    where the last checkpoint holds all that was ever computed: each step then has been
-    released once, whatever keys the next one takes.
+    where the last checkpoint holds all that was ever computed (`Stops`): each step then has
+    been released once, whatever keys the next one takes.
     """
     changed = {n for n in {*before, *parts} if before.get(n) != parts.get(n)}
     stopped = read_json(workdir.stopped)

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import io
-import os
 import pathlib
 import time
 from collections.abc import Callable, Sequence
@@ -22,11 +21,11 @@ from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release.samplers.protocol import Params, Sampler
 from dpaf_jax.release.samplers.registry import preview
 from dpaf_jax.runtime import parallel, processes
-from dpaf_jax.runtime.files import write_json
-from dpaf_jax.training.checkpoint import NOTHING, Checkpoints, Inherited, reached
+from dpaf_jax.training.checkpoint import NOTHING, Checkpoints, Inherited
 from dpaf_jax.training.history import History
 from dpaf_jax.training.phase import Phase, UnevenPhase
 from dpaf_jax.training.progress import Progress, TensorBoard
+from dpaf_jax.training.resume import Stops
 from dpaf_jax.training.signals import Interrupted, StopRequest, WindowLeft
 from dpaf_jax.training.workdir import Workdir
 
@@ -60,7 +59,7 @@ class Run:
 
         Raises:
             Interrupted: after SIGTERM or SIGINT to any process, with everything saved.
-            FloatingPointError: a loss is NaN.
+            FloatingPointError: a metric is infinite, or has long been NaN.
         """
         checkpoints = Checkpoints(
             self.workdir / 'checkpoints' / phase.name,
@@ -89,6 +88,8 @@ class Run:
             if step:
                 board.picture(phase.picture(state), step)
         progress = self._progress(phase, step, history, board)
+        stops = Stops(Workdir(self.workdir))
+        processes.from_first(stops.begin)
         placed = parallel.replicate(state, self.devices)
         vote = parallel.Vote(self.devices)
         saved_at, ahead = time.monotonic(), None
@@ -104,7 +105,7 @@ class Run:
                 raise RuntimeError(f'{phase.name}: a window has ended at {end}')
             if not self.stop.unsaved:  # nothing has left the process yet
                 self.stop.unsaved = True
-                processes.from_first(self._mark_running)
+                processes.from_first(stops.compute)
             # One window ahead of the device, not more: a stop is noticed soon.
             jax.block_until_ready(ahead)
             ahead = parallel.first(metrics)
@@ -170,7 +171,7 @@ class Run:
         board: TensorBoard | None,
         ends: bool,
     ) -> Any:
-        """Checkpoint and picture; `ends`: nothing further has been computed, nor will be."""
+        """Checkpoint and picture; `ends`: nothing further was seen by anybody, nor will be."""
         state = parallel.unreplicate(placed)
         self._check_same('replicas', parallel.alike(state))
         checkpoints.save(step, state)
@@ -180,7 +181,7 @@ class Run:
             board.picture(phase.picture(state), step)
             if ends:
                 board.close()
-                write_json(self._stopped, reached(self.workdir / 'checkpoints'))
+                Stops(Workdir(self.workdir)).end()
 
         processes.from_first(note)
         return state
@@ -189,18 +190,6 @@ class Run:
         """All processes call it at the same point; the network sees a tag alone."""
         tag = self.keys.tag(parallel.digest(private))
         processes.check_same(what, tag)
-
-    @property
-    def _stopped(self) -> pathlib.Path:
-        return Workdir(self.workdir).stopped
-
-    def _mark_running(self) -> None:
-        """From here on outputs exist that no checkpoint has, and a kill may lose."""
-        if self._stopped.exists():
-            self._stopped.unlink()
-            folder = os.open(self._stopped.parent, os.O_RDONLY)
-            os.fsync(folder)
-            os.close(folder)
 
     def first_state(self, init: Callable[..., Any], purpose: str, *args: Any) -> Any:
         """What `init` makes of a public key of this purpose, and `args`; on the host."""

@@ -47,6 +47,7 @@ class Workdir:
         self.inherited = self.private / 'inherited.json'
         self.placement = self.private / 'placement.json'
         self.stopped = self.root / 'checkpoints' / 'stopped.json'
+        self.running = self.root / 'checkpoints' / 'running.json'
         self.stages = self.root / 'stages.json'
 
     def decoded(self, cache: str) -> pathlib.Path:

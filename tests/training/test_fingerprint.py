@@ -3,6 +3,7 @@
 import dataclasses
 import shutil
 from types import SimpleNamespace
+from unittest import mock
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ import tiny
 import tiny_runs
 
 from dpaf_jax.config import METHOD_SECTIONS
+from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.runtime import gpu_compiler
@@ -18,6 +20,7 @@ from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json, write_json
 from dpaf_jax.training import fingerprint, resume
 from dpaf_jax.training.checkpoint import Checkpoints, Inherited
+from dpaf_jax.training.signals import Interrupted, StopRequest
 from dpaf_jax.training.workdir import Workdir
 
 RESUMABLE = ('run', 'samples', 'evaluation', 'release')  # sections that may change
@@ -162,10 +165,10 @@ def resumed(tmp_path):
     """Makes the pipeline of a later session of a run that was stopped in training."""
     config = tiny_runs.begun(tmp_path / 'run')
 
-    def pipeline(**changes):
+    def pipeline(stop=None, **changes):
         fields = {name.replace('__', '.'): value for name, value in changes.items()}
         config.update_from_flattened_dict(fields)
-        return Pipeline(config, tmp_path / 'run')
+        return Pipeline(config, tmp_path / 'run', stop=stop)
 
     return pipeline
 
@@ -203,6 +206,43 @@ class TestResumeIsRefusedAndNames:
         pipeline.workdir.stopped.unlink()  # as from the first step on until a stop
         message = refusal(pipeline)
         assert 'device count (was 1, now 2)' in message
+
+    def test_the_number_of_devices_after_a_kill_and_a_stop_that_came_sooner(
+        self, resumed
+    ):
+        """Steps past the stop have been seen under the old keys."""
+        window = OneShotPhase.window
+
+        def killed(phase, state, step):
+            if step > 2:
+                raise MemoryError
+            return window(phase, state, step)
+
+        with (
+            mock.patch.object(OneShotPhase, 'window', killed),
+            pytest.raises(MemoryError),
+        ):
+            resumed().run('train')
+        stop = StopRequest()
+        with (
+            tiny_runs.stop_at(stop, 'gan', 2),
+            pytest.raises(Interrupted, match='stopped at gan step 2 of 4 and saved'),
+        ):
+            resumed(stop).run('train')
+        message = refusal(resumed(run__devices=2))
+        assert 'device count (was 1, now 2)' in message and 'killed' in message
+        pipeline = resumed(run__devices=1)
+        pipeline.run('train')  # where it was it goes on
+        assert not pipeline.workdir.stopped.exists()
+
+    def test_the_number_of_devices_after_a_step_back_and_a_stop(self, resumed):
+        stop = StopRequest()
+        pipeline = resumed(stop)
+        [newest] = (pipeline.workdir.root / 'checkpoints' / 'gan').glob('[0-9]*')
+        shutil.rmtree(newest)
+        with tiny_runs.stop_at(stop, 'gan', 1), pytest.raises(Interrupted):
+            pipeline.run('train')
+        assert 'device count (was 1, now 2)' in refusal(resumed(run__devices=2))
 
     def test_the_number_of_devices_where_a_checkpoint_is_gone(self, resumed):
         pipeline = resumed(run__devices=2)

@@ -41,7 +41,7 @@ def train(run: Run) -> Any:
 
     Raises:
         Interrupted: after a signal, saved.
-        FloatingPointError: a loss is NaN.
+        FloatingPointError: a metric is infinite, or has long been NaN.
     """
     start = warm_start(run, lambda public, train: algorithm(public, train, {})[0])
     state, learnt = algorithm(run, run.train, start)
