@@ -16,13 +16,12 @@ from dpaf_jax.config import Config, from_config_dict, undecided
 from dpaf_jax.pipeline import decide
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, describe
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.text import between, number
+from dpaf_jax.runtime.text import between, factor, number
 
 TOO_FEW = 100  # records per class times epsilon: nothing was measured below 147
 FEW, FAIR = 400, 5000
 MOST_EPSILON = 10  # that is suggested: a larger one promises hardly anything
 WEAK_EPSILON = 5  # from which the promise should not stand alone
-MOST_EXPONENT = 30  # beyond it nobody reads the number
 OTHER_DPAF = 'dpaf without one-shot class aggregates and a labeller'
 LARGEST = 32  # side of the images of all runs below
 START_SECONDS = 15.0  # compilation, and a labeller
@@ -168,8 +167,7 @@ def outlook(config: Config, privacy: PrivacyPlan) -> Outlook:
 def _promise(config: Config, privacy: PrivacyPlan) -> str:
     if privacy.guarantee != CERTIFIED or not privacy.epsilon:
         return ''
-    factor = float(f'{math.exp(min(privacy.epsilon, MOST_EXPONENT)):.2g}')
-    times = f'{factor:g}' if factor < 10 else f'{factor:,.0f}'.replace(',', ' ')
+    times = factor(privacy.epsilon)
     unit = 'group' if config.data.group else _record(config)
     weak = ' That is weak by itself.' if privacy.epsilon >= WEAK_EPSILON else ''
     return (

@@ -22,7 +22,7 @@ from dpaf_jax.pipeline.figures import (
 )
 from dpaf_jax.release.card import is_certified
 from dpaf_jax.release.pictures import png_data_uri
-from dpaf_jax.runtime.text import duration, number
+from dpaf_jax.runtime.text import duration, factor, number
 
 NOT_COVERED = 'Measured on real test images: not covered by ε'
 ATTACKS_NOT_COVERED = 'Attacks are made from real training images: not covered by ε'
@@ -75,7 +75,7 @@ def html_page(report: dict[str, Any], grid: Image.Image | None, run: str) -> str
     return environment.get_template('report.html.jinja').render(
         **report,
         certified=certified,
-        factor=_factor(privacy['epsilon']) if certified else None,
+        factor=factor(privacy['epsilon']) if certified else None,
         claimed_epsilon=privacy.get('claimed_epsilon'),
         reason=_reason(privacy['guarantee']),
         warm_start=_warm_start(config),
@@ -121,14 +121,6 @@ def _digits(value: Any, digits: int) -> str:
 
 def _epsilon(value: Any) -> str:
     return 'none' if value is None else number(float(value))
-
-
-def _factor(epsilon: float) -> str:
-    """e^ε, where three digits of a power of ten would say nothing."""
-    if epsilon >= 14:
-        return 'above a million'
-    factor = math.exp(epsilon)
-    return f'about {round(factor, -2):,.0f}' if factor >= 1000 else f'{factor:.3g}'
 
 
 def _reason(guarantee: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from dpaf_jax.release.bundle import Release
 from dpaf_jax.release.card import classes, headline, is_certified
+from dpaf_jax.runtime.text import factor
 from dpaf_jax.runtime.version import VERSION
 
 MARK = '<!-- Data set card by dpaf_jax. -->'  # a file with it may be written anew
@@ -137,10 +138,9 @@ NOTHING_HOLDS = (
 
 
 def _meaning(epsilon: float) -> str:
-    factor = f'{np.exp(epsilon):.3g}' if epsilon < 14 else 'above a million'
     return (
         'Whether or not any one record was among the private data, every outcome is equally '
-        f'likely up to a\nfactor of e^ε = {factor}, but for events of probability δ.'
+        f'likely up to a\nfactor of {factor(epsilon)} (e^ε), but for events of probability δ.'
     )
 
 

@@ -26,3 +26,20 @@ def number(value: float) -> str:
     if math.isinf(value):
         return '∞'
     return f'{value:.0f}' if 1000 <= value < 1e6 else f'{value:.3g}'
+
+
+def factor(epsilon: float) -> str:
+    """e^epsilon in two digits: by how much one record can move a probability at most.
+
+    Rounded up, as a bound must be; beyond 30 nobody reads the number.
+
+    Example:
+        >>> factor(1.0), factor(10.0), factor(40.0)
+        ('2.8', '23 000', 'e^40')
+    """
+    if epsilon > 30:
+        return f'e^{epsilon:g}'
+    whole = math.exp(epsilon)
+    unit = 10.0 ** (math.floor(math.log10(whole)) - 1)
+    up = math.ceil(whole / unit) * unit
+    return f'{up:,.0f}'.replace(',', ' ') if up >= 10 else f'{up:.1f}'

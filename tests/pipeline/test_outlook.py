@@ -135,11 +135,11 @@ def test_a_table_has_rows():
 @pytest.mark.parametrize(
     ('epsilon', 'group', 'told'),
     [
-        (0.9998, '', 'One picture more or less makes any outcome at most 2.7 times as'),
+        (0.9998, '', 'One picture more or less makes any outcome at most 2.8 times as'),
         (
             9.9994,
             '(.)',
-            'One group more or less makes any outcome at most 22 000 times',
+            'One group more or less makes any outcome at most 23 000 times',
         ),
     ],
 )

@@ -12,7 +12,7 @@ def test_headline_says_epsilon_its_meaning_and_its_unit(tmp_path):
     _, page, _ = written(tmp_path)
     assert 'ε = 2, δ = 1e-05' in page.text
     assert 'certified' in page.text
-    assert 'e^ε = 7.39' in page.text
+    assert 'a factor of 7.4 (e^ε)' in page.text
     assert 'not one person' in page.text
     assert 'No privacy guarantee' not in page.text
 

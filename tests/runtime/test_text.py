@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dpaf_jax.runtime.text import between, duration, number
+from dpaf_jax.runtime.text import between, duration, factor, number
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,10 @@ def test_rough_times_have_one_unit_and_are_never_narrower(low, high, text):
 )
 def test_numbers(value, text):
     assert number(value) == text
+
+
+def test_a_factor_is_never_below_what_it_bounds():
+    for epsilon in (1e-4, 0.1, 0.7, 1.0, 2.3, 3.0, 5.0, 10.0, 22.0, 30.0):
+        told = float(factor(epsilon).replace(' ', ''))
+        assert math.exp(epsilon) <= told <= 1.11 * math.exp(epsilon)
+    assert (factor(1.0), factor(10.0), factor(50.0)) == ('2.8', '23 000', 'e^50')
