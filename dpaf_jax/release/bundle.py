@@ -31,7 +31,7 @@ from dpaf_jax.release.relabel import by_label
 from dpaf_jax.release.samplers.protocol import LabellingSampler, StoredImageSampler
 from dpaf_jax.release.samplers.registry import PRIOR, make_sampler, released_shapes
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import write_text, written_whole
+from dpaf_jax.runtime.files import write_bytes, write_text, written_whole
 
 T = TypeVar('T')
 BATCH = 500  # images generated in one call
@@ -94,7 +94,7 @@ class Release:
             raise UserError('seed', f'is {seed}', f'Give one from 0 to {MOST_SEED}')
         labels = np.asarray(labels)
         _check_labels(labels, self.config.data.num_classes)
-        return self._images(labels, seed)
+        return self._images(labels.astype(np.int32), seed)
 
     def _images(self, labels: np.ndarray, seed: int) -> Iterator[np.ndarray]:
         sampler, batch = make_sampler(self.config), _compiled(self.config)
@@ -136,7 +136,8 @@ class Release:
         """
         if num < 1:
             raise UserError('num', f'is {num}', 'Give at least 1')
-        prior, classes = prior or self.prior, self.config.data.num_classes
+        classes = self.config.data.num_classes
+        prior = self.prior if prior is None else tuple(prior)
         if len(prior) != classes or min(prior) < 0 or not 0 < sum(prior) < math.inf:
             remedy = f'Give {classes} shares from 0, such as {self.prior}'
             raise UserError('prior', f'is {prior}', remedy)
@@ -218,7 +219,7 @@ def write_release(
     with written_whole(directory) as staging:
         staging.mkdir()
         # Not save_file: it makes the file unreadable for everybody else.
-        (staging / GENERATOR).write_bytes(safetensors.numpy.save(host))
+        write_bytes(staging / GENERATOR, safetensors.numpy.save(host))
         write_text(staging / CONFIG, canonical_json(fields))
         write_text(staging / PRIVACY, canonical_json(release.privacy))
         pictures.save_png(grid, staging / PICTURE)

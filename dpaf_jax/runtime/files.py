@@ -32,9 +32,21 @@ def written_whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
     _remove(temporary)  # what a killed process has left
     try:
         yield temporary
+        if temporary.is_dir():
+            settle(temporary)
         os.replace(temporary, path)
+        settle(path.parent)
     finally:
         _remove(temporary)
+
+
+def settle(folder: pathlib.Path) -> None:
+    """Has names in a folder survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _remove(path: pathlib.Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from dpaf_jax.privacy.keys import RunKeys, read_or_create_entropy
 from dpaf_jax.runtime import processes
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import read_json, write_json
+from dpaf_jax.runtime.files import read_json, settle, write_json
 from dpaf_jax.training import fingerprint
 from dpaf_jax.training.checkpoint import NOTHING, Inherited, reached
 from dpaf_jax.training.workdir import Workdir
@@ -44,9 +44,7 @@ class Stops:
         if not self._running.exists():
             write_json(self._running, {'lost': False})
         self._stopped.unlink(missing_ok=True)
-        folder = os.open(self._folder, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        settle(self._folder)
 
     def end(self) -> None:
         """All that this session has computed is in its checkpoints."""

@@ -224,6 +224,12 @@ class TestSamples:
     def test_without_a_seed_images_differ_each_time(self, release):
         assert (release.sample(7)[0] != release.sample(7)[0]).any()
 
+    def test_labels_and_priors_may_be_arrays_of_any_number_type(self, release):
+        labels = np.array([0.0, 1.0])
+        assert len(np.concatenate(list(release.generate(labels, seed=1)))) == 2
+        _, labels = release.sample(4, prior=np.array([0.0, 1.0]))
+        assert labels.tolist() == [1, 1, 1, 1]
+
     def test_images_of_one_label_differ(self, release):
         images, labels = release.sample(600, seed=0)
         of_first = images[labels == 0]

@@ -92,3 +92,28 @@ def test_a_file_that_may_not_be_read_is_not_said_to_be_unwritable(tmp_path):
     assert text.startswith(f'--workdir: {tmp_path}/x: Permission denied. Make it read')
     text = files.refusal(error, None, '--out')
     assert text.startswith(f'{tmp_path}/x: Permission denied. Check that it is there')
+
+
+def test_a_folder_outlives_a_power_failure_before_it_has_its_name(
+    tmp_path, monkeypatch
+):
+    """Its files and both folders' names are on the disk: keys are deleted behind it."""
+    settled, replace = [], os.replace
+
+    def note(descriptor):
+        settled.append(os.fstat(descriptor).st_ino)
+
+    def rename(*places):
+        settled.append('renamed')
+        replace(*places)
+
+    monkeypatch.setattr(os, 'fsync', note)
+    monkeypatch.setattr(os, 'replace', rename)
+    with files.written_whole(tmp_path / 'release') as staging:
+        staging.mkdir()
+        files.write_bytes(staging / 'generator', b'weights')
+    made = tmp_path / 'release'
+    file, folder, parent = (
+        path.stat().st_ino for path in (made / 'generator', made, tmp_path)
+    )
+    assert settled == [file, 'renamed', folder, folder, 'renamed', parent]
