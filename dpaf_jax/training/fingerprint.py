@@ -1,6 +1,5 @@
 """What shapes a run: same fingerprint, same bits; another one is not the same run."""
 
-import functools
 import hashlib
 import importlib.metadata
 import json
@@ -14,6 +13,7 @@ from dpaf_jax.config import Config, sections_of, to_dict
 from dpaf_jax.data import Manifest
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime import gpu_compiler, machine, processes
+from dpaf_jax.runtime.errors import UserError
 
 SECTIONS = ('method', 'data', 'privacy', 'networks')
 PRIVATE = ('data checksum', 'entropy hash')  # components that no message may quote
@@ -95,7 +95,7 @@ def components(
 def software() -> dict[str, str]:
     """The package's code and the libraries that plan and train."""
     versions = {name: importlib.metadata.version(name) for name in LIBRARIES}
-    return {'dpaf_jax code': code_hash(), **versions}
+    return {'dpaf_jax code': AS_IMPORTED, **versions}
 
 
 def veiled(parts: Mapping[str, Any], entropy: bytes) -> dict[str, Any]:
@@ -106,14 +106,32 @@ def veiled(parts: Mapping[str, Any], entropy: bytes) -> dict[str, Any]:
     return {**parts, **hidden}
 
 
-@functools.cache
 def code_hash() -> str:
-    """SHA-256 over the package's sources, as this process found them."""
+    """SHA-256 over the package's sources, as they lie there."""
     root = pathlib.Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob('*.py')):
         digest.update(str(path.relative_to(root)).encode() + b'\0' + path.read_bytes())
     return digest.hexdigest()
+
+
+AS_IMPORTED = code_hash()
+
+
+def require_code() -> None:
+    """Refuses to train by code that is not what will be noted of the run.
+
+    Sources change under a process that stays, such as a notebook's: it goes on with what it
+    has imported, or reloads parts. Either way a step that is computed again, by a process
+    that calls itself the same, could have other integers under the same noise.
+
+    Raises:
+        UserError: a source has changed since this module was imported.
+    """
+    if code_hash() != AS_IMPORTED:
+        where = str(pathlib.Path(__file__).parents[1])
+        problem = 'has changed since this process imported it'
+        raise UserError(where, problem, 'Start a new process, or restart the notebook')
 
 
 def digest(parts: Mapping[str, Any]) -> str:

@@ -132,6 +132,7 @@ class TestPlan:
         config = tiny_runs.one_shot('npz:x', data__num_examples=24, method='dp_merf')
         old = Pipeline(config, tmp_path).run('plan')
         monkeypatch.setattr(fingerprint, 'code_hash', lambda: 'other code')
+        monkeypatch.setattr(fingerprint, 'AS_IMPORTED', 'other code')
         monkeypatch.setattr(embedding_plan, 'ROW_BOUND', 2.0)
         new = Pipeline(config, tmp_path).run('plan')
         bounds = [made.mechanisms[0].l2_sensitivity for made in (old, new)]
@@ -211,7 +212,9 @@ class TestReport:
         assert 0 < spent[-1] <= read(run.workdir / 'plan.json')['epsilon']
 
     def test_training_on_real_images_goes_to_nonprivate_only(self, one_shot):
-        real = read(one_shot.workdir / 'nonprivate' / 'evaluation.json')['real']
+        folder = one_shot.workdir / 'nonprivate'
+        assert tiny_runs.mode(folder) == 0o700
+        real = read(folder / 'evaluation.json')['real']
         assert set(real) == {'cnn', 'logistic_regression'}
         assert set(read(one_shot.workdir / 'report.json')['accuracy']) == {'synthetic'}
         other = tiny_runs.finished('canonical')  # which did not ask for it

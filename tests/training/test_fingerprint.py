@@ -151,7 +151,7 @@ def test_the_code_hash_changes_with_any_source(tmp_path, monkeypatch):
     monkeypatch.setattr(
         fingerprint, '__file__', str(package / 'training' / 'fingerprint.py')
     )
-    code_hash = fingerprint.code_hash.__wrapped__
+    code_hash = fingerprint.code_hash
     before = code_hash()
     assert code_hash() == before
     (package / 'privacy' / 'noise.py').write_text('sigma = 2\n')
@@ -297,8 +297,15 @@ class TestResumeIsRefusedAndNames:
 
     def test_the_code(self, resumed, monkeypatch):
         monkeypatch.setattr(fingerprint, 'code_hash', lambda: 'c0de')
+        monkeypatch.setattr(fingerprint, 'AS_IMPORTED', 'c0de')
         assert 'dpaf_jax code (was' in (message := refusal(resumed()))
         assert "now 'c0de')" in message
+
+    def test_code_that_has_changed_under_the_process(self, resumed, monkeypatch):
+        monkeypatch.setattr(fingerprint, 'code_hash', lambda: 'edited')
+        message = refusal(resumed())
+        assert 'has changed since this process imported it' in message
+        assert 'restart the notebook' in message
 
     def test_entropy_that_is_gone_or_another(self, resumed):
         pipeline = resumed()

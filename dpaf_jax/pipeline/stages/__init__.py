@@ -170,6 +170,7 @@ class Pipeline:
         begins = STAGES.index(stage) <= STAGES.index('train')
         if begins and not self.workdir.release.exists():
             methods.check_installed(self.config)
+            fingerprint.require_code()
         if STAGES.index(stage) > STAGES.index(SHARED[-1]):
             processes.leave()
         if processes.is_first():
