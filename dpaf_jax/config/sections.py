@@ -172,7 +172,8 @@ class EvaluationConfig:
     train_on_real: bool = plain(
         False,
         'Whether real training data are evaluated, too, in place of synthetic ones: '
-        'the ceiling of utility and the floor of fidelity, under nonprivate/.',
+        'the ceiling of utility and the floor of fidelity, under nonprivate/ and in the '
+        'report.',
     )
     suite: str = one_of(
         'quick',

@@ -1,7 +1,7 @@
 """Everything that is measured of a synthetic data set: utility, then fidelity.
 
 Nothing here is covered by epsilon. What compares with test images belongs to the report;
-what real training images give, the ceiling and the floor, to the private side.
+so does what real training images give, the ceiling and the floor; no release has it.
 """
 
 import dataclasses

@@ -7,7 +7,7 @@ report.html, .json    the run's report, with figures on real test images
 verification.json     the outcome of `verify`; audit/ that of `audit --out=.../audit`
 history.jsonl, tensorboard/, checkpoints/, evaluation.json, stages.json
 private/              entropy, fingerprint, decoded images, survey.txt (mode 0700)
-nonprivate/           what no epsilon covers, only where asked for
+nonprivate/           what no epsilon covers, only where asked for (mode 0700)
 """
 
 import contextlib
@@ -53,6 +53,12 @@ class Workdir:
     def decoded(self, cache: str) -> pathlib.Path:
         """Where private images lie decoded: here, unless the config names a place."""
         return pathlib.Path(cache).expanduser() if cache else self.private / 'data'
+
+    def make_nonprivate(self) -> pathlib.Path:
+        """The folder of what no epsilon covers, closed to other users."""
+        self.nonprivate.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.nonprivate.chmod(0o700)
+        return self.nonprivate
 
     def keep_survey(self, text: str) -> pathlib.Path:
         """Writes what a look at the data saw; returns where, a private place.

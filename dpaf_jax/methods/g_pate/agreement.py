@@ -10,6 +10,7 @@ import numpy as np
 
 from dpaf_jax.methods.g_pate import data_dependent
 from dpaf_jax.training.history import History
+from dpaf_jax.training.workdir import Workdir
 
 NOTE = 'NOT PRIVATE; epsilon_data_dependent is no guarantee of the release'
 
@@ -33,8 +34,8 @@ class Agreement:
         check: tuple[float, float] | None,
         delta: float,
     ):
-        folder = workdir / 'nonprivate' / 'agreement'
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = Workdir(workdir).make_nonprivate() / 'agreement'
+        folder.mkdir(exist_ok=True)
         self._history = History(folder)
         self._phase, self._delta = phase, delta
         self._sigma2, self._check = sigma2, check

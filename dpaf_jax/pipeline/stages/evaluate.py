@@ -1,9 +1,11 @@
 """What the samples teach about real test images; epsilon covers none of it.
 
 Accuracies of synthetic images go to the run's report, and into the card where the test set
-is public. What real training images give goes under `nonprivate/`, where asked for.
+is public. What real training images give, where asked for, goes under `nonprivate/` and from
+there into the report.
 """
 
+import io
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -61,13 +63,13 @@ def run(job: Job) -> dict[str, Any]:
     found = _measured(job, settings, made, test)
     accuracy = {'synthetic': found['utility']}
     if settings.train_on_real:
-        real = _measured(job, settings, train, test)
+        real = _measured(job, settings, train, test, tells=False)
         ceiling = {
             'real': real['utility'],
             'fidelity': real['fidelity'],
             'calibrated': suite.calibrated(found['utility'], real['utility']),
         }
-        write_json(workdir.nonprivate / 'evaluation.json', ceiling)
+        write_json(workdir.make_nonprivate() / 'evaluation.json', ceiling)
     _state_in_release(job, found['utility'])
     evaluated = {
         'config': asked(config),
@@ -89,13 +91,22 @@ def _protocol(config: Config) -> Any:
 
 
 def _measured(
-    job: Job, settings: EvaluationConfig, source: Arrays, test: Arrays
+    job: Job,
+    settings: EvaluationConfig,
+    source: Arrays,
+    test: Arrays,
+    tells: bool = True,
 ) -> dict[str, Any]:
-    """Utility of images or rows, and fidelity of images; with progress on the way."""
+    """Utility of images or rows, and fidelity of images.
+
+    `tells`: with progress on the way. How many steps real images take says how many there
+    are, and that is private where N counts empty records.
+    """
     data = job.config.data
     protocol = _protocol(job.config)
     steps = protocol.total_steps(source[0], settings)
-    progress = Progress('evaluate', steps, settings.batch_size)
+    stream = None if tells else io.StringIO()
+    progress = Progress('evaluate', steps, settings.batch_size, stream=stream)
 
     def on_progress(step: int, metrics: Mapping[str, Any]) -> None:
         job.stop.check('evaluate')

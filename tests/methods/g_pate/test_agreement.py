@@ -30,6 +30,7 @@ def test_agreement_goes_to_the_nonprivate_folder_alone(tmp_path):
     run, metrics, rows = watched(tmp_path)
     assert set(metrics) == {'queries_passed', 'student_gradient_norm'}
     assert [path.name for path in tmp_path.iterdir()] == ['nonprivate']
+    assert (tmp_path / 'nonprivate').stat().st_mode & 0o777 == 0o700
     assert [row['step'] for row in rows] == [1, 2, 3, 4]
     for row in rows:
         assert 1 >= row['nonprivate_first'] >= 0.25
