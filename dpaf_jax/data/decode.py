@@ -31,8 +31,8 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
         [image_size, image_size, channels] uint8.
 
     Raises:
-        UserError: naming the record that cannot be read; or, once all have been read, up
-            to ten that cannot be decoded, so that they can be mended in one go.
+        UserError: naming the record that cannot be read; or up to ten that cannot be
+            decoded, so that they can be mended in one go.
     """
     decode = functools.partial(
         _attempt,

@@ -30,8 +30,8 @@ def prepare(
     The directory (mode 0700: it holds private data) gets `train_images.npy` and
     `test_images.npy` ([n, S, S, C] uint8), `train_labels.npy` and `test_labels.npy`
     ([n] int32), `train_index.npy` ([n] int64, see `Dataset`) and `manifest.json`. It is
-    written beside its place and then renamed: it is there whole, or not at all. Images are
-    streamed, never all in memory.
+    written beside its place and then renamed: it is there whole, or not at all. Image
+    files are streamed, never all in memory; a table is read whole.
 
     What has been prepared is recognised by the settings alone: a source whose files
     have changed since is not noticed; delete the directory after such a change.

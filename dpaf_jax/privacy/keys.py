@@ -110,7 +110,8 @@ class RunKeys:
 def read_or_create_entropy(path: pathlib.Path) -> Entropy:
     """Returns the run's entropy, drawn from the operating system on first use.
 
-    The file is created with mode 0600 in a folder of mode 0700, and never overwritten.
+    The file is created with mode 0600 in a folder of mode 0700. Whoever calls it
+    holds the run's lock: two at once would overwrite it.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.parent.chmod(0o700)  # also where it was there before

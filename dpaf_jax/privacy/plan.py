@@ -50,7 +50,7 @@ class Mechanism:
         steps: draws in which one record may take part (for class-pure batches, the
             turns of one class: the worst case over classes).
         expected_batch_size: public mean of a draw's size; the only normaliser.
-        capacity: slots of a padded draw, per unit group; all of them are computed.
+        capacity: slots of a padded draw, per unit group.
         num_groups: groups that a draw is dealt to; 1 where there are none.
         shared_by: so many draws of one record, at most, share the `capacity` slots.
         noise_multiplier: noise standard deviation over `l2_sensitivity`, of Laplace noise

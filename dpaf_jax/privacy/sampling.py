@@ -5,9 +5,10 @@ Guarantee: in each draw every record takes part independently with probability
 exceed its capacity it is cut; the plan pays for that event out of delta
 (`accounting.overflow_probability`).
 
-All slots are computed, empty or not: no shape, hence no program, depends on how many records
-were drawn or how many there are. A record's slot is a coin too. Where the others lie, in law,
-is the same with the record and without it: without it its slot is empty.
+No shape, hence no program, depends on how many records were drawn or how many there are: all
+slots are computed, empty or not (but for DPBA-WGAN's models per label, privacy.md). A record's
+slot is a coin too. Where the others lie, in law, is the same with the record and without it:
+without it its slot is empty.
 """
 
 import dataclasses

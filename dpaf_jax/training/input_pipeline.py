@@ -58,7 +58,7 @@ class Feed:
     def deal(self, draws: list[Draw]) -> dict[str, np.ndarray]:
         """Stacks draws [W, U, M] and deals their units to the devices: [D, W, U / D, M].
 
-        Only this process's rows of it are made, and only their images are read.
+        Only this process's rows are kept, and only their images are read.
 
         Args:
             draws: one per step of a window, all of one shape.

@@ -15,7 +15,10 @@ FINAL_SHARE = 0.02  # of the learning rate, at the end of a cosine schedule
 
 
 class TrainState(NamedTuple):
-    """What the training of one network keeps between steps; all of it released or public.
+    """What the training of one network keeps between steps.
+
+    As private as the gradients that it has seen: where those are noised, or of synthetic
+    images alone, nothing in it is.
 
     Attributes:
         params, ema_params: a tree, and its moving average.

@@ -1,8 +1,8 @@
 """A discriminator and a generator in turn: what the adversarial methods share.
 
 A method brings its discriminator's private step and its losses; networks, optimisers,
-paired fakes and the generator's update are here. Everything in this file is
-post-processing, or prepares public coins.
+paired fakes and the generator's update are here. Paired fakes belong to the private step:
+each is of its own record's label. All else in this file is post-processing.
 """
 
 import dataclasses

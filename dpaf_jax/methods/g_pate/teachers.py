@@ -3,8 +3,8 @@
 Nothing here is private, and nothing of it leaves but votes (privacy/voting.py): the
 teachers remember their records, and their state is kept from step to step. That is sound
 because a record reaches one teacher alone. Which one is a function of the record's index,
-and its turn within the part is a function of the index and the step: both public, neither
-moved by what other records hold or by which of them are empty.
+and its turn within the part is a function of the index and the step: neither is moved by
+what other records hold or by which of them are empty.
 """
 
 import dataclasses
@@ -66,7 +66,7 @@ class Teacher(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """Who teaches whom: public, but for which records are not empty.
+    """Who teaches whom: a public function of indices, which are secret.
 
     Attributes:
         slots: [n, M] int64 places of a part's records in the data arrays; -1 for none.

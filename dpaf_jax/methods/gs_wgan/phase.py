@@ -21,7 +21,7 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.training.input_pipeline import Feed, gather
 from dpaf_jax.training.run import Run
 
-CUT = 1e-9  # chance that some critic has more records than slots; what is cut is unused
+CUT = 1e-9  # chance that one critic has more records than slots; what is cut is unused
 
 
 def train(run: Run) -> Any:
