@@ -49,6 +49,7 @@ def now_table() -> str:
             for data, label in GREY.items()
         ),
         line('CelebA-10k by gender, 32 × 32', 'recommended.py:celeba32:gender'),
+        line('CelebA-10k by hair colour, 32 × 32', 'recommended.py:celeba32:hair'),
         line('CelebA-10k by gender, 64 × 64', 'recommended.py:celeba64:gender'),
         line(
             'CelebA-10k by gender, 32 × 32, public features',

@@ -1,8 +1,12 @@
 """Loss functions, by the papers' names."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import optax
+
+from dpaf_jax.networks.images import opponent
 
 
 def binary_cross_entropy(logits: jax.Array, is_real: bool) -> jax.Array:
@@ -45,14 +49,23 @@ def unbiased_squared_distance(
     return (centred - own) / (counts * (counts - 1))
 
 
+HUES = 1.5  # weight of a hue's variation beside that of brightness
+
+
 def total_variation(images: jax.Array) -> jax.Array:
     """[B]: how much neighbouring pixels of images [B, H, W, C] differ, per pixel.
 
-    Anisotropic: the mean absolute difference down the columns and that along the rows.
+    Anisotropic: the mean absolute difference down the columns and that along the rows. In
+    colour, of brightness, so that a grey image has as much as with one channel, and `HUES`
+    times of either hue: hues of photographs are smooth, and noise in three channels is
+    mostly hues (docs/research/2026-11-28-noise-in-colours.md).
     """
-    down = jnp.abs(jnp.diff(images, axis=1))
-    along = jnp.abs(jnp.diff(images, axis=2))
-    return jnp.mean(down, axis=(1, 2, 3)) + jnp.mean(along, axis=(1, 2, 3))
+    seen, channels = opponent(images), images.shape[-1]
+    if channels == 3:
+        seen *= jnp.array([1 / math.sqrt(3), HUES, HUES])
+    down = jnp.mean(jnp.abs(jnp.diff(seen, axis=1)), axis=(1, 2))
+    along = jnp.mean(jnp.abs(jnp.diff(seen, axis=2)), axis=(1, 2))
+    return jnp.sum(down + along, axis=1)
 
 
 def unbiased_squared_length(gaps: jax.Array) -> jax.Array:

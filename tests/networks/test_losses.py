@@ -1,5 +1,7 @@
 """Contracts of the losses."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -67,6 +69,19 @@ def test_total_variation_counts_steps_between_neighbours():
     np.testing.assert_allclose(seen, [0, 0.5 / 3, 1 / 3], rtol=1e-6)
     turned = losses.total_variation(images.transpose(0, 2, 1, 3))
     np.testing.assert_allclose(turned, seen, rtol=1e-6)
+
+
+def test_variation_in_colour_is_of_brightness_and_more_of_hues():
+    grey = COINS.uniform(size=(2, 6, 6, 1)).astype(np.float32)
+    colours = np.repeat(grey, 3, axis=-1)
+    seen = losses.total_variation(grey)
+    np.testing.assert_allclose(losses.total_variation(colours), seen, rtol=1e-5)
+    # Red against blue at the same brightness: no step of brightness, one of a hue.
+    hues = grey * np.float32([1, 0, -1])
+    most = losses.HUES * 2 * math.sqrt(2) * seen  # in two hues, sides of a square
+    least = losses.HUES * math.sqrt(2) * seen
+    varied = losses.total_variation(hues)
+    assert (varied >= least * 0.999).all() and (varied <= most).all()
 
 
 def test_the_unbiased_length_is_the_mean_over_pairs():

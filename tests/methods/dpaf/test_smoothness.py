@@ -70,6 +70,17 @@ def test_the_noises_length_is_that_of_a_class_means_noise():
     )
 
 
+def test_noise_is_longer_in_a_mean_of_fewer_records_than_expected():
+    gan = make_gan(sigma=1e-4, dpaf__taps='count,fourier')
+    rows = np.zeros((3, gan.taps.size), np.float32)
+    count = gan.taps.blocks[0]
+    assert count.name == 'count'
+    rows[:, 0] = gan.taps.scale(count) * np.array([1.0, 0.5, 0.25])
+    state = tiny.state(gan)._replace(pooled=rows, num_pooled=np.ones(3, np.int32))
+    longer = gan.noise_lengths(state) / gan.schedule.noise_lengths
+    np.testing.assert_allclose(longer, [1, 2, 4], rtol=1e-2)
+
+
 def test_without_noise_it_is_nothing():
     config = tiny.config(**ON, privacy__epsilon=math.inf)
     plan = tiny.plan(config, 0.0)

@@ -232,6 +232,10 @@ class Gan:
         """[A, F] mean row of each aggregate, and [A] whether it is known yet."""
         return targets.mean_rows(self.schedule, state.pooled, state.num_pooled)
 
+    def noise_lengths(self, state: GanState) -> jax.Array:
+        """[A] of the noise in each of the mean rows, in units of a row's bound."""
+        return targets.noise_lengths(self.schedule, state.pooled, state.num_pooled)
+
     def fakes(
         self, generator: Params, key: jax.Array, labels: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:

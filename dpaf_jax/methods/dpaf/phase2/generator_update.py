@@ -123,8 +123,9 @@ def _match_losses(
     parts = {'loss_match': _plain_distance(gan, state, rows, labels, is_padding, each)}
     if gan.config.dpaf.generator.loss_smooth:
         varied = losses.total_variation((images + 1) / 2)
+        varied *= gan.noise_lengths(state)[gan.aggregator.segment_ids(labels)]
         varied = parallel.total(jnp.sum(jnp.where(is_padding, 0.0, varied)))
-        parts['loss_smooth'] = gan.schedule.noise_length * varied / len(segment_ids)
+        parts['loss_smooth'] = varied / len(segment_ids)
     return parts
 
 

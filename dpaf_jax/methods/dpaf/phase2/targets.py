@@ -19,16 +19,37 @@ def mean_rows(
         pooled: [A, F] sum of DPAGG's outputs of the same features.
         num_pooled: [A] how many those are.
     """
-    taps, known = schedule.taps, num_pooled > 0
-    number = jnp.maximum(num_pooled, 1)[:, None]
-    means = pooled / number
-    if 'count' in taps:
-        # The noisy count came with the same vector; reals are at least one.
-        count = taps.part(means, 'count')
-        variance = jnp.square(_count_noise(schedule)) / number
-        count = shrunk(count, 1.0, variance, known[:, None])
-        means = means / jnp.maximum(count, 1 / schedule.expected_counts)
-    return means, known
+    means = pooled / jnp.maximum(num_pooled, 1)[:, None]
+    return means / counts(schedule, pooled, num_pooled), num_pooled > 0
+
+
+def counts(
+    schedule: Schedule, pooled: jax.Array, num_pooled: jax.Array
+) -> jax.Array | float:
+    """[A, 1] records of each aggregate as shares of what was expected, or 1 if unknown.
+
+    The noisy count came with the same vector; reals are at least one.
+    """
+    taps, number = schedule.taps, jnp.maximum(num_pooled, 1)[:, None]
+    if 'count' not in taps:
+        return 1.0
+    noisy = taps.part(pooled / number, 'count')
+    variance = jnp.square(_count_noise(schedule)) / number
+    count = shrunk(noisy, 1.0, variance, num_pooled[:, None] > 0)
+    return jnp.maximum(count, 1 / schedule.expected_counts)
+
+
+def noise_lengths(
+    schedule: Schedule, pooled: jax.Array, num_pooled: jax.Array
+) -> jax.Array:
+    """[A] of the noise in each of `mean_rows`, in units of a row's bound.
+
+    Longer than in a sum of as many records as expected where there are fewer.
+    """
+    count = jnp.broadcast_to(
+        counts(schedule, pooled, num_pooled), schedule.expected_counts.shape
+    )
+    return jnp.asarray(schedule.noise_lengths) / count[:, 0]
 
 
 def _count_noise(schedule: Schedule) -> np.ndarray:
