@@ -220,6 +220,15 @@ class TestReport:
         other = tiny_runs.finished('canonical')  # which did not ask for it
         assert not (other.workdir / 'nonprivate').exists()
 
+    def test_training_on_real_images_does_not_tell_how_many_there_are(
+        self, copied, capsys, caplog
+    ):
+        """Its steps and the features that it compares say so; those of the samples may."""
+        caplog.set_level('INFO')
+        copied(evaluation__seeds=2).run('evaluate')
+        assert capsys.readouterr().out.count('done in') == 1
+        assert len([r for r in caplog.messages if 'of each side' in r]) <= 1
+
     def test_it_is_asked_for_anew_when_the_private_folder_is_gone(self, copied):
         """The report advises to delete it."""
         pipeline = copied(evaluation__seeds=2)

@@ -125,7 +125,7 @@ def _measured(
             suite.Labelled(*test),
             data.num_classes,
             settings,
-            lambda line: logging.info('evaluate: %s', line),
+            lambda line: logging.info('evaluate: %s', line) if tells else None,
             on_progress,
         )
     progress.close()
