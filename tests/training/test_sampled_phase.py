@@ -1,0 +1,43 @@
+"""Every step draws its records anew, and has a noise key and coins of its own."""
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from dpaf_jax.methods.dp_sinkhorn import DpSinkhorn
+from dpaf_jax.training import sampled_phase
+from dpaf_jax.training.sampled_phase import SampledPhase
+
+
+@pytest.mark.parametrize('unrolls', [True, False])
+def test_each_step_has_a_draw_a_noise_key_and_coins_of_its_own(
+    tmp_path, monkeypatch, unrolls
+):
+    asked, draw_of_all = [], sampled_phase.draw_of_all
+
+    def draw(run, mechanism, step):
+        asked.append((mechanism.name, step))
+        return draw_of_all(run, mechanism, step)
+
+    monkeypatch.setattr(sampled_phase, 'draw_of_all', draw)
+    fields = {'dp_sinkhorn__generator_steps': 20}
+    run = tiny.run(tmp_path, tiny.config(method='dp_sinkhorn', **fields))
+    phase = SampledPhase(run, DpSinkhorn(run.config, run.plan), unrolls=unrolls)
+    used = []
+
+    def note(state, data, draws, noise, public):
+        used.extend(zip(noise[0], public[0], strict=True))
+        return state, {}
+
+    monkeypatch.setattr(phase, '_compiled', note)
+    state, step = jax.tree.map(lambda leaf: leaf[None], phase.init()), 0
+    while step < phase.total_steps:
+        state, step, _ = phase.window(state, step)
+    (mechanism,) = run.plan.mechanisms
+    assert step == mechanism.steps == 20
+    assert asked == [(mechanism.name, t) for t in range(20)]
+    for t, (noise, public) in enumerate(used):
+        np.testing.assert_array_equal(noise, run.keys.noise(mechanism.name, t))
+        np.testing.assert_array_equal(public, run.keys.public('step', t))
+    assert len(used) == 20
