@@ -190,8 +190,7 @@ def _whitened_distance(
     segment_ids, _ = parallel.my_share(segment_ids, gan.num_devices)
     member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(segment_ids, number))
     means = parallel.total(member.T @ rows) / counts
-    gaps = (
-        means.reshape(gan.schedule.num_aggregates, folds, -1) - targets.means[:, None]
-    )
+    means = means.reshape(gan.schedule.num_aggregates, folds, -1)
+    gaps = means - targets.means[:, None]
     distance = losses.unbiased_squared_length(whitened(metric, gan.taps, gaps))
     return jnp.mean(jnp.where(targets.known, distance, 0.0)) / gan.taps.size

@@ -20,8 +20,9 @@ class Targets(NamedTuple):
 
     Attributes:
         means: [A, F] mean row of each aggregate, as far as released values say.
-        errors: [A] how far those are from the true ones: the root of the expected square, in
-            units of a row's bound; 0 where nothing has been released.
+        errors: [A] how far noise leaves those from the true ones, but for that of counts: the
+            root of the expected square, in units of a row's bound; 0 where nothing has been
+            released.
         known: [A] bool, which have been released yet.
     """
 
@@ -46,9 +47,10 @@ def read_off(schedule: Schedule, pooled: jax.Array, num_pooled: jax.Array) -> Ta
     shares = counts(schedule, pooled, num_pooled)
     means = pooled / number / shares
     noise = schedule.dpagg.noise_std / schedule.expected_counts / shares
-    own = jnp.square(noise) / number + TINY  # [A, 1] variance of it in a column
+    # The noise's variance in a column: [A, 1] of each mean row, and of their common mean.
+    own = jnp.square(noise) / number + TINY
     weights = jnp.where(known, 1 / own, 0.0)
-    common = 1 / jnp.maximum(jnp.sum(weights), TINY)  # the same of their mean
+    common = 1 / jnp.maximum(jnp.sum(weights), TINY)
     centre = common * jnp.sum(weights * means, axis=0)
     gaps, unknown = means - centre, jnp.maximum(own - common, 0.0)
     shares_kept = [
