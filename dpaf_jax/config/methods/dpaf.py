@@ -153,13 +153,13 @@ class GeneratorConfig:
     loss_match: float = at_least(
         0.0, 0.0,
         "Weight of the unbiased squared distance between the fakes' mean feature rows "
-        'and the released ones, as far as noise does not explain it; 0: off.',
+        'and the released ones; 0: off.',
     )  # fmt: skip
     loss_smooth: float = at_least(
         0.0, 0.0,
-        "Weight of the fakes' total variation, times the length of the error that noise "
-        'leaves in a mean row, until loss_match is whitened; 0: off. Without it few '
-        'records bring images of noise.',
+        "Weight of the fakes' total variation, times the length of the aggregates' "
+        'noise, until loss_match is whitened; 0: off. Without it few records bring '
+        'images of noise.',
     )  # fmt: skip
     whitenings: int = at_least(
         0, 0,

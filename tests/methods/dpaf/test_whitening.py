@@ -133,12 +133,12 @@ def test_the_loss_is_the_mean_over_pairs_of_folds_of_their_mahalanobis_product(
     one = jax.local_devices()[:1]
     loss = parallel.pmapped(
         lambda state, rows, factors: _whitened_distance(
-            gan, gan.targets(state), rows, jnp.zeros(len(rows), bool), each, factors
+            gan, state, rows, jnp.zeros(len(rows), bool), each, factors
         ),
         one,
     )
     seen = loss(*parallel.replicate((state, np.float32(rows), factors), one))
-    gaps = rows.reshape(3, each, -1) - np.asarray(gan.targets(state).means)[:, None]
+    gaps = rows.reshape(3, each, -1) - state.pooled[:, None]
     expected = 0.0
     for block, factor in zip(blocks(gan.taps), factors, strict=True):
         inverse = np.float64(factor) @ np.float64(factor).T

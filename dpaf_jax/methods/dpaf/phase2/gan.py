@@ -17,9 +17,9 @@ import optax
 
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpaf.networks import Networks, make_networks
+from dpaf_jax.methods.dpaf.phase2 import targets
 from dpaf_jax.methods.dpaf.phase2.aggregator import Aggregator, Params
 from dpaf_jax.methods.dpaf.phase2.schedule import Schedule
-from dpaf_jax.methods.dpaf.phase2.targets import Targets, read_off
 from dpaf_jax.methods.dpaf.taps.features import init_taps
 from dpaf_jax.methods.dpaf.taps.layout import TapLayout, make_tap_layout
 from dpaf_jax.privacy import chacha
@@ -32,7 +32,6 @@ from dpaf_jax.training.fakes import prior_labels, share_of_fakes
 from dpaf_jax.training.optimizers import make_optimizer
 
 Metrics = dict[str, jax.Array]
-FAR = 4.0  # the most that a squared gap can be, in units of a row's squared bound
 
 
 class GanState(NamedTuple):
@@ -50,8 +49,6 @@ class GanState(NamedTuple):
         pooled: [A, F] sum of DPAGG's outputs since conv2* last changed.
         num_pooled: [A] how many those are.
         generator_steps: int32 scalar.
-        gaps: [A] moving average of squared gaps of fakes to targets, in units of a row's
-            squared bound; while the distance is plain.
     """
 
     params: Params
@@ -67,7 +64,6 @@ class GanState(NamedTuple):
     pooled: jax.Array
     num_pooled: jax.Array
     generator_steps: jax.Array
-    gaps: jax.Array
 
 
 class StepKeys(NamedTuple):
@@ -172,7 +168,6 @@ class Gan:
             pooled=nothing,
             num_pooled=jnp.zeros(schedule.num_aggregates),
             generator_steps=jnp.int32(0),
-            gaps=jnp.full(schedule.num_aggregates, FAR),
         )
 
     def _init_params(self, key: jax.Array, learnt: Params) -> Params:
@@ -233,9 +228,13 @@ class Gan:
         here = jnp.arange(size)[:, None] == place
         return jnp.where(here[:, :, None], latest, memory)
 
-    def targets(self, state: GanState) -> Targets:
-        """What the generator is to match, as far as it is released yet."""
-        return read_off(self.schedule, state.pooled, state.num_pooled)
+    def targets(self, state: GanState) -> tuple[jax.Array, jax.Array]:
+        """[A, F] mean row of each aggregate, and [A] whether it is known yet."""
+        return targets.mean_rows(self.schedule, state.pooled, state.num_pooled)
+
+    def noise_lengths(self, state: GanState) -> jax.Array:
+        """[A] of the noise in each of the mean rows, in units of a row's bound."""
+        return targets.noise_lengths(self.schedule, state.pooled, state.num_pooled)
 
     def fakes(
         self, generator: Params, key: jax.Array, labels: jax.Array

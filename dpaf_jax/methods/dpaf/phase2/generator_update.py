@@ -21,17 +21,12 @@ from dpaf_jax.methods.dpaf.phase2.gan import (
     Use,
     coins,
 )
-from dpaf_jax.methods.dpaf.phase2.targets import Targets
 from dpaf_jax.methods.dpaf.phase2.whitening import Factors, whitened
 from dpaf_jax.networks import losses
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.optimizers import descend, moving_average
 
 FOLDS = 4  # of a class's fakes, where the metric is whitened
-# Of the square of a target's error: what no fakes come nearer than without learning noise.
-# Below 1, since they follow a part of it even so.
-TRUSTED = 0.9
-GAPS_DECAY = 0.9  # of the moving average of gaps
 
 
 def generator_steps(
@@ -58,8 +53,8 @@ def generator_step(
     weights = gan.config.dpaf.generator
     key = coins(keys, Use.GENERATOR, inner)
 
-    def loss(generator: Params) -> tuple[jax.Array, tuple[Metrics, jax.Array]]:
-        parts, gaps = {}, state.gaps
+    def loss(generator: Params) -> tuple[jax.Array, Metrics]:
+        parts = {}
         if weights.loss_single:
             parts['loss_single'] = _single_loss(gan, state, generator, key)
         if weights.loss_aggregate:
@@ -69,12 +64,11 @@ def generator_step(
             answers = aggregate_logits(gan, state.params['head'], fake)
             parts['loss_aggregate'] = losses.binary_cross_entropy(answers, True)
         if weights.loss_match:
-            made, gaps = _match_losses(gan, state, generator, key, metric)
-            parts |= made
+            parts |= _match_losses(gan, state, generator, key, metric)
         weighted = [getattr(weights, name) * value for name, value in parts.items()]
-        return jnp.sum(jnp.stack(weighted)), (parts, gaps)
+        return jnp.sum(jnp.stack(weighted)), parts
 
-    gradient, (metrics, gaps) = jax.grad(loss, has_aux=True)(state.generator)
+    gradient, metrics = jax.grad(loss, has_aux=True)(state.generator)
     # The transpose of a sum over devices is a sum over devices: hence the mean.
     gradient = parallel.mean(gradient)
     optimizer, moments = gan.optimizer('generator'), state.generator_optimizer
@@ -86,7 +80,6 @@ def generator_step(
         ema_params=average,
         generator_optimizer=moments,
         generator_steps=steps,
-        gaps=moving_average(state.gaps, gaps, steps, GAPS_DECAY),
     )
     return state, metrics
 
@@ -108,70 +101,59 @@ def _single_loss(
 
 def _match_losses(
     gan: Gan, state: GanState, generator: Params, key: jax.Array, metric: Factors | None
-) -> tuple[Metrics, jax.Array]:
+) -> Metrics:
     """Squared distance of fake and released class aggregates, without bias; smoothness.
 
     A released mean lies off all means of images, by its noise. A share p of fakes that are
     noise themselves comes nearer to it in proportion to p and to the noise's length, so what
     speaks against them has that length too.
-
-    Returns:
-        The losses; [A] this step's squared gaps, where they are plain.
     """
     each = gan.schedule.fakes_per_aggregate(is_whitened=metric is not None)
-    labels = jnp.repeat(jnp.arange(gan.schedule.num_aggregates), each)
+    segment_ids = jnp.repeat(jnp.arange(gan.schedule.num_aggregates), each)
     key_z, key_label = jax.random.split(key)
+    labels = segment_ids
     if not gan.schedule.class_pure:
         labels = gan.random_labels(key_label, each)
     images, labels, is_padding = gan.fakes(generator, key_z, labels)
     rows = gan.aggregator.rows(state.params, images, labels)
-    targets, segment_ids = gan.targets(state), gan.aggregator.segment_ids(labels)
     if metric is not None:
         # In these units the noise has another length.
-        distance = _whitened_distance(gan, targets, rows, is_padding, each, metric)
-        return {'loss_match': distance}, state.gaps
-    gaps = _squared_gaps(gan, targets, rows, segment_ids, is_padding, each)
-    parts = {'loss_match': _beyond_noise(state, targets, gaps)}
+        distance = _whitened_distance(gan, state, rows, is_padding, each, metric)
+        return {'loss_match': distance}
+    parts = {'loss_match': _plain_distance(gan, state, rows, labels, is_padding, each)}
     if gan.config.dpaf.generator.loss_smooth:
-        varied = losses.total_variation((images + 1) / 2) * targets.errors[segment_ids]
+        varied = losses.total_variation((images + 1) / 2)
+        varied *= gan.noise_lengths(state)[gan.aggregator.segment_ids(labels)]
         varied = parallel.total(jnp.sum(jnp.where(is_padding, 0.0, varied)))
-        parts['loss_smooth'] = varied / (gan.schedule.num_aggregates * each)
-    return parts, gaps
+        parts['loss_smooth'] = varied / len(segment_ids)
+    return parts
 
 
-def _squared_gaps(
+def _plain_distance(
     gan: Gan,
-    targets: Targets,
+    state: GanState,
     rows: jax.Array,
-    segment_ids: jax.Array,
+    labels: jax.Array,
     is_padding: jax.Array,
     each: int,
 ) -> jax.Array:
-    """[A] of the fakes' mean rows to the targets, unbiased, in units of a squared bound."""
-    member = jax.nn.one_hot(segment_ids, gan.schedule.num_aggregates)
+    """Unbiased, in units of a row's squared bound; the mean over aggregates."""
+    member = jax.nn.one_hot(
+        gan.aggregator.segment_ids(labels), gan.schedule.num_aggregates
+    )
     member = jnp.where(is_padding[:, None], 0.0, member)
     sums = parallel.total(member.T @ rows)
     squares = parallel.total(member.T @ jnp.sum(jnp.square(rows), axis=1))
+    targets, known = gan.targets(state)
     counts = jnp.full(gan.schedule.num_aggregates, float(each))
-    gaps = losses.unbiased_squared_distance(sums, squares, counts, targets.means)
-    return jnp.where(targets.known, gaps, 0.0) / gan.taps.bound**2
-
-
-def _beyond_noise(state: GanState, targets: Targets, gaps: jax.Array) -> jax.Array:
-    """The mean over aggregates of squared gaps that noise does not explain.
-
-    The true mean itself is about as far from the target as noise is long. So nothing nearer
-    is asked for (the discrepancy principle, Morozov 1966): it would be learnt from noise.
-    Whether an aggregate is that near, its last steps say: were this step's own gap asked,
-    G would lower how much that differs from batch to batch, and its variety with it.
-    """
-    noise = TRUSTED * jnp.square(targets.errors)
-    return jnp.mean(jnp.where(state.gaps > noise, gaps - noise, 0.0))
+    distance = losses.unbiased_squared_distance(sums, squares, counts, targets)
+    scale = gan.schedule.num_aggregates * gan.taps.bound**2
+    return jnp.sum(jnp.where(known, distance, 0.0)) / scale
 
 
 def _whitened_distance(
     gan: Gan,
-    targets: Targets,
+    state: GanState,
     rows: jax.Array,
     is_padding: jax.Array,
     each: int,
@@ -190,7 +172,7 @@ def _whitened_distance(
     segment_ids, _ = parallel.my_share(segment_ids, gan.num_devices)
     member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(segment_ids, number))
     means = parallel.total(member.T @ rows) / counts
-    means = means.reshape(gan.schedule.num_aggregates, folds, -1)
-    gaps = means - targets.means[:, None]
+    targets, known = gan.targets(state)
+    gaps = means.reshape(gan.schedule.num_aggregates, folds, -1) - targets[:, None]
     distance = losses.unbiased_squared_length(whitened(metric, gan.taps, gaps))
-    return jnp.mean(jnp.where(targets.known, distance, 0.0)) / gan.taps.size
+    return jnp.mean(jnp.where(known, distance, 0.0)) / gan.taps.size

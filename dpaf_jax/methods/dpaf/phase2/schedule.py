@@ -91,13 +91,15 @@ class Schedule:
         return np.full(self.num_aggregates, max(1, most // self.num_aggregates))
 
     @property
-    def noise_length(self) -> float:
-        """Mean over aggregates, of as many records as expected, of a mean row's noise.
+    def noise_lengths(self) -> np.ndarray:
+        """[A] of noised mean rows of as many records as expected, in units of a bound."""
+        each: np.ndarray = self.dpagg.noise_std / self.expected_counts / self.taps.bound
+        return math.sqrt(self.taps.size) * each[:, 0]
 
-        In units of a row's bound.
-        """
-        each = self.dpagg.noise_std / self.expected_counts / self.taps.bound
-        return math.sqrt(self.taps.size) * float(np.mean(each))
+    @property
+    def noise_length(self) -> float:
+        """The mean of `noise_lengths`."""
+        return float(np.mean(self.noise_lengths))
 
     @property
     def whitenings(self) -> int:

@@ -1,7 +1,6 @@
 """The columns of a row: several taps of one image, joined within one bound."""
 
 import dataclasses
-import itertools
 import math
 
 import jax
@@ -53,14 +52,6 @@ class TapLayout:
         """Number of columns F."""
         return sum(block.size for block in self.blocks)
 
-    @property
-    def columns(self) -> dict[str, slice]:
-        """Each tap's columns of a row, in their order."""
-        ends = list(itertools.accumulate(block.size for block in self.blocks))
-        return {
-            b.name: slice(e - b.size, e) for b, e in zip(self.blocks, ends, strict=True)
-        }
-
     def scale(self, block: Block) -> float:
         """What a block is multiplied with inside a row."""
         return self.bound * math.sqrt(block.share) / block.bound
@@ -78,9 +69,13 @@ class TapLayout:
 
     def part(self, rows: jax.Array, name: str) -> jax.Array:
         """Takes one tap out of rows or aggregates [A, F] and undoes its scale."""
-        columns = rows[:, self.columns[name]]
-        (block,) = (b for b in self.blocks if b.name == name)
-        return (columns / self.scale(block)).reshape(len(rows), *block.shape)
+        start = 0
+        for block in self.blocks:
+            if block.name == name:
+                columns = rows[:, start : start + block.size] / self.scale(block)
+                return columns.reshape(len(rows), *block.shape)
+            start += block.size
+        raise KeyError(name)
 
     def beside(self, rows: jax.Array, name: str) -> jax.Array:
         """[A, n] all other taps of rows [A, F] but the count, in units of this one's bound.
