@@ -12,10 +12,10 @@ from ml_collections import ConfigDict
 from configs import variants
 
 
-def get_config(data: str = 'mnist') -> ConfigDict:
-    """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
-    config = variants.on(data, 'dp_cgan')
-    if data != 'digits':
+def get_config(argument: str = 'mnist') -> ConfigDict:
+    """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
+    config = variants.on(argument, 'dp_cgan')
+    if not variants.is_digits(argument):
         config.dp_cgan.batch_size = 512
         config.dp_cgan.discriminator_steps = 5
         config.dp_cgan.generator_steps = 150

@@ -24,10 +24,10 @@ from ml_collections import ConfigDict
 from configs import variants
 
 
-def get_config(data: str = 'mnist') -> ConfigDict:
-    """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
-    config = variants.on(data, 'dp_gan')
-    if data != 'digits':
+def get_config(argument: str = 'mnist') -> ConfigDict:
+    """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
+    config = variants.on(argument, 'dp_gan')
+    if not variants.is_digits(argument):
         config.dp_gan.batch_size = 1024
         config.dp_gan.width = 16
         config.dp_gan.fc_width = 64

@@ -13,11 +13,11 @@ from ml_collections import ConfigDict
 from configs import variants
 
 
-def get_config(data: str = 'mnist') -> ConfigDict:
-    """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
-    config = variants.on(data, 'dp_hp')
+def get_config(argument: str = 'mnist') -> ConfigDict:
+    """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
+    config = variants.on(argument, 'dp_hp')
     # The other one may turn black, and stay so (docs/explanation/dp_hp.md).
     config.networks.generator = 'styled'
-    if data != 'digits':
+    if not variants.is_digits(argument):
         config.dp_hp.generator_steps = 1000
     return config

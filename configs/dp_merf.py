@@ -18,9 +18,9 @@ from ml_collections import ConfigDict
 from configs import variants
 
 
-def get_config(data: str = 'mnist') -> ConfigDict:
-    """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
-    config = variants.on(data, 'dp_merf')
-    if data != 'digits':
+def get_config(argument: str = 'mnist') -> ConfigDict:
+    """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
+    config = variants.on(argument, 'dp_merf')
+    if not variants.is_digits(argument):
         config.dp_merf.generator_steps = 2000
     return config

@@ -13,10 +13,10 @@ from ml_collections import ConfigDict
 from configs import variants
 
 
-def get_config(data: str = 'mnist') -> ConfigDict:
-    """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
-    config = variants.on(data, 'dp_sinkhorn')
-    if data != 'digits':
+def get_config(argument: str = 'mnist') -> ConfigDict:
+    """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
+    config = variants.on(argument, 'dp_sinkhorn')
+    if not variants.is_digits(argument):
         config.dp_sinkhorn.cell = 4
         config.dp_sinkhorn.generator_steps = 20000
     return config

@@ -13,16 +13,16 @@ from ml_collections import ConfigDict
 from configs import variants
 
 
-def get_config(data: str = 'digits') -> ConfigDict:
-    """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
-    config = variants.on(data, 'dpdm')
+def get_config(argument: str = 'digits') -> ConfigDict:
+    """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
+    config = variants.on(argument, 'dpdm')
     config.samples.num = 5000  # a sample costs as much as dozens of the others'
     dpgen = config.dpgen
     dpgen.label_dropout, dpgen.guidance = 0.0, 1.0
     dpgen.num_levels, dpgen.sigma_min = 18, 0.02
     # Few steps learn little of what is drawn seldom, and classes show at sigma 1 and above.
     config.dpdm.p_mean = 0.0
-    if data != 'digits':
+    if not variants.is_digits(argument):
         dpgen.patch = 4
         dpgen.width = 24
         # Short of computing time rather than of privacy: many steps, few draws each.

@@ -19,10 +19,10 @@ from ml_collections import ConfigDict
 from configs import variants
 
 
-def get_config(data: str = 'digits') -> ConfigDict:
-    """Returns the digits config; `:mnist` or `:fashion_mnist` for those."""
-    config = variants.on(data, 'dpgen')
-    if data != 'digits':
+def get_config(argument: str = 'digits') -> ConfigDict:
+    """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
+    config = variants.on(argument, 'dpgen')
+    if not variants.is_digits(argument):
         config.samples.num = 10000  # a sample costs as much as dozens of the others'
         dpgen = config.dpgen
         dpgen.patch = 4

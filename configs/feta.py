@@ -10,7 +10,7 @@ dpaf_jax/tables/scales.py. What it gives: docs/explanation/feta.md.
 
 from ml_collections import ConfigDict
 
-from configs import recommended
+from configs import recommended, variants
 
 
 def get_config(argument: str = 'digits') -> ConfigDict:
@@ -22,7 +22,7 @@ def get_config(argument: str = 'digits') -> ConfigDict:
     generator.warp, generator.denoise, generator.latent_scale = 0.0, 0.0, 1.0
     dpgen = config.dpgen
     dpgen.guidance = 1.0
-    if argument.partition(',')[0] == 'digits':
+    if variants.is_digits(argument):
         config.feta.learning_rate = 5e-3
         config.samples.num = 3000
         dpgen.warm_start_steps = 600

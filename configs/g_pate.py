@@ -20,17 +20,17 @@ from ml_collections import ConfigDict
 from configs import default, variants
 
 
-def get_config(data: str = 'digits') -> ConfigDict:
-    """Returns a data set's config with this method: `:digits`, `:mnist`, ...; or `:table`.
+def get_config(argument: str = 'digits') -> ConfigDict:
+    """Returns the config of a source, as `recommended.py` takes it; or of `table`.
 
     A table needs --config.data.source=table:<csv or npz>, data.columns with their public
     bounds, data.label and data.num_classes on the command line.
     """
-    if data == 'table':
+    if argument == 'table':
         return table()
-    config = variants.on(data, 'g_pate')
+    config = variants.on(argument, 'g_pate')
     g_pate = config.g_pate
-    if data == 'digits':
+    if variants.is_digits(argument):
         g_pate.batch_size = 5  # a whole part
     else:
         g_pate.teachers = 2000

@@ -13,10 +13,10 @@ from ml_collections import ConfigDict
 from configs import variants
 
 
-def get_config(data: str = 'mnist') -> ConfigDict:
-    """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
-    config = variants.on(data, 'gs_wgan')
-    if data != 'digits':
+def get_config(argument: str = 'mnist') -> ConfigDict:
+    """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
+    config = variants.on(argument, 'gs_wgan')
+    if not variants.is_digits(argument):
         config.gs_wgan.cell = 4
         config.gs_wgan.batch_size = 60
         config.gs_wgan.critics_per_turn = 20

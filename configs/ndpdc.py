@@ -14,18 +14,15 @@ from ml_collections import ConfigDict
 from configs import variants
 
 
-def get_config(data: str = 'mnist') -> ConfigDict:
-    """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
-    config = variants.on(data, 'ndpdc')
+def get_config(argument: str = 'mnist') -> ConfigDict:
+    """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
+    config = variants.on(argument, 'ndpdc')
     fields = config.ndpdc
     config.evaluation.epochs = 300  # of few images
-    if data != 'digits':
+    if not variants.is_digits(argument):
         config.evaluation.epochs = 100
         fields.batch_size = 6000
-        fields.depth = 3 + (config.data.image_size > 32) + (config.data.image_size > 64)
         fields.parts = 2
         fields.steps = 1200
-    config.samples.num = (
-        config.data.num_classes * fields.images_per_class * fields.parts**2
-    )
+    config.samples.num = 0  # as many as it holds
     return config

@@ -12,10 +12,12 @@ from ml_collections import ConfigDict
 from configs import variants
 
 
-def get_config(data: str = 'mnist') -> ConfigDict:
-    """Returns a data set's config with this method: `:digits`, `:mnist`, ..."""
-    config = variants.on(data, 'p3gm')
-    if data == 'digits':  # few records: moments of few directions, with less noise
+def get_config(argument: str = 'mnist') -> ConfigDict:
+    """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
+    config = variants.on(argument, 'p3gm')
+    if variants.is_digits(
+        argument
+    ):  # few records: moments of few directions, with less noise
         config.privacy.budgets = '30%,rest,45%'
         config.p3gm.dims = 8
         config.p3gm.width = 50

@@ -12,15 +12,15 @@ One of two CPU cores, shared with much other work, 2026-11-26, certified epsilon
 
 from ml_collections import ConfigDict
 
-from configs import g_pate
+from configs import g_pate, variants
 
 
-def get_config(data: str = 'digits') -> ConfigDict:
-    """Returns a data set's config with this method: `:digits`, `:mnist`, ..., `:table`."""
-    config = g_pate.get_config(data)
+def get_config(argument: str = 'digits') -> ConfigDict:
+    """Returns the config of a source, as `recommended.py` takes it; or of `table`."""
+    config = g_pate.get_config(argument)
     config.method = 'pate_gan'
     config.g_pate.generator_learning_rate = 4e-4
-    if data not in ('digits', 'table'):
+    if argument != 'table' and not variants.is_digits(argument):
         config.g_pate.teachers = 1000
         config.g_pate.steps = 800
         config.g_pate.cell = 3

@@ -20,11 +20,9 @@ take 15 to 30 minutes: MNIST 0.964 and 0.977, Fashion-MNIST 0.841 and 0.864, fac
 0.764 and 0.849 at epsilon 1 and 10, one or two generators each (docs/results.md).
 """
 
-import os
-
 from ml_collections import ConfigDict
 
-from configs import default, variants
+from configs import variants
 
 
 def get_config(argument: str = 'digits') -> ConfigDict:
@@ -35,40 +33,4 @@ def get_config(argument: str = 'digits') -> ConfigDict:
             one of `variants.DATA`, such as digits or celeba64:hair, or as `data.source`:
             folder:/path, npz:/path.
     """
-    source, epsilon = _parse(argument)
-    if source in variants.DATA:
-        config = variants.of(source, 'recommended')
-    else:
-        _check(source)
-        config = variants.choose(default.get_config(), 'recommended')
-        config.data.source = source
-        config.data.num_classes = config.data.image_size = config.data.channels = 0
-        config.data.class_names = '?'
-        config.samples.num = 0
-        config.privacy.delta = 0.0  # these by the data, unless the command line says
-    config.privacy.epsilon = epsilon
-    return config
-
-
-def _check(source: str) -> None:
-    """Refuses what is neither in `variants.DATA` nor a kind of source with its path."""
-    name, comma, last = source.partition(',')
-    if comma and name in variants.DATA:
-        raise ValueError(f'epsilon, the number behind {name} and a comma, is {last!r}.')
-    kinds = {name.partition(':')[0] for name in variants.DATA}
-    if ':' not in source or source.partition(':')[0] in kinds:
-        raise ValueError(
-            f'source is {source!r}. {variants.meant(source)} '
-            'Give data of your own as folder:/path or npz:/path.'
-        )
-    path, comma, last = source.partition(':')[2].rpartition(',')
-    if comma and os.path.exists(path) and not os.path.exists(f'{path},{last}'):
-        raise ValueError(f'epsilon, the number behind {path} and a comma, is {last!r}.')
-
-
-def _parse(argument: str) -> tuple[str, float]:
-    source, _, last = argument.rpartition(',')
-    try:
-        return source, float(last)
-    except ValueError:  # a path with a comma, or no epsilon
-        return argument, 10.0
+    return variants.given(argument, 'recommended')

@@ -2,8 +2,11 @@
 
 import difflib
 import importlib
+import os
 
 from ml_collections import ConfigDict
+
+from configs import default
 
 
 def one_shot(config: ConfigDict) -> ConfigDict:
@@ -166,11 +169,67 @@ def meant(data: str) -> str:
     return f'Choose one of {", ".join(DATA)}.'
 
 
-def on(data: str, method: str) -> ConfigDict:
-    """A data set's config with another method: what `dp_gan.py:mnist` stands for."""
-    config = of(data, 'one_shot')
+def on(argument: str, method: str) -> ConfigDict:
+    """A source's config with another method: what `dp_gan.py:mnist,1` stands for."""
+    config = given(argument, 'one_shot')
     config.method = method
     return config
+
+
+def is_digits(argument: str) -> bool:
+    """Whether the source is the embedded digits, which are few and small."""
+    return _parse(argument)[0] == 'digits'
+
+
+def given(argument: str, variant: str) -> ConfigDict:
+    """The config of a source, and after a comma epsilon (10 if it is left out).
+
+    Args:
+        argument: the source is one of DATA, such as digits or celeba64:hair, or as
+            `data.source`: folder:/path, npz:/path.
+        variant: as for `choose`.
+    """
+    source, epsilon = _parse(argument)
+    config = of(source, variant) if source in DATA else _own(source, variant)
+    config.privacy.epsilon = epsilon
+    return config
+
+
+def _own(source: str, variant: str) -> ConfigDict:
+    """Data of one's own: what is left open they decide, unless the command line says."""
+    _check(source)
+    config = choose(default.get_config(), variant)
+    config.data.source = source
+    config.data.num_classes = config.data.image_size = config.data.channels = 0
+    config.data.class_names = '?'
+    config.networks.layers = ''
+    config.samples.num = 0
+    config.privacy.delta = 0.0
+    return config
+
+
+def _check(source: str) -> None:
+    """Refuses what is neither in DATA nor a kind of source with its path."""
+    name, comma, last = source.partition(',')
+    if comma and name in DATA:
+        raise ValueError(f'epsilon, the number behind {name} and a comma, is {last!r}.')
+    kinds = {name.partition(':')[0] for name in DATA}
+    if ':' not in source or source.partition(':')[0] in kinds:
+        raise ValueError(
+            f'source is {source!r}. {meant(source)} '
+            'Give data of your own as folder:/path or npz:/path.'
+        )
+    path, comma, last = source.partition(':')[2].rpartition(',')
+    if comma and os.path.exists(path) and not os.path.exists(f'{path},{last}'):
+        raise ValueError(f'epsilon, the number behind {path} and a comma, is {last!r}.')
+
+
+def _parse(argument: str) -> tuple[str, float]:
+    source, _, last = argument.rpartition(',')
+    try:
+        return source, float(last)
+    except ValueError:  # a path with a comma, or no epsilon
+        return argument, 10.0
 
 
 def of(data: str, variant: str) -> ConfigDict:

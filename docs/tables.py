@@ -91,10 +91,11 @@ def gpu() -> str:
                 part.get('error') or ', '.join(told),
                 NONE if memory is None else f'{memory} MiB',
                 NONE if use is None else f'{use:.0f} %',
+                part.get('date', NONE).partition(' ')[0],
             ]
         )
     card = ', '.join(found['card'].values()) or 'no card: a smoke run'
-    head = f'{card}; {found["date"]}|measured|most memory|utilisation'
+    head = f'{card}|measured|most memory|utilisation|date'
     rest = f'\nNo time was left for {late} other parts.\n' if late else ''
     return table(head, *rows) + rest
 

@@ -125,7 +125,7 @@ def open_target(
         synthetic = read_npz(paths.samples)[0]
     else:
         release = dataclasses.replace(release, config=plain)
-        number = plain.samples.number(plain.data.num_examples)
+        number = plain.num_samples(plain.data.num_examples)
         synthetic = release.sample(number, seed=0)[0]
     if synthetic.shape[1:] != real.images.shape[1:]:
         raise UserError(

@@ -51,6 +51,8 @@ from dpaf_jax.config.sections import (
 )
 from dpaf_jax.runtime.errors import UserError
 
+# Fewer teach classifiers less, whatever N; more cost hours of evaluation.
+FEWEST_SAMPLES, MOST_SAMPLES = 20_000, 60_000
 LEAST_DELTA = 1e-12  # further out the noise's law is not below the Gaussian mechanism's
 
 
@@ -129,6 +131,14 @@ class Config:
         """The network, learnt on public images, whose features the run reads; or ''."""
         has_section = 'dpaf' in sections_of(self.method)
         return public_network(dataclasses.asdict(self.dpaf)) if has_section else ''
+
+    def num_samples(self, num_examples: int) -> int:
+        """Size of the synthetic data set, by the public N."""
+        if self.samples.num:
+            return self.samples.num
+        if self.method == 'ndpdc':  # the images themselves are the release
+            return self.data.num_classes * self.ndpdc.held_per_class
+        return min(max(num_examples, FEWEST_SAMPLES), MOST_SAMPLES)
 
     @property
     def warm_start(self) -> str:

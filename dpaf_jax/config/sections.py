@@ -121,10 +121,6 @@ class RunConfig:
     )
 
 
-# Fewer teach classifiers less, whatever N; more cost hours of evaluation.
-FEWEST_SAMPLES, MOST_SAMPLES = 20_000, 60_000
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplesConfig:
     """The synthetic data set of the samples stage."""
@@ -133,12 +129,9 @@ class SamplesConfig:
         60000,
         0,
         'Number of synthetic images or rows, whose labels follow the class '
-        'probabilities; 0: N, but at least 20 000 and at most 60 000.',
+        'probabilities; 0: N, but at least 20 000 and at most 60 000; of NDPDC as many '
+        'as the release holds.',
     )
-
-    def number(self, num_examples: int) -> int:
-        """How many images, by the public N."""
-        return self.num or min(max(num_examples, FEWEST_SAMPLES), MOST_SAMPLES)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

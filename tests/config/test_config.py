@@ -293,8 +293,14 @@ def test_a_window_is_two_numbers():
     (500, 1_000_000, 500), (0, 600, 20_000), (0, 31_000, 31_000), (0, 200_000, 60_000),
 ])  # fmt: skip
 def test_how_many_samples_goes_by_the_records_unless_it_is_said(num, there, number):
-    samples = from_config_dict(changed(samples__num=num)).samples
-    assert samples.number(there) == number
+    assert from_config_dict(changed(samples__num=num)).num_samples(there) == number
+
+
+def test_ndpdc_draws_each_of_its_images_once():
+    fields = {'method': 'ndpdc', 'ndpdc__images_per_class': 5, 'ndpdc__parts': 2}
+    open_number = from_config_dict(changed(**fields, samples__num=0))
+    assert open_number.num_samples(1_000_000) == 10 * 5 * 2**2
+    assert from_config_dict(changed(**fields, samples__num=7)).num_samples(1) == 7
 
 
 def test_a_path_is_no_config():

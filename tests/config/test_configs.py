@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from dpaf_jax import methods
 from dpaf_jax.config import from_config_dict
+from dpaf_jax.config.schema import sections_of
 from dpaf_jax.data import read_manifest
 from dpaf_jax.methods.dpaf.phase1.labeller import steps_and_rate
 from dpaf_jax.networks.architecture import make_architecture
@@ -317,3 +318,20 @@ def test_what_is_recommended_fits_any_image_size(size, sides):
     config = decided(tiny_runs.load_config('recommended', 'folder:/a'))
     config.data.image_size = size
     assert make_architecture(from_config_dict(config)).sides == sides
+
+
+OWN = 'folder:/a,b,3'  # a path may have a comma
+
+
+@pytest.mark.parametrize('method', methods.METHODS)
+def test_every_method_takes_data_of_ones_own_with_its_own_settings(method):
+    name = 'recommended' if method == 'dpaf' else method
+    own = tiny_runs.load_config(name, OWN)
+    assert (own.data.source, own.privacy.epsilon) == ('folder:/a,b', 3.0)
+    assert own.method == method
+    known = tiny_runs.load_config(name, 'mnist,3')
+    for section in sections_of(method):
+        assert own[section].to_dict() == known[section].to_dict()
+    with tiny_runs.without_accountant():
+        plan = methods.plan(from_config_dict(decided(own)), 50_000)
+    assert plan.mechanisms

@@ -90,6 +90,7 @@ def test_the_table_of_a_card_is_of_its_file(tables, tmp_path, monkeypatch):
             'speedup_over_opacus': None,
             'machine': {'device_peak_mib': 512},
             'utilisation_percent': 91.4,
+            'date': '2026-01-02 03:04 UTC',
         },
         'step: x': {'error': 'exit status 1'},
         'step: y': {'error': 'no time left'},
@@ -97,10 +98,10 @@ def test_the_table_of_a_card_is_of_its_file(tables, tmp_path, monkeypatch):
     content = {'date': 'today', 'card': {'name': 'Card'}, 'parts': parts}
     path.write_text(json.dumps(content))
     head, _, *rows = tables.gpu().splitlines()
-    assert head.startswith('| Card; today |')
+    assert head.startswith('| Card | measured |')
     assert rows == [
-        '| clipping | 4.32 × naive `vmap` | 512 MiB | 91 % |',
-        '| step: x | exit status 1 | – | – |',
+        '| clipping | 4.32 × naive `vmap` | 512 MiB | 91 % | 2026-01-02 |',
+        '| step: x | exit status 1 | – | – | – |',
         '',
         'No time was left for 1 other parts.',
     ]

@@ -83,7 +83,7 @@ def flags(config, base='digits') -> list[str]:
         (('--config=configs/recommended.py:xyz',), 'Choose one of digits, mnist,.* folder:/'),
         (('--config=configs/recommended.py:digits,x',), "epsilon, the number behind .*'x'"),
         (('--config=configs/public.py:celeba64:hair,3,',), "epsilon, the number .*'3,'"),
-        (('--config=configs/dpgen.py:mnits',), "data is 'mnits'. Did you mean mnist"),
+        (('--config=configs/dpgen.py:mnits',), "source is 'mnits'. Did you mean mnist"),
         ((), '^--config is needed. See python -m dpaf_jax.*--help'),
     ],
     ids=lambda value: value[-1] if value and isinstance(value, tuple) else '',

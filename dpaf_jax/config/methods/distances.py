@@ -1,6 +1,7 @@
 """Methods that match records by a distance: of embeddings, or of an optimal transport."""
 
 import dataclasses
+import math
 
 from dpaf_jax.config.fields import above, at_least, between, plain
 from dpaf_jax.config.methods.common import FALLING_RATE, ema
@@ -134,9 +135,10 @@ class NdpdcConfig:
     batch_size: int = at_least(600, 1, 'Expected number of records in an aggregate.')
     width: int = at_least(32, 1, 'Feature maps of each layer of the random networks.')
     depth: int = at_least(
-        2,
-        1,
-        'Layers of the random networks, each of which halves the side of an image.',
+        0,
+        0,
+        'Layers of the random networks, each of which halves the side of an image; 0: '
+        'as many as leave maps of 3 or 4 a side.',
     )
     images_per_class: int = at_least(
         20,
@@ -165,6 +167,15 @@ class NdpdcConfig:
         'along a cosine.',
     )
     ema_decay: float = ema(0.99)
+
+    @property
+    def held_per_class(self) -> int:
+        """Images of a class that the release holds, whole ones or parts."""
+        return self.images_per_class * self.parts**2
+
+    def layers(self, side: int) -> int:
+        """Layers of the random networks, for images of `side` pixels."""
+        return self.depth or max(1, math.ceil(math.log2(side)) - 2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ def run(job: Job) -> pathlib.Path:
     """Draws the synthetic data set, unless as many samples are there."""
     workdir, data = job.workdir, job.config.data
     job.require(workdir.release, 'release')
-    number = job.config.samples.number(plan.run(job).num_examples)
+    number = job.config.num_samples(plan.run(job).num_examples)
     if _number(workdir.samples) != number:
         require_space(workdir.root, number * _record_bytes(data))
         images, labels = load_release(workdir.release).sample(number)

@@ -54,5 +54,6 @@ class CondensedSampler:
 def condensed_sampler(config: Config) -> CondensedSampler:
     """Of NDPDC."""
     fields, data = config.ndpdc, config.data
-    number = fields.images_per_class * fields.parts**2
-    return CondensedSampler(data.shape, data.num_classes, number, fields.parts)
+    return CondensedSampler(
+        data.shape, data.num_classes, fields.held_per_class, fields.parts
+    )

@@ -108,7 +108,8 @@ class Condensation:
 
     @property
     def _network(self) -> Extractor:
-        return Extractor(self.settings.width, self.settings.depth)
+        layers = self.settings.layers(self.config.data.image_size)
+        return Extractor(self.settings.width, layers)
 
     @property
     def _optimizer(self) -> optax.GradientTransformation:
