@@ -30,9 +30,8 @@ def synthetic(text: str, num: int, data: DataConfig) -> Labelled:
     Raises:
         UserError: nothing of the kind is there.
     """
-    path = pathlib.Path(text).expanduser()
-    if (path / GENERATOR).exists():
-        return Labelled(*load_release(path).sample(num, seed=0))
+    if _released(text):
+        return Labelled(*load_release(pathlib.Path(text)).sample(num, seed=0))
     source, config = opened(text, data)
     return Labelled(np.stack(list(decoded(source, config))), present_labels(source))
 
@@ -75,9 +74,14 @@ def stated_classes(text: str) -> int:
 
 
 def _released(text: str) -> DataConfig | None:
-    """The data's config of a release; None: it is none."""
+    """The data's config of a release of images; None: it is none."""
     path = pathlib.Path(text).expanduser()
-    return load_release(path).config.data if (path / GENERATOR).exists() else None
+    if not (path / GENERATOR).exists():
+        return None
+    data = load_release(path).config.data
+    if data.columns:
+        raise UserError(text, 'is the release of a table', 'Give images')
+    return data
 
 
 def shape(text: str, data: DataConfig) -> tuple[int, int]:

@@ -72,7 +72,9 @@ def _fitted(model: Any, rows: np.ndarray, labels: np.ndarray) -> Any:
         return None
     try:
         return model.fit(rows, labels)
-    except ValueError as error:  # AdaBoost's, of constant rows
+    except ValueError as error:
+        if not isinstance(model, ensemble.AdaBoostClassifier):
+            raise  # AdaBoost alone refuses what it cannot learn, such as constant rows
         logging.warning('%s: %s', type(model).__name__, error)
         return None
 

@@ -72,6 +72,9 @@ def html_page(report: dict[str, Any], grid: Image.Image | None, run: str) -> str
     config, privacy, checked = report['config'], report['privacy'], report['checked']
     data = config['data']
     certified = is_certified(privacy)
+    standing = {name for name in ('verify', 'audit') if _stands(checked[name])}
+    if any(map(_stands, checked['attacks'].values())):
+        standing.add('attacks')
     return environment.get_template('report.html.jinja').render(
         **report,
         certified=certified,
@@ -83,10 +86,10 @@ def html_page(report: dict[str, Any], grid: Image.Image | None, run: str) -> str
         grouped=bool(data['group']),
         checks=_checks(checked),
         check_failed=any(
-            found and not found['passed']
+            _stands(found) and not found['passed']
             for found in (checked['verify'], checked['audit'])
         ),
-        commands=[each for name, each in commands.items() if not checked[name]],
+        commands=[commands[name] for name in commands if name not in standing],
         grid=grid and png_data_uri(grid),
         version=report['environment']['dpaf_jax'],
         commit=report['environment']['commit'],
@@ -126,6 +129,11 @@ def _epsilon(value: Any) -> str:
 def _reason(guarantee: str) -> str:
     reason = guarantee.removeprefix('none').strip()
     return reason.removeprefix('(').removesuffix(')') or 'no reason was given'
+
+
+def _stands(found: dict[str, Any] | None) -> bool:
+    """Whether a check was made, and of what lies here now."""
+    return bool(found and found['current'])
 
 
 def _checks(checked: dict[str, Any]) -> list[tuple[str, str, str | None]]:
@@ -230,7 +238,7 @@ def _next_steps(
         return ['Do not share this release: nothing is certified. Run it certified.']
     steps = []
     verified, audited = checked['verify'], checked['audit']
-    if audited and not audited['passed']:
+    if _stands(audited) and not audited['passed']:
         return ['Do not share this release: its audit has found a violation.']
     attacks = {
         name: found for name, found in checked['attacks'].items() if found['current']
@@ -241,7 +249,7 @@ def _next_steps(
             'Do not share this release: more was found than ε permits, by '
             f'{", ".join(broken)}.'
         ]
-    if not verified or not verified['current']:
+    if not _stands(verified):
         steps.append(f'Have the release checked by itself: {commands["verify"]}')
     elif not verified['passed']:
         return ['Do not share this release: its check has failed.']

@@ -2,7 +2,7 @@
 
 Guarantee of `dpagg`: one record moves the exact sums by at most the row bound,
 because its row is clipped to that bound and enters one aggregate; the noise has
-standard deviation noise_multiplier x row bound; the divisor is public.
+standard deviation noise_multiplier x l2_sensitivity; the divisor is public.
 Source: DPAF (conference version) section 3.2, equations 1 and 2.
 """
 
@@ -72,7 +72,7 @@ def dpagg(
     Args:
         sums: [num_aggregates, F], this device's `aggregate`.
         key_data: [8] uint32 of this step and of this side (real or fake) alone.
-        noise_std: noise_multiplier x row bound.
+        noise_std: noise_multiplier x l2_sensitivity.
         expected_count: [num_aggregates, 1] public expected number of rows in each sum.
 
     Returns:

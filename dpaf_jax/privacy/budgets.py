@@ -183,8 +183,6 @@ def _certified(
     privacy: PrivacyConfig,
     num_examples: int,
 ) -> PrivacyPlan:
-    if not mechanisms:  # nothing private is ever looked at
-        return _plan([], CERTIFIED, privacy.delta, num_examples, epsilon=(0.0, 0.0))
     tail = privacy.delta * privacy.overflow_fraction
     fitted = _fit(mechanisms, tail, num_examples)
     beta = sum(accounting.overflow_delta(m, num_examples) for m in fitted)
@@ -318,7 +316,7 @@ def _composed(
 def _fit(
     mechanisms: Sequence[Mechanism], overflow: float, num_examples: int
 ) -> list[Mechanism]:
-    each = overflow / max(1, len(mechanisms))
+    each = overflow / len(mechanisms)
     fitted = [accounting.fit_capacity(m, num_examples, each) for m in mechanisms]
     for m in fitted:
         if m.capacity > MAX_CONTRIBUTIONS:

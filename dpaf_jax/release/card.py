@@ -10,7 +10,15 @@ from dpaf_jax.release.samplers.protocol import StoredImageSampler
 from dpaf_jax.release.samplers.registry import make_sampler
 
 # Classifiers whose figures a card may show, in its order: of images, of tables.
-MODELS = ('wide_resnet', 'cnn', 'logistic_regression')
+MODELS = (
+    'resnext',
+    'wide_resnet_40_4',
+    'wide_resnet_16_2',
+    'datalens_cnn',
+    'wide_resnet',
+    'cnn',
+    'logistic_regression',
+)
 TABLE_MODELS = ('logistic_regression', 'adaboost', 'bagging', 'mlp')
 
 TEMPLATE = """\
@@ -86,7 +94,7 @@ def model_card(
         public_data=_public_features(config) + _warm_start(config),
         held=_held(config),
         labels=_labels(config),
-        accuracy=figures_head(config) + _rows(config, accuracy) if accuracy else '',
+        accuracy=_figures(config, accuracy) if accuracy else '',
     )
 
 
@@ -183,10 +191,11 @@ def figures_head(config: Config) -> str:
     )
 
 
-def _rows(config: Config, accuracy: dict[str, Any]) -> str:
+def _figures(config: Config, accuracy: dict[str, Any]) -> str:
     names = TABLE_MODELS if config.data.columns else MODELS
-    return ''.join(
+    rows = ''.join(
         f'| {model} | {a["mean"]:.3f} | {a["std"]:.3f} | {len(a["values"])} |\n'
         for model, a in accuracy.items()
         if model in names
     )
+    return figures_head(config) + rows if rows else ''

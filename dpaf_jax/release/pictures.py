@@ -1,6 +1,7 @@
-"""Pictures of synthetic images: a grid with a row per class, as PNG.
+"""Pictures of images: a grid with a row per class, as PNG.
 
-Nothing here may be given a real image: its pictures go into releases and reports.
+Releases and reports get those of synthetic images alone; that of real ones is
+`evaluation/printout.py`'s, for whoever may see the test images.
 """
 
 import base64

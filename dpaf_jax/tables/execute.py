@@ -123,6 +123,8 @@ class _Pool:
             start_new_session=True,  # a Ctrl-C reaches it through us, once
         )
         self.processes.add(process)
+        if self.stopped:  # since it was asked above
+            process.terminate()
         try:
             while process.poll() is None:
                 time.sleep(WAIT)

@@ -22,6 +22,7 @@ from dpaf_jax.audit import report, session, white_box
 from dpaf_jax.audit.methods import g_pate as g_pate_audit
 from dpaf_jax.config import EvaluationConfig, from_config_dict
 from dpaf_jax.evaluation import tables
+from dpaf_jax.evaluation.images import stated_classes
 from dpaf_jax.privacy import accounting, class_histogram, voting
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, event_to_json
 from dpaf_jax.release.bundle import load_release
@@ -378,6 +379,8 @@ def test_one_command_from_a_csv_to_a_csv(tmp_path):
         sample, 'sample', f'--release={workdir / "release"}', '--num=7', f'--out={out}'
     )
     assert drawn.code == 0 and len(out.read_text().splitlines()) == 8
+    with pytest.raises(UserError, match='is the release of a table'):
+        stated_classes(str(workdir / 'release'))
 
 
 def test_auroc_is_of_the_positive_class_and_of_one_against_the_rest():

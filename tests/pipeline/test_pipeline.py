@@ -238,6 +238,13 @@ class TestReport:
         accuracy = read(pipeline.workdir.evaluation)['accuracy']['synthetic']
         assert len(accuracy['cnn']['values']) == 2
 
+    def test_samples_of_another_size_are_not_taken_for_those_asked_for(self, copied):
+        pipeline = copied(samples__num=30)
+        before = read(pipeline.workdir.evaluation)
+        with pytest.raises(UserError, match='asks for 30, and .* has 40'):
+            pipeline.run('evaluate')
+        assert read(pipeline.workdir.evaluation) == before
+
     def test_a_report_of_other_settings_is_refused(self, copied):
         with pytest.raises(UserError, match='is of other settings'):
             copied(evaluation__seeds=3).run('report')

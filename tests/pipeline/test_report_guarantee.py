@@ -98,6 +98,10 @@ def test_outcomes_stand_with_their_times_and_no_command(tmp_path):
             {'verify': CONSISTENT | {'current': False}},
             'Have the release checked by itself',
         ),
+        (
+            {'audit': CONSISTENT | {'passed': False, 'current': False}},
+            'Share the folders',
+        ),
     ],
 )
 def test_what_was_found_decides_the_next_step(tmp_path, checked, told):
@@ -117,6 +121,16 @@ def test_an_outcome_about_another_release_is_not_shown_as_this_ones(tmp_path):
     old = CONSISTENT | {'current': False}
     _, page, _ = written(tmp_path, checked=CHECKED | {'verify': old})
     assert page.text.index('OUT OF DATE') < page.text.index(old['verdict'])
+
+
+def test_an_outcome_about_another_plan_neither_decides_nor_replaces_the_command(
+    tmp_path,
+):
+    old = CONSISTENT | {'current': False, 'passed': False}
+    _, page, html = written(tmp_path, checked=CHECKED | {'verify': old, 'audit': old})
+    assert 'class="bad"' not in html and 'Do not share' not in page.text
+    for word in ('verify', 'audit'):
+        assert f'dpaf-jax {word} {tmp_path}' in page.text
 
 
 def test_a_result_without_a_verdict_is_told_nevertheless(tmp_path):

@@ -149,11 +149,6 @@ def test_a_composition_above_the_target_is_refused(calls, monkeypatch):
         settle(NAMES, '1,2,3')
 
 
-def test_a_run_that_looks_at_nothing_private_costs_nothing():
-    plan = settle((), '0.1,rest,0.2')
-    assert (plan.epsilon, plan.guarantee) == (0.0, 'certified')
-
-
 def test_an_infinite_epsilon_asks_for_no_noise(calls):
     plan = settle(NAMES, '0.1,rest,0.2', math.inf)
     assert not calls

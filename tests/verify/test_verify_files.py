@@ -251,9 +251,9 @@ ACCURACY = {
 }
 
 
-def show_accuracy(folder, public=True, edit=lambda card: card):
+def show_accuracy(folder, public=True, edit=lambda card: card, accuracy=ACCURACY):
     config = tiny.config(**SETTINGS['one shot'], release__test_set_is_public=public)
-    card = edit(model_card(config, privacy_of(folder), ACCURACY))
+    card = edit(model_card(config, privacy_of(folder), accuracy))
     (folder / 'README.md').write_text(card)
     rewrite(
         folder / 'config.json',
@@ -265,6 +265,15 @@ def test_accuracy_is_accepted_where_the_test_set_is_public_and_only_there(copied
     show_accuracy(copied, public=False)
     assert failed(copied) == {'README.md'}
     show_accuracy(copied)
+    assert failed(copied) == set()
+
+
+def test_a_card_has_the_figures_of_every_suite_or_no_head(copied):
+    one = ACCURACY['cnn']
+    show_accuracy(copied, accuracy={'resnext': one, 'wide_resnet_40_4': one})
+    assert '| resnext | 0.871 |' in (copied / 'README.md').read_text()
+    assert failed(copied) == set()
+    show_accuracy(copied, accuracy={'linear_svc': one})  # not among a card's rows
     assert failed(copied) == set()
 
 

@@ -41,7 +41,9 @@ class GrowingAdversaries(Adversaries):
 
     def shown(self, state: AdversarialState) -> Sampler:
         """What the generator has learnt to make so far."""
-        return self.at(state).sampler
+        progress = float(self._progress(state.generator_steps))
+        generator = Grown(self.sampler.generator, progress)
+        return dataclasses.replace(self.sampler, generator=generator)
 
     def update_discriminator(
         self, state: AdversarialState, gradient: Any

@@ -20,7 +20,7 @@ def draw_records(
         eligible: indices of those whose turn it is; None: every record.
     """
     if run.config.privacy.as_published:
-        size = int(mechanism.expected_batch_size)
+        size = round(mechanism.expected_batch_size)  # B / N * N, in floats
         return shuffled_batches(
             len(run.data.labels), size, mechanism.name, run.keys, step
         )

@@ -163,7 +163,7 @@ class PhasedVae:
         size = self.mechanism.expected_batch_size
         gradient = jax.tree.map(lambda g: g / size, noisy)
         decay = self.config.p3gm.ema_decay
-        held = TrainState(*state[1:])
+        held = TrainState(**{n: getattr(state, n) for n in TrainState._fields})
         held = averaged_step(self._optimizer, gradient, held, decay)
-        state = DecoderState(state.moments, *held)
+        state = state._replace(**held._asdict())
         return state, {'noisy_gradient_norm': optax.tree.norm(gradient)}

@@ -84,15 +84,15 @@ def grown_alone(tree: Any, weights: jax.Array) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Grown:
-    """A network as far as it has grown: what has init and apply like it.
+    """A network as far as it has grown, to be applied like it.
 
     Attributes:
         network: takes `progress` behind its inputs.
-        progress: float32 scalar in [0, 1].
+        progress: float32 scalar in [0, 1]; a float where it is fixed, as for a picture.
     """
 
     network: nn.Module
-    progress: jax.Array
+    progress: jax.Array | float
 
     def apply(self, params: Any, *inputs: jax.Array) -> jax.Array:
         """The network's answer at this stage."""

@@ -15,10 +15,12 @@ import numpy as np
 from dpaf_jax.config import Config, EvaluationConfig, public_dict
 from dpaf_jax.data import load, prepare, read_manifest
 from dpaf_jax.evaluation import suite, utility
+from dpaf_jax.pipeline.stages import samples
 from dpaf_jax.pipeline.stages.job import Job
 from dpaf_jax.release.bundle import CARD, CONFIG, canonical_json, load_release
 from dpaf_jax.release.card import model_card
 from dpaf_jax.release.export import read_npz
+from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json, write_json, write_text
 from dpaf_jax.training.progress import Progress
 
@@ -55,7 +57,7 @@ def run(job: Job) -> dict[str, Any]:
         logging.warning('Not evaluated: data.test_fraction = 0 holds nothing out')
         write_json(workdir.evaluation, {'config': asked(config), 'accuracy': {}})
         return {}
-    made, settings = read_npz(workdir.samples), config.evaluation
+    made, settings = _samples(job), config.evaluation
     train = np.asarray(data.images), np.asarray(data.labels)
     if settings.train_on_real:
         sides = (suite.Labelled(*side) for side in (made, train, test))
@@ -80,6 +82,18 @@ def run(job: Job) -> dict[str, Any]:
     }
     write_json(workdir.evaluation, evaluated)
     return accuracy
+
+
+def _samples(job: Job) -> Arrays:
+    """The synthetic data set; UserError where it is of another size than asked for."""
+    made, wanted = read_npz(job.workdir.samples), samples.wanted(job)
+    if len(made[1]) != wanted:
+        raise UserError(
+            'config.samples.num',
+            f'asks for {wanted}, and {job.workdir.samples} has {len(made[1])}',
+            'Run --stage=samples first, or give its number',
+        )
+    return made
 
 
 def _protocol(config: Config) -> Any:

@@ -15,7 +15,7 @@ def run(job: Job) -> pathlib.Path:
     """Draws the synthetic data set, unless as many samples are there."""
     workdir, data = job.workdir, job.config.data
     job.require(workdir.release, 'release')
-    number = job.config.num_samples(plan.run(job).num_examples)
+    number = wanted(job)
     if _number(workdir.samples) != number:
         require_space(workdir.root, number * _record_bytes(data))
         images, labels = load_release(workdir.release).sample(number)
@@ -23,6 +23,11 @@ def run(job: Job) -> pathlib.Path:
             write_csv(workdir.samples_csv, data, images, labels)
         write_npz(workdir.samples, images, labels)
     return workdir.samples
+
+
+def wanted(job: Job) -> int:
+    """How many the config asks for."""
+    return job.config.num_samples(plan.run(job).num_examples)
 
 
 def _number(samples: pathlib.Path) -> int:

@@ -8,7 +8,9 @@ Params = Any
 
 
 class Sampler(Protocol):
-    """Draws images of given classes."""
+    """Draws images of given classes; equal settings make equal ones."""
+
+    def __hash__(self) -> int: ...
 
     def init(self, key: jax.Array) -> Params:
         """Random parameters, as training starts from: their names and shapes."""

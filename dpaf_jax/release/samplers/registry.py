@@ -87,12 +87,11 @@ def preview(
     """
     k = config.data.num_classes
     labels = np.repeat(np.arange(k), PER_CLASS)
-    draw = jax.jit(sampler.sample) if sampler else _compiled(config)
-    made = draw(params, key, labels)
+    made = _drawing(sampler or make_sampler(config))(params, key, labels)
     return sample_grid(np.asarray(to_uint8(made)), labels, k, PER_CLASS)
 
 
 @functools.lru_cache(maxsize=4)
-def _compiled(config: Config) -> Callable[..., Any]:
-    """The method's draw: one program for all previews of a run."""
-    return jax.jit(make_sampler(config).sample)
+def _drawing(sampler: Sampler) -> Callable[..., Any]:
+    """The draw of a sampler: one program for all previews of a run."""
+    return jax.jit(sampler.sample)

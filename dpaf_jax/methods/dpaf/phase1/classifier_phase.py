@@ -16,18 +16,22 @@ from dpaf_jax.training.input_pipeline import Feed, gather
 from dpaf_jax.training.phase import repeat, window_steps
 from dpaf_jax.training.run import Run
 
-WINDOW = 8  # steps in one compiled call
+WINDOW = 8  # steps in one compiled call, where they are scanned
 
 
 class ClassifierPhase:
-    """Phase 1: at most `WINDOW` DP-SGD steps a call."""
+    """Phase 1: at most `WINDOW` DP-SGD steps a call; one where they would be written out.
+
+    XLA would first gather the images of all steps, or their features: gigabytes.
+    """
 
     name = 'classifier'
 
     def __init__(
         self, run: Run, classifier: Classifier | Labeller, start: Params | None = None
     ):
-        self._run, self._classifier, self._length = run, classifier, WINDOW
+        self._run, self._classifier = run, classifier
+        self._length = 1 if run.unrolls else WINDOW
         self._mechanism, self._start = classifier.mechanism, start or {}
         self.total_steps = self._mechanism.steps
         self.images_per_step = self._mechanism.expected_batch_size
@@ -67,12 +71,6 @@ class ClassifierPhase:
 
 class LabellerPhase(ClassifierPhase):
     """Phase 1 with a labeller: the features that it reads are computed once."""
-
-    def __init__(self, run: Run, labeller: Labeller):
-        super().__init__(run, labeller)
-        if run.unrolls:
-            # XLA would first gather the features of all steps, gigabytes on 50 000 images.
-            self._length = 1
 
     @functools.cached_property
     def _feed(self) -> Feed:

@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from dpaf_jax.config import Config
+from dpaf_jax.methods.dpaf.plan import dpagg_steps
 from dpaf_jax.methods.dpaf.taps.layout import TapLayout
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 
@@ -44,7 +45,7 @@ class Schedule:
     @property
     def dpagg_steps(self) -> int:
         """DPAGG steps of the whole run."""
-        return self.dpagg.steps * self.turns
+        return dpagg_steps(self.config, self.dpagg)
 
     def active(self, step: int) -> np.ndarray:
         """[A] bool: the aggregates of DPAGG step `step`; a round-robin over classes."""
