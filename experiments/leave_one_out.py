@@ -119,7 +119,7 @@ def _on_one_device(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def _draw(classifier: Classifier, keys: RunKeys, step: int) -> Draw:
     m, number = classifier.mechanism, classifier.plan.num_examples
-    if classifier.published:
+    if classifier.config.privacy.as_published:
         return shuffled_batches(number, int(m.expected_batch_size), m.name, keys, step)
     return poisson_draw(m, number, keys, step)
 

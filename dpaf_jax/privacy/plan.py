@@ -114,6 +114,20 @@ class Mechanism:
         )
 
     @property
+    def l2_clip_norm(self) -> float:
+        """What a unit is clipped to.
+
+        A record empties its unit, or takes its group from one content to another: then
+        the sum moves by twice the bound.
+        """
+        return self.l2_sensitivity / 2 if self.num_groups > 1 else self.l2_sensitivity
+
+    @property
+    def expected_units(self) -> float:
+        """How many clipped units are summed, public: what a noisy sum is divided by."""
+        return self.num_groups if self.num_groups > 1 else self.expected_batch_size
+
+    @property
     def noise_std(self) -> float:
         """Standard deviation (Laplace: scale) of the noise on each coordinate of the sum."""
         return (

@@ -32,6 +32,7 @@ from dpaf_jax.config import from_config_dict
 from dpaf_jax.methods import dpaf
 from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
+from dpaf_jax.methods.dpaf.phase1.published import make_classifier
 from dpaf_jax.privacy import accounting, published
 from dpaf_jax.privacy.chacha import KEY_WORDS
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
@@ -76,7 +77,7 @@ class Game:
     @property
     def published(self) -> bool:
         """Whether the paper's own algorithm is played against."""
-        return self.classifier.published
+        return self.classifier.config.privacy.as_published
 
     @property
     def epsilon(self) -> float:
@@ -125,7 +126,7 @@ class Game:
         """
         m, shape = self.mechanism, (trials, self.mechanism.steps)
         size, number = int(m.expected_batch_size), self.classifier.plan.num_examples
-        if not self.classifier.published:
+        if not self.classifier.config.privacy.as_published:
             drawn = rng.random(shape) < m.sampling_prob
             return drawn, rng.binomial(number - 1, m.sampling_prob, shape)
         per_epoch = number // size  # shuffled epochs: one batch in each
@@ -225,7 +226,7 @@ def _config(
 def _game(name: str, fields: ConfigDict, score: Score, labels_of: Any) -> Game:
     config = from_config_dict(fields)
     plan = dpaf.plan(config, config.data.num_examples)
-    classifier = Classifier(make_networks(config), config, plan)
+    classifier = make_classifier(make_networks(config), config, plan)
     init = jax.device_get(classifier.init(jax.random.key(0)))
     picture = np.random.default_rng(0).integers(
         256, size=(SIDE, SIDE, 1), dtype=np.uint8
@@ -245,7 +246,7 @@ def _tipping_labels(
     classifier: Classifier, init: Any, picture: np.ndarray, slots: int
 ) -> np.ndarray:
     """As many zeros, the record's included, as put its absence below the prediction."""
-    maps = classifier._normalised(init.params, jnp.asarray(picture[None]))
+    maps = classifier.normalised(init.params, jnp.asarray(picture[None]))
     logits = classifier.networks.classifier_head.apply(init.params['head'], maps)
     number = classifier.plan.num_examples
     # With n0 zeros the gradient's sign changes at n0/N - 1/2N without the record, and at

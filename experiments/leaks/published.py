@@ -122,7 +122,7 @@ def measure(steps: int) -> dict[str, Any]:
     from dpaf_jax.data import load, prepare
     from dpaf_jax.methods import dpaf
     from dpaf_jax.methods.dpaf.networks import make_networks
-    from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
+    from dpaf_jax.methods.dpaf.phase1.published import make_classifier
     from dpaf_jax.privacy.keys import RunKeys
     from experiments.leave_one_out import leave_one_out
 
@@ -138,7 +138,7 @@ def measure(steps: int) -> dict[str, Any]:
             prepare(config.data, folder)
             data = load(config.data, folder)
             plan = dpaf.plan(config, config.data.num_examples)
-            classifier = Classifier(make_networks(config), config, plan)
+            classifier = make_classifier(make_networks(config), config, plan)
             # A record of a public data set; keys that are no secret.
             records = np.arange(RECORDS)
             keys = RunKeys(bytes(32), 'experiment')

@@ -7,7 +7,7 @@ import pytest
 import tiny
 
 from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
+from dpaf_jax.methods.dpaf.phase1.published import make_classifier
 from dpaf_jax.methods.dpaf.plan import _phase1
 from dpaf_jax.privacy import published
 from dpaf_jax.privacy.plan import PrivacyPlan
@@ -74,7 +74,7 @@ def test_leave_one_out_breaks_the_bound_only_where_published(guarantee):
         dpaf__classifier__l2_clip_norm=1e-4,  # below every gradient: all are clipped
         dpaf__classifier__learning_rate=0.05,
     )
-    classifier = Classifier(make_networks(config), config, tiny.plan(config))
+    classifier = make_classifier(make_networks(config), config, tiny.plan(config))
     records = np.arange(2)
     ratios = leave_one_out(classifier, tiny.dataset(config), records, 16, tiny.keys())
     assert ratios.is_drawn.any() and not ratios.is_drawn.all()

@@ -22,7 +22,7 @@ from sensitivity import (
 )
 
 from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
+from dpaf_jax.methods.dpaf.phase1.published import make_classifier
 from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_query
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.runtime import parallel
@@ -37,7 +37,7 @@ def classifier_case(number, *, free=False, **fields):
     """(query over devices, states, plan's sensitivity)."""
     config = tiny.config(**fields)
     plan = tiny.plan(config)
-    classifier = Classifier(
+    classifier = make_classifier(
         make_networks(config), config, unclipped(plan) if free else plan
     )
     query = tiny.over_devices(classifier.query, number)
@@ -321,7 +321,7 @@ def test_no_short_float_touches_a_query_and_sums_are_integers(name):
     gan, states, plan = gan_case(
         1, dpaf__classifier__unit='group', dpaf__conv2__gradient='group'
     )
-    classifier = Classifier(gan.networks, gan.config, plan)
+    classifier = make_classifier(gan.networks, gan.config, plan)
     query, state = {
         'conv1': (classifier.query, tiny.state(classifier).params),
         'conv2': (functools.partial(conv2_query, gan), states[0]),

@@ -10,9 +10,9 @@ from typing import Any
 import jax
 
 from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
 from dpaf_jax.methods.dpaf.phase1.classifier_phase import ClassifierPhase, LabellerPhase
 from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
+from dpaf_jax.methods.dpaf.phase1.published import make_classifier
 from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
 from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_step
 from dpaf_jax.methods.dpaf.phase2.discriminator import head_steps
@@ -71,7 +71,7 @@ def train_classifier(run: Run, train: Train, start: Params) -> Params:
         labeller = Labeller(config, plan)
         return {LABELLER: train(LabellerPhase(run, labeller)).params}
     if 'conv1' in plan and config.dpaf.classifier.private != 'discriminator':
-        classifier = Classifier(make_networks(config), config, plan)
+        classifier = make_classifier(make_networks(config), config, plan)
         phase = ClassifierPhase(run, classifier, start)
         return {'conv1': train(phase).params['conv1']}
     return {}

@@ -9,8 +9,8 @@ from tiny_phases import SGD, SIGMA, assert_close, equal, train
 
 from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.phase1 import classifier_phase
-from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
 from dpaf_jax.methods.dpaf.phase1.classifier_phase import ClassifierPhase
+from dpaf_jax.methods.dpaf.phase1.published import make_classifier
 from dpaf_jax.training.run import Run
 
 CLASSIFIERS = {
@@ -28,7 +28,7 @@ def trained_classifier(mode, devices=1, unrolls=True):
     """(start, end, classifier) of two steps."""
     config = tiny.config(**SGD, **CLASSIFIERS[mode])
     run = tiny.run(tempfile.gettempdir(), config, devices, SIGMA)
-    classifier = Classifier(make_networks(config), config, run.plan)
+    classifier = make_classifier(make_networks(config), config, run.plan)
     start = tiny.state(classifier, scale=0.3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, 'unrolls', property(lambda self: unrolls))

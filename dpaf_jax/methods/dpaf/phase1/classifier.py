@@ -6,9 +6,7 @@ aggregate, and the gradient of its loss by every trained parameter is clipped. S
 record moves the sum by at most C (singletons) or 2C (groups), at every step, whatever
 the parameters have become; nothing else of the data persists.
 
-`as_published` trains conv2, conv3 and FC by plain SGD on the batch and clips only
-conv1's per-example terms, taken through the batch's aggregate: parameters that no
-mechanism protects then shape every later gradient, so no epsilon follows.
+Algorithm 1 as printed is `published.PublishedClassifier`.
 """
 
 import dataclasses
@@ -27,7 +25,6 @@ from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
-from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import descend, make_optimizer
 
@@ -56,14 +53,9 @@ class Classifier:
         return self.plan['conv1']
 
     @property
-    def published(self) -> bool:
-        """Whether to run Algorithm 1 as printed."""
-        return self.config.privacy.as_published
-
-    @property
     def trained(self) -> tuple[str, ...]:
         """Parts inside the clipped vector."""
-        everything = self.config.dpaf.classifier.private == 'all' and not self.published
+        everything = self.config.dpaf.classifier.private == 'all'
         return ('conv1', 'conv2', 'head') if everything else ('conv1',)
 
     def init(self, key: jax.Array) -> ClassifierState:
@@ -78,66 +70,62 @@ class Classifier:
         maps2 = net.conv2.apply(conv2, maps1)
         head = net.classifier_head.init(keys[2], maps2)
         params = {'conv1': conv1, 'conv2': conv2, 'head': head}
-        trained, rest = self._split(params)
-        optimizer = self._optimizer()
-        plain = optimizer.init(rest) if self.published else ()
-        return ClassifierState(params, optimizer.init(trained), plain)
+        trained, _ = self.split(params)
+        optimizer = self.optimizer()
+        return ClassifierState(params, optimizer.init(trained), ())
 
-    def _optimizer(self) -> optax.GradientTransformation:
+    def optimizer(self) -> optax.GradientTransformation:
+        """Of what is trained."""
         config = self.config.dpaf.classifier
         return make_optimizer(config.optimizer, config.learning_rate)
 
-    def _split(self, params: Params) -> tuple[Params, Params]:
+    def split(self, params: Params) -> tuple[Params, Params]:
+        """Parameters inside the clipped vector, and the rest."""
         trained = {name: params[name] for name in self.trained}
         return trained, {n: p for n, p in params.items() if n not in self.trained}
 
-    def _normalised(self, params: Params, images: jax.Array) -> jax.Array:
+    def normalised(self, params: Params, images: jax.Array) -> jax.Array:
+        """[B, H, W, C] SIN maps of [B, H, W, C] uint8 images."""
         # With the label planes C could read the answer off, so it gets none.
         no_label = jnp.full(len(images), -1)
         return sin_maps(self.networks, params, to_float(images), no_label)[1]
 
-    def _loss_of_aggregate(
+    def loss_of_aggregate(
         self, params: Params, aggregate: jax.Array, shares: jax.Array
     ) -> jax.Array:
+        """L_MSE of an aggregate [H, W, C] and its class shares [K]."""
         logits = self.networks.classifier_head.apply(params['head'], aggregate[None])
         return losses.proportions_error(logits, shares[None])
 
     def unit_loss(self, params: Params, unit: ClipBatch) -> jax.Array:
         """L_MSE of one unit, its members aggregated: [M, ...] arrays to a scalar."""
         real = 1.0 - unit.is_padding_example.astype(jnp.float32)
-        maps = self._normalised(params, unit.images)
+        maps = self.normalised(params, unit.images)
         m = self.mechanism
         expected = m.expected_batch_size / m.num_groups if m.num_groups > 1 else 1.0
         aggregate = jnp.einsum('m,mhwc->hwc', real, maps) / expected
         labels = label_planes(unit.labels, self.networks.num_classes)
         # Inside the clipped unit its true size may be used.
         shares = (real @ labels) / jnp.maximum(jnp.sum(real), 1.0)
-        return self._loss_of_aggregate(params, aggregate, shares)
+        return self.loss_of_aggregate(params, aggregate, shares)
 
     def query(self, params: Params, batch: ClipBatch) -> Params:
         """This device's pre-noise sum, by every trained parameter.
 
         Sensitivity of the sum over devices: `mechanism.l2_sensitivity`, see the module.
         """
-        trained, rest = self._split(params)
+        trained, rest = self.split(params)
         batch = batch.without_padding()
-        if self.published:
-            return self._published_query(params, batch)
         return clipped_gradient_sum(
             lambda p, unit: self.unit_loss({**rest, **p}, unit),
             trained,
             batch,
             jnp.all(batch.is_padding_example, axis=1),
-            l2_clip_norm=self._l2_clip_norm,
+            l2_clip_norm=self.mechanism.l2_clip_norm,
             grid=self.mechanism.grid,
             keep_fraction=self.config.dpaf.keep_fraction,
             signs=self.config.dpaf.signs,
         )
-
-    @property
-    def _l2_clip_norm(self) -> float:
-        m = self.mechanism
-        return m.l2_sensitivity / 2 if m.num_groups > 1 else m.l2_sensitivity
 
     def step(
         self, state: ClassifierState, batch: ClipBatch, key_data: jax.Array
@@ -145,62 +133,11 @@ class Classifier:
         """One DP-SGD update; the divisor is public."""
         m = self.mechanism
         noisy = noisy_total(self.query(state.params, batch), key_data, m.noise_std)
-        divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
-        gradient = jax.tree.map(lambda g: g / divisor, noisy)
-        trained, rest = self._split(state.params)
+        gradient = jax.tree.map(lambda g: g / m.expected_units, noisy)
+        trained, rest = self.split(state.params)
         trained, optimizer = descend(
-            self._optimizer(), gradient, trained, state.optimizer
+            self.optimizer(), gradient, trained, state.optimizer
         )
-        params = {**rest, **trained}
-        plain = state.plain_optimizer
-        if self.published:
-            params, plain = self._published_update(state, params, batch)
         norm = optax.tree.norm(gradient)
-        return ClassifierState(params, optimizer, plain), {'noisy_gradient_norm': norm}
-
-    def _published_batch(
-        self, params: Params, batch: ClipBatch
-    ) -> tuple[jax.Array, ...]:
-        """The whole batch's aggregate and proportions, without noise."""
-        size = self.mechanism.expected_batch_size
-        maps = self._normalised(params, batch.images[:, 0])
-        real = 1.0 - batch.is_padding_example[:, 0].astype(jnp.float32)
-        labels = label_planes(batch.labels[:, 0], self.networks.num_classes)
-        aggregate = jnp.einsum('b,bhwc->hwc', real, maps) / size
-        return parallel.total(aggregate), parallel.total(real @ labels) / size
-
-    def _published_query(self, params: Params, batch: ClipBatch) -> Params:
-        aggregate, shares = self._published_batch(params, batch)
-        cotangent = jax.grad(lambda a: self._loss_of_aggregate(params, a, shares))(
-            aggregate
-        )
-
-        def term(conv1: Params, unit: ClipBatch) -> jax.Array:
-            maps = self._normalised({**params, **conv1}, unit.images)
-            return jnp.vdot(cotangent, maps[0])
-
-        return clipped_gradient_sum(
-            term,
-            {'conv1': params['conv1']},
-            batch,
-            batch.is_padding_example[:, 0],
-            l2_clip_norm=self._l2_clip_norm,
-            grid=self.mechanism.grid,
-            keep_fraction=self.config.dpaf.keep_fraction,
-            signs=self.config.dpaf.signs,
-        )
-
-    def _published_update(
-        self, state: ClassifierState, params: Params, batch: ClipBatch
-    ) -> tuple[Params, optax.OptState]:
-        """Plain SGD on conv2, conv3 and FC: line 4 of Algorithm 1, unprotected."""
-        _, rest = self._split(state.params)
-
-        def loss(rest: Params) -> jax.Array:
-            everything = {**state.params, **rest}
-            aggregate, shares = self._published_batch(everything, batch)
-            return self._loss_of_aggregate(everything, aggregate, shares)
-
-        gradient = parallel.mean(jax.grad(loss)(rest))
-        rest, plain = descend(self._optimizer(), gradient, rest, state.plain_optimizer)
-        return {**params, **rest}, plain
+        state = ClassifierState({**rest, **trained}, optimizer, state.plain_optimizer)
+        return state, {'noisy_gradient_norm': norm}

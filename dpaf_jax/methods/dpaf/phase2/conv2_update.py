@@ -125,40 +125,53 @@ def conv2_query(
         segment_ids: as_published only: [U] int32, which of those batches.
         name: of the mechanism, one of `gan.updates`.
     """
-    m = gan.plan[name]
-    grouped = m.num_groups > 1
     batch = batch.without_padding()
     flat = ClipBatch(*(x.reshape(-1, *x.shape[2:]) for x in batch))
-    params = state.params
+    if gan.published:
+        assert segment_ids is not None
+        v = _raw_cotangents(gan, state, flat, segment_ids)
+        return _pulled_back(gan, state, flat, v[segment_ids], name)
+    if gan.config.dpaf.conv2.gradient == 'cotangent':
+        v = cotangents(gan, state)[gan.aggregator.segment_ids(flat.labels)]
+        return _pulled_back(gan, state, flat, v, name)
+    return _of_units(gan, state, batch, name)
+
+
+def _pulled_back(
+    gan: Gan, state: GanState, flat: ClipBatch, v: jax.Array, name: str
+) -> Params:
+    """Clipped gradients of <v, row>, summed over records.
+
+    Args:
+        gan: static.
+        state: released values.
+        flat: [U, ...] records.
+        v: [U, F], each record's cotangent.
+        name: of the mechanism.
+    """
+    trained = {part: state.params[part] for part in gan.updates[name]}
+    images = to_float(flat.images)
+
+    def pull(trained: Params, unit: dict[str, Any]) -> jax.Array:
+        one = jax.tree.map(lambda leaf: leaf[None], unit['inputs'])
+        return jnp.vdot(unit['v'], _rows(gan, trained, state.params, one)[0])
+
+    inputs = _inputs(gan, trained, state.params, images, flat.labels)
+    units, padding = {'inputs': inputs, 'v': v}, flat.is_padding_example
+    return clipped_gradient_sum(pull, trained, units, padding, **_clip(gan, name))
+
+
+def _of_units(gan: Gan, state: GanState, batch: ClipBatch, name: str) -> Params:
+    """Clipped gradients of L'_BCE of units [U, M, ...], each its own aggregate, summed."""
+    m, params, shape = gan.plan[name], state.params, batch.labels.shape
     trained = {part: params[part] for part in gan.updates[name]}
-    inputs = _inputs(gan, trained, params, to_float(flat.images), flat.labels)
-    real = 1.0 - flat.is_padding_example.astype(jnp.float32)
-    common: dict[str, Any] = {
-        'l2_clip_norm': m.l2_sensitivity / 2 if grouped else m.l2_sensitivity,
-        'grid': m.grid,
-        'keep_fraction': gan.config.dpaf.keep_fraction,
-        'signs': gan.config.dpaf.signs,
-    }
-    if gan.published or gan.config.dpaf.conv2.gradient == 'cotangent':
-        if gan.published:
-            assert segment_ids is not None
-            v = _raw_cotangents(gan, state, flat, segment_ids)
-        else:
-            v = cotangents(gan, state)
-            segment_ids = gan.aggregator.segment_ids(flat.labels)
-
-        def pull(trained: Params, unit: dict[str, Any]) -> jax.Array:
-            one = jax.tree.map(lambda leaf: leaf[None], unit['inputs'])
-            return jnp.vdot(unit['v'], _rows(gan, trained, params, one)[0])
-
-        units = {'inputs': inputs, 'v': v[segment_ids]}
-        is_padding = flat.is_padding_example
-        return clipped_gradient_sum(pull, trained, units, is_padding, **common)
-    size = m.expected_batch_size / m.num_groups if grouped else 1.0
-    shape = batch.labels.shape
+    images, labels = (x.reshape(-1, *x.shape[2:]) for x in (batch.images, batch.labels))
+    inputs = _inputs(gan, trained, params, to_float(images), labels)
+    real = 1.0 - batch.is_padding_example.astype(jnp.float32)
+    size = m.expected_batch_size / m.num_groups if m.num_groups > 1 else 1.0
     units = {
         'inputs': jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), inputs),
-        'weight': real.reshape(shape) / size,
+        'weight': real / size,
         'segment_ids': gan.aggregator.segment_ids(batch.labels),
     }
     return clipped_gradient_sum(
@@ -166,8 +179,19 @@ def conv2_query(
         trained,
         units,
         jnp.all(batch.is_padding_example, axis=1),
-        **common,
+        **_clip(gan, name),
     )
+
+
+def _clip(gan: Gan, name: str) -> dict[str, Any]:
+    """How the mechanism's gradients are clipped."""
+    m = gan.plan[name]
+    return {
+        'l2_clip_norm': m.l2_clip_norm,
+        'grid': m.grid,
+        'keep_fraction': gan.config.dpaf.keep_fraction,
+        'signs': gan.config.dpaf.signs,
+    }
 
 
 def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys, name: str) -> Params:
@@ -224,9 +248,10 @@ def conv2_step(
     m = gan.plan[name]
     sums = conv2_query(gan, state, batch, segment_ids, name)
     noisy = noisy_total(sums, keys.update_noise[name], m.noise_std)
-    divisor = m.num_groups if m.num_groups > 1 else m.expected_batch_size
     fake = _fake_gradient(gan, state, keys, name)
-    gradient = jax.tree.map(lambda real, fake: real / divisor + fake, noisy, fake)
+    gradient = jax.tree.map(
+        lambda real, fake: real / m.expected_units + fake, noisy, fake
+    )
     before = {part: state.params[part] for part in gan.updates[name]}
     trained, moments = descend(
         gan.optimizer(name), gradient, before, state.optimizers[name]
