@@ -70,7 +70,7 @@ def small_budget(guarantee: str) -> str:
         )
         return [label, *(_small(rows, state) for rows in cells)]
 
-    lines = [line('DPAF, table and labeller', 'dpaf', best, NOW)]
+    lines = [line('DPAF, table and labeller, at full settings', 'dpaf', best, NOW)]
     lines += [
         line(label.split(',')[0], method, others, 'scale cpu')
         for method, (label, *_) in METHODS.items()
