@@ -16,7 +16,8 @@ def linked(page):
 
 
 def test_the_index_has_every_note_once():
-    assert sorted(linked(FOLDER / 'index.md'))[1:] == [note.name for note in NOTES]
+    notes = [each for each in linked(FOLDER / 'index.md') if '/' not in each]
+    assert sorted(notes) == [note.name for note in NOTES]
 
 
 @pytest.mark.parametrize('note', NOTES, ids=lambda note: note.stem)
