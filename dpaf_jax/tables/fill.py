@@ -37,21 +37,8 @@ def fill(
         UserError: data are not what they have to be, or no row has such a label.
     """
     of = {table.name: list(cells(table, setup)) for table in tables}
-    _check_rows(rows, [cell.row.label for each in of.values() for cell in each])
-    every = [
-        run
-        for each in of.values()
-        for cell in each
-        if not rows or cell.row.label in rows
-        for run in cell.runs
-    ]
-    lacking = sorted({run.lacks for run in every if run.lacks})
-    if jobs and every and all(run.lacks for run in every):
-        needed = '; '.join(map(data_sets.wanted, lacking))
-        problem = 'has no data set of these tables'
-        raise UserError('--data', problem, f'Give a folder with {needed}')
-    for name in lacking:
-        print(f'not there, and left out: {data_sets.wanted(name)}')
+    every = _asked(of, rows)
+    _tell_what_lacks(every, needs_some=bool(jobs))
     todo = wanted(every, part) if jobs else []
     where, writes = _first_cells(of), part == (1, 1)
     count = f'{len({run.key for run in every})} runs, {len(todo)} to be made'
@@ -67,9 +54,7 @@ def fill(
     def on_end(outcome: Outcome) -> None:
         print(f'{names[outcome.run.key]}: {_told(outcome)}', flush=True)
         for table in tables if writes else ():
-            if any(
-                outcome.run.key == run.key for c in of[table.name] for run in c.runs
-            ):
+            if outcome.run.key in {run.key for c in of[table.name] for run in c.runs}:
                 write(page(table, setup), with_pictures=False)
 
     failed = execute(todo, jobs, on_end, on_start) if todo else []
@@ -81,6 +66,25 @@ def fill(
         done, asked, _ = made.counts
         print(f'{table.name}: {done} of {asked} runs; {folder}/table.md')
     return failed
+
+
+def _asked(of: dict[str, list[Cell]], rows: Collection[str]) -> list[Run]:
+    """The runs of these rows; of all, where none is named."""
+    every = [cell for each in of.values() for cell in each]
+    _check_rows(rows, [cell.row.label for cell in every])
+    chosen = [cell for cell in every if not rows or cell.row.label in rows]
+    return [run for cell in chosen for run in cell.runs]
+
+
+def _tell_what_lacks(runs: Sequence[Run], needs_some: bool) -> None:
+    """Names data sets that are not there; UserError where some are needed and none is."""
+    lacking = sorted({run.lacks for run in runs if run.lacks})
+    if needs_some and runs and all(run.lacks for run in runs):
+        needed = '; '.join(map(data_sets.wanted, lacking))
+        problem = 'has no data set of these tables'
+        raise UserError('--data', problem, f'Give a folder with {needed}')
+    for name in lacking:
+        print(f'not there, and left out: {data_sets.wanted(name)}')
 
 
 def _check_rows(rows: Collection[str], labels: Sequence[str]) -> None:
