@@ -11,7 +11,14 @@ from typing import Any
 
 from absl import flags
 
-from dpaf_jax.runtime.command import fail, parse, prepare_jax, require, start
+from dpaf_jax.runtime.command import (
+    fail,
+    parse,
+    prepare_jax,
+    require,
+    require_devices,
+    start,
+)
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import refusal, require_place, write_bytes, write_json
 
@@ -66,6 +73,7 @@ def main(argv: Sequence[str]) -> None:
     real, synthetic = require(argv, given)
     prepare_jax()
     try:
+        require_devices()
         if _OUT.value:
             require_place(pathlib.Path(_OUT.value), '--out')
         _evaluate(real, synthetic)

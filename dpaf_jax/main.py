@@ -23,6 +23,7 @@ from dpaf_jax.runtime.command import (
     fail,
     prepare_jax,
     require,
+    require_devices,
     start,
 )
 from dpaf_jax.runtime.config_flag import CONFIG, parse
@@ -68,6 +69,7 @@ def main(argv: Sequence[str]) -> None:
             processes.parse(_CLUSTER.value)  # one process plans
         else:
             processes.join(_CLUSTER.value)
+            require_devices()
         _run_stages(workdir, stop)
         processes.leave()
     except (UserError, FloatingPointError) as error:

@@ -12,7 +12,14 @@ from dpaf_jax.release.bundle import MOST_SEED, Release, balanced_labels, load_re
 from dpaf_jax.release.export import write_csv, write_folder, write_npz
 from dpaf_jax.release.parquet import write_parquet
 from dpaf_jax.release.samplers.dpaf import truncated
-from dpaf_jax.runtime.command import fail, parse, prepare_jax, require, start
+from dpaf_jax.runtime.command import (
+    fail,
+    parse,
+    prepare_jax,
+    require,
+    require_devices,
+    start,
+)
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import refusal, require_place, require_space, size_text
 from dpaf_jax.runtime.memory import machine_memory
@@ -61,6 +68,7 @@ def main(argv: Sequence[str]) -> None:
     folder, place = require(argv, {'release': _RELEASE.value, 'out': _OUT.value})
     prepare_jax()
     try:
+        require_devices()
         _sample(pathlib.Path(folder), _place(pathlib.Path(place)))
     except UserError as error:
         fail(str(error))

@@ -20,7 +20,14 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from dpaf_jax.runtime.command import fail, parse, prepare_jax, require, start
+from dpaf_jax.runtime.command import (
+    fail,
+    parse,
+    prepare_jax,
+    require,
+    require_devices,
+    start,
+)
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import refusal
 
@@ -63,6 +70,7 @@ def main(argv: Sequence[str]) -> None:
     if name == 'gradient_inversion':
         counts = {'iterations': _ITERATIONS.value, 'attempts': _ATTEMPTS.value}
     try:
+        require_devices()
         target = open_target(workdir, _DATA.value)
         made = attack.run(target, **counts)
     except UserError as error:

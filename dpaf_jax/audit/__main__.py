@@ -19,6 +19,7 @@ from dpaf_jax.runtime.command import (
     fail_with_help,
     prepare_jax,
     require,
+    require_devices,
     start,
 )
 from dpaf_jax.runtime.config_flag import CONFIG, parse
@@ -69,6 +70,7 @@ def main(argv: Sequence[str]) -> None:
     )
     prepare_jax()
     try:
+        require_devices()
         status = _audit(pathlib.Path(place), numbers)
     except UserError as error:
         fail(str(error))

@@ -1,6 +1,12 @@
 """The config as typed, frozen objects: read once at the door, checked, then trusted."""
 
-from dpaf_jax.config.data import MOST_CLASSES, Column, DataConfig, check_channels
+from dpaf_jax.config.data import (
+    MOST_CLASSES,
+    Column,
+    DataConfig,
+    check_channels,
+    check_group,
+)
 from dpaf_jax.config.public import (
     PUBLIC_SOURCE,
     check_public,
@@ -31,6 +37,7 @@ __all__ = [
     'NetworksConfig',
     'PrivacyConfig',
     'check_channels',
+    'check_group',
     'check_public',
     'completed',
     'defaults',

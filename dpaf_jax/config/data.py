@@ -188,7 +188,7 @@ def check_data(data: DataConfig) -> None:
     check_source(data)
     check_channels(data)
     _check_names(data)
-    _check_group(data)
+    check_group(data)
     _check_window(data)
     prior = data.class_prior
     if prior and data.noisy_prior:
@@ -255,7 +255,8 @@ def _check_names(data: DataConfig) -> None:
         )
 
 
-def _check_group(data: DataConfig) -> None:
+def check_group(data: DataConfig) -> None:
+    """UserError where `group` is no pattern, or the source has no names."""
     if data.group and not data.source.startswith(('folder:', 'celeba:', 'ffhq:')):
         kind = data.source.partition(':')[0]
         problem = (

@@ -66,7 +66,8 @@ def _check_sides(source: Source, is_test: np.ndarray, config: DataConfig) -> Non
         raise UserError(
             source.where,
             f'class {label} ({source.class_names[label]}) has no training images',
-            'Add images of it, or leave the class out',
+            'Add images of it, or leave the class out; labels that are numbers go from 0 '
+            'to K - 1',
         )
     if config.test_fraction == 0 and source.is_test is None:
         return  # trained on everything, tested on nothing

@@ -109,8 +109,9 @@ def check_arrays(data: Dataset, directory: pathlib.Path) -> None:
     raise UserError(
         ', '.join(changed or [str(directory)]),
         'has changed since the data were prepared',
-        'Restore it to resume. Or delete the directory, and give a new workdir: it '
-        'prepares the data again, takes new keys and spends epsilon anew',
+        f'Delete {directory} and start again: the images are prepared anew, and the run '
+        'goes on if they are the same. Other images need a new workdir, which spends '
+        'epsilon anew',
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpaf_jax.config import DataConfig
+from dpaf_jax.config import DataConfig, check_group
 from dpaf_jax.data.sources.base import Content, Source
 from dpaf_jax.data.split import hash_split
 from dpaf_jax.runtime.errors import UserError
@@ -69,6 +69,7 @@ def _groups(source: Source, config: DataConfig) -> list[str]:
         problem = f'is {config.group!r}, a column, which {source.where} has not'
         remedy = 'Only a labels.csv has columns; elsewhere give a pattern with ( )'
         raise UserError('config.data.group', problem, remedy)
+    check_group(config)
     pattern, names = re.compile(config.group), []
     for i in range(len(source.labels)):
         found = pattern.search(source.record_id(i))

@@ -311,8 +311,8 @@ def _too_little_noise(names: str, epsilon: float, most: float) -> UserError:
         'config.privacy.epsilon',
         f'leaves {epsilon:g} to {names}, whose noise_multiplier would be below '
         f'{MIN_NOISE_MULTIPLIER}, the least whose law is proven',
-        f'Ask for {math.floor(most / scale) * scale:.3g} at most, here or by '
-        'config.privacy.budgets, or inf for a run without privacy',
+        f'Ask for {math.floor(most / scale) * scale:.3g} at most, here or, of a method '
+        'with several mechanisms, by config.privacy.budgets',
     )
 
 

@@ -209,7 +209,10 @@ def write_release(
     fields = public_dict(dataclasses.replace(config, data=data))
     release = Release(from_public_dict(fields), plan.to_json(), params)
     if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(params)):
-        raise FloatingPointError('the generator has diverged: a smaller learning rate')
+        raise FloatingPointError(
+            'the generator has diverged: its weights are not finite. Lower its learning '
+            'rate, in a new workdir, which spends epsilon anew'
+        )
     flat = flax.traverse_util.flatten_dict(params, sep='/')
     host = {name: np.ascontiguousarray(value) for name, value in flat.items()}
     num_classes = config.data.num_classes

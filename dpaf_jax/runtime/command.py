@@ -8,10 +8,12 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
 from typing import Any, NoReturn
 
 from absl import app, flags
 
+from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.memory import keep_freed_memory
 
 EXIT_BAD_INPUT = 2
@@ -41,8 +43,38 @@ def prepare_jax() -> None:
     compile_quickly()
     keep_programs()
     logging.getLogger('jax').setLevel(logging.WARNING)
-    # Of a damaged checkpoint one read is told by its error; others would follow it here.
+    # Of a damaged checkpoint one read is told by its error; others would follow it.
     logging.getLogger('asyncio').setLevel(logging.CRITICAL)
+    sys.excepthook = _told_once
+
+
+def _told_once(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Uncaught errors as ever, but for those of reads that end after one has failed."""
+    if str(error) != 'Event loop is closed':  # from threads of the checkpoint library
+        sys.__excepthook__(kind, error, trace)
+
+
+def require_devices() -> None:
+    """Stops before work starts where JAX was asked for devices that it does not find.
+
+    Raises:
+        UserError: it names JAX_PLATFORMS, which asks.
+    """
+    import jax
+
+    try:
+        jax.devices()
+    except (AssertionError, RuntimeError) as error:  # as JAX tells of them
+        reason = str(error).partition('\n')[0]
+        raise UserError(
+            'JAX_PLATFORMS',
+            f'is {os.environ.get("JAX_PLATFORMS", "")!r}, and JAX finds no such device '
+            f'({reason or "none is installed"})',
+            'Unset it, set it to cpu, or install what the device needs, such as the '
+            'extra cuda',
+        ) from error
 
 
 def fail(message: str) -> NoReturn:

@@ -55,12 +55,17 @@ def _remove(path: pathlib.Path) -> None:
         path.unlink()
 
 
-def require_space(folder: pathlib.Path, needed: int) -> None:
+def require_space(
+    folder: pathlib.Path,
+    needed: int,
+    remedy: str = 'Free them, or give a folder on another disk',
+) -> None:
     """Stops before work starts where a disk has too little room for its outcome.
 
     Args:
         folder: on that disk; need not exist yet.
         needed: bytes.
+        remedy: what to do.
 
     Raises:
         UserError: it says how many are missing.
@@ -71,7 +76,7 @@ def require_space(folder: pathlib.Path, needed: int) -> None:
             str(folder),
             f'needs {size_text(needed)}, and {size_text(free)} are free on that disk: '
             f'{size_text(needed - free)} are missing',
-            'Free them, or give a folder on another disk',
+            remedy,
         )
 
 
@@ -156,7 +161,10 @@ def full_disk(folder: pathlib.Path) -> str:
 
 def size_text(count: float) -> str:
     """A number of bytes, as people read it."""
-    return f'{count / 2**30:.1f} GiB' if count >= 2**30 else f'{count / 2**20:.1f} MiB'
+    for unit, power in (('GiB', 30), ('MiB', 20)):
+        if count >= 2**power:
+            return f'{count / 2**power:.1f} {unit}'
+    return f'{count / 2**10:.0f} KiB'
 
 
 def write_bytes(path: pathlib.Path, content: bytes) -> None:
@@ -183,12 +191,14 @@ def write_text(path: pathlib.Path, text: str) -> None:
 
 
 def read_json(path: pathlib.Path) -> Any:
-    """The content, or None where there is no file; UserError if it is damaged."""
+    """The fields, or None where there is no file; UserError if it is damaged."""
     if not path.exists():
         return None
     try:
-        return json.loads(path.read_text(encoding='utf-8'))
+        content = json.loads(path.read_text(encoding='utf-8'))
     except ValueError:
-        raise UserError(
-            str(path), 'is damaged', 'Restore or delete it, then start again'
-        ) from None
+        content = None
+    if not isinstance(content, dict):
+        remedy = 'Restore or delete it, then start again'
+        raise UserError(str(path), 'is damaged', remedy)
+    return content

@@ -104,7 +104,12 @@ class Checkpoints:
             return
         # Asked before: Orbax tells of a full disk from several threads, with tracebacks.
         size = sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(state))
-        require_space(self._directory, size + size // 4 + 2**20)
+        require_space(
+            self._directory,
+            size + size // 4 + 2**20,
+            'Free them, or move the whole run to another disk: a new workdir spends '
+            'epsilon anew',
+        )
         try:
             content = {'run': self._owner, 'sum': _checksum(state), 'state': state}
             self._manager.save(step, args=ocp.args.StandardSave(content))

@@ -16,7 +16,8 @@ from dpaf_jax.runtime import gpu_compiler, machine, processes
 from dpaf_jax.runtime.errors import UserError
 
 SECTIONS = ('method', 'data', 'privacy', 'networks')
-PRIVATE = ('data checksum', 'entropy hash')  # components that no message may quote
+ENTROPY = 'entropy hash'
+PRIVATE = ('data checksum', ENTROPY)  # components that no message may quote
 MACHINE = (
     'backend',
     'device kind',
@@ -78,7 +79,7 @@ def components(
         'plan': digest(plan.to_json()),
         'data checksum': manifest.checksum,
         **({'public data checksum': public.checksum} if public else {}),
-        'entropy hash': hashlib.sha256(entropy).hexdigest(),
+        ENTROPY: hashlib.sha256(entropy).hexdigest(),
         **software(),
         'backend': devices[0].platform,
         'device kind': devices[0].device_kind,
@@ -142,6 +143,8 @@ def digest(parts: Mapping[str, Any]) -> str:
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Names what differs, with both values unless they are private; '' if nothing does."""
     names = [n for n in sorted({*before, *now}) if before.get(n) != now.get(n)]
+    if 'method' in names:  # whose fields are others
+        names = ['method']
     return ', '.join(
         n if n in PRIVATE else f'{n} (was {before.get(n)!r}, now {now.get(n)!r})'
         for n in names

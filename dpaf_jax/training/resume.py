@@ -141,6 +141,8 @@ def _begin_or_resume(workdir: Workdir, parts: dict[str, Any]) -> None:
     before = _noted(workdir.fingerprint)
     if before is None and reached(workdir.stopped.parent):
         raise _lost(workdir.fingerprint, 'is missing, although training has begun here')
+    if before and before.get(fingerprint.ENTROPY) != parts[fingerprint.ENTROPY]:
+        raise _lost(workdir.entropy, 'is not what training began with')
     changed = fingerprint.changes(before, parts) if before else ''
     if changed and not _may_move(workdir, before, parts):
         raise UserError(

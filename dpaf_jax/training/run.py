@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import logging
 import pathlib
 import time
 from collections.abc import Callable, Sequence
@@ -86,6 +87,8 @@ class Run:
             history.truncate(phase.name, step)
             board = TensorBoard(self.workdir, history.rows())
             if step:
+                at = f'step {step} of {phase.total_steps}'
+                logging.info('%s: goes on at %s', phase.name, at)
                 board.picture(phase.picture(state), step)
         progress = self._progress(phase, step, history, board)
         stops = Stops(Workdir(self.workdir))

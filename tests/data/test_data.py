@@ -115,7 +115,7 @@ class TestPrepare:
             dataset = dataclasses.replace(
                 dataset, manifest=dataclasses.replace(dataset.manifest, checksums={})
             )
-        with pytest.raises(UserError, match='has changed since .* Restore it') as error:
+        with pytest.raises(UserError, match='has changed since .* Delete ') as error:
             data.check_arrays(dataset, cache)
         where = cache / name if noted else cache
         assert str(error.value).startswith(f'{where}: has')

@@ -301,6 +301,38 @@ def test_more_devices_than_there_are(refused, tmp_path):
     source = tiny_runs.write_npz(tmp_path / 'x.npz')
     text = refused(*flags(tiny_runs.one_shot(source, run__devices=99)))
     assert text.startswith('config.run.devices: is 99, but this machine has 8 cpu. Ask')
+    assert not (tmp_path / 'run' / 'private' / 'data').exists()
+
+
+def test_a_device_that_jax_does_not_find(refused, monkeypatch, tmp_path):
+    def nowhere():
+        raise RuntimeError("Unable to initialize backend 'tpu': no such library\nmore")
+
+    monkeypatch.setenv('JAX_PLATFORMS', 'tpu')
+    monkeypatch.setattr('jax.devices', nowhere)
+    text = refused(DIGITS)
+    assert text.startswith("JAX_PLATFORMS: is 'tpu', and JAX finds no such device (Un")
+    assert 'more' not in text
+    assert not (tmp_path / 'run' / 'private' / 'data').exists()
+
+
+def test_more_samples_than_the_disk_has_room_for_before_training(refused, tmp_path):
+    source = tiny_runs.write_npz(tmp_path / 'x.npz')
+    text = refused(*flags(tiny_runs.one_shot(source, samples__num=10**12)))
+    assert text.endswith('Lower config.samples.num, or free them.')
+    assert not (tmp_path / 'run' / 'checkpoints').exists()
+
+
+def test_a_group_that_is_no_pattern(refused, tmp_path):
+    source = tiny_runs.write_folder(tmp_path / 'images')
+    text = refused(*flags(tiny_runs.one_shot(source, data__group='(')))
+    assert text.startswith("config.data.group: is '(' (missing ), unterminated")
+
+
+def test_a_group_that_is_no_pattern_where_the_data_are_looked_at(refused, tmp_path):
+    source = tiny_runs.write_folder(tmp_path / 'images')
+    text = refused(f'--config=configs/recommended.py:{source}', '--config.data.group=(')
+    assert text.startswith("config.data.group: is '(' (missing ), unterminated")
 
 
 # --- a run that was begun ----------------------------------------------------------
@@ -328,6 +360,11 @@ def test_a_damaged_file_of_the_private_folder(resume, tmp_path, name):
     path.write_bytes(path.read_bytes()[:-30])
     remedy = 'Restore or delete it' if name == 'config.json' else 'Restore it to resume'
     assert resume().startswith(f'{path}: is damaged. {remedy}')
+
+
+def test_another_method_is_told_by_its_name_alone(resume):
+    text = resume('--config.method=dp_merf')
+    assert "another config: method (was 'dpaf', now 'dp_merf'). Give the old" in text
 
 
 def test_a_lost_fingerprint(resume, tmp_path):

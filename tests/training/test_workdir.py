@@ -163,7 +163,7 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
 def test_absent_json_is_none_and_damaged_json_is_named(tmp_path):
     path = tmp_path / 'plan.json'
     assert read_json(path) is None
-    for content in ('{"epsilon": 1', '', '\x00\x01'):
+    for content in ('{"epsilon": 1', '', '\x00\x01', '[1]', '1'):
         path.write_text(content)
         with pytest.raises(UserError, match=f'^{path}: is damaged'):
             read_json(path)

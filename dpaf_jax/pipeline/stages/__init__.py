@@ -27,7 +27,7 @@ from dpaf_jax.pipeline.stages import (
 )
 from dpaf_jax.pipeline.stages.job import Job
 from dpaf_jax.release.bundle import Release, load_release
-from dpaf_jax.runtime import processes
+from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json
 from dpaf_jax.training import fingerprint
@@ -171,6 +171,8 @@ class Pipeline:
         if begins and not self.workdir.release.exists():
             methods.check_installed(self.config)
             fingerprint.require_code()
+            if stage != 'plan':  # which needs none
+                parallel.pick_devices(self.config.run.devices)
         if STAGES.index(stage) > STAGES.index(SHARED[-1]):
             processes.leave()
         if processes.is_first():

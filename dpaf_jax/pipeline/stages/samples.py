@@ -17,12 +17,19 @@ def run(job: Job) -> pathlib.Path:
     job.require(workdir.release, 'release')
     number = wanted(job)
     if _number(workdir.samples) != number:
-        require_space(workdir.root, number * _record_bytes(data))
+        require_room(job)
         images, labels = load_release(workdir.release).sample(number)
         if data.columns:
             write_csv(workdir.samples_csv, data, images, labels)
         write_npz(workdir.samples, images, labels)
     return workdir.samples
+
+
+def require_room(job: Job) -> None:
+    """UserError where the disk has no room for the data set; asked before training, too."""
+    needed = wanted(job) * _record_bytes(job.config.data)
+    remedy = 'Lower config.samples.num, or free them'
+    require_space(job.workdir.root, needed, remedy)
 
 
 def wanted(job: Job) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 from absl import logging as absl_logging
 
 from dpaf_jax import methods
-from dpaf_jax.pipeline.stages import plan, prepare
+from dpaf_jax.pipeline.stages import plan, prepare, samples
 from dpaf_jax.pipeline.stages.job import Job
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release.bundle import load_release
@@ -55,5 +55,6 @@ def _planned(job: Job) -> dict[str, Any] | None:
     if job.workdir.release.exists():
         return None
     made = plan.run(job)
+    samples.require_room(job)
     job.require(job.data_directory / 'manifest.json', 'prepare')
     return made.to_json()
