@@ -28,6 +28,7 @@ from dpaf_jax.attack.gradient_inversion_pictures import heat_maps, recovered_ima
 from dpaf_jax.attack.target import Target
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.progress import Progress
 
 STRATEGIES = ('none', 'fixed', 'dynamic', 'bilateral', 'certified')
 SCALES = {
@@ -90,11 +91,16 @@ def run(target: Target, iterations: int = 500, attempts: int = 300) -> dict[str,
         )
     scenes = train(target.members, target.labels, iterations)
     classes = classes_of(target.labels)
-    found = {
-        (strategy, attacker): attack(scenes, classes, strategy, attacker, attempts)
-        for strategy in STRATEGIES
-        for attacker in ATTACKERS
-    }
+    pairs = [(strategy, by) for strategy in STRATEGIES for by in ATTACKERS]
+    progress = Progress('gradient inversion', len(pairs) * iterations, examples=0)
+    found = {}
+    for i, (strategy, by) in enumerate(pairs):
+
+        def on_fit(done: int, before: int = i * iterations) -> None:
+            progress.update(before + done, {})
+
+        found[strategy, by] = attack(scenes, classes, strategy, by, attempts, on_fit)
+    progress.close()
     made = {
         'iterations': iterations,
         'attempts': attempts,
@@ -243,7 +249,12 @@ def observed(
 
 
 def attack(
-    scenes: Scene, classes: int, strategy: str, attacker: str, attempts: int
+    scenes: Scene,
+    classes: int,
+    strategy: str,
+    attacker: str,
+    attempts: int,
+    on_fit: Callable[[int], None] = lambda done: None,
 ) -> Fits:
     """Attacks every iteration.
 
@@ -253,6 +264,7 @@ def attack(
         strategy: what protects the gradient.
         attacker: one of `ATTACKERS`; both know the label.
         attempts: steps of descent.
+        on_fit: called with how many iterations have been attacked.
     """
     gradients = np.asarray(
         jax.lax.map(lambda s: terms(s, classes), scenes, batch_size=CHUNK)
@@ -264,7 +276,10 @@ def attack(
     parts = []
     for i in range(0, len(seen), CHUNK):
         some = jax.tree.map(lambda x, i=i: x[i : i + CHUNK], scenes)
-        parts.append(fit(some, seen[i : i + CHUNK], start[i : i + CHUNK]))
+        parts.append(
+            jax.device_get(fit(some, seen[i : i + CHUNK], start[i : i + CHUNK]))
+        )
+        on_fit(min(i + CHUNK, len(seen)))
     fitted, images = (np.concatenate(x) for x in zip(*parts, strict=True))
     error = np.mean(np.square(images - np.asarray(scenes.image)), axis=1)
     return Fits(fitted, images, error)

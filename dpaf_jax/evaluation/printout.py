@@ -47,7 +47,10 @@ def table(report: dict[str, Any]) -> str:
                     lines.append(_row(f'    {also}', _spread(found[also]), '', ''))
         lines.append(_row('  always the largest class', f'{report["floor"]:.3f}'))
     else:
-        lines.append('No accuracy: there is one class alone.')
+        lines.append(
+            'No accuracy: there is one class alone. Class sub-folders, or a labels.csv, '
+            'name several.'
+        )
     fidelity = report['synthetic']['fidelity']
     if fidelity:
         number = f'{fidelity["num_synthetic"]} and {fidelity["num_real"]} images'

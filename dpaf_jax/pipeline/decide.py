@@ -23,7 +23,7 @@ from dpaf_jax.runtime.files import read_json
 from dpaf_jax.training import fingerprint
 from dpaf_jax.training.workdir import Workdir
 
-HEAD = 'Decided from the data, and public from here on; state another to change one:'
+HEAD = 'Decided from the data, and public with the release; state another to change one:'
 Decided = dict[str, Any]  # {'data.channels': 3}
 
 
@@ -81,7 +81,7 @@ class Look(NamedTuple):
     """What a look at the data gave.
 
     Attributes:
-        decided: what follows for the open fields; public from here on.
+        decided: what follows for the open fields; public with the release.
         seen: the survey as lines; private.
         told: what was decided, as lines.
     """
