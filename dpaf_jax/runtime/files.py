@@ -128,7 +128,8 @@ def refusal(error: OSError, place: pathlib.Path | None, flag: str) -> str:
         )
     if not unfinished and os.path.isfile(name) and place.is_dir():
         return f'{flag}: {name}: {why}. Make it readable and writable, or give another {flag}.'
-    return f'{flag}: {place}: cannot be written ({why}). Give another {flag}.'
+    where = '' if unfinished or name == str(place) else f': {name}'
+    return f'{flag}: {place}: cannot be written ({why}{where}). Give another {flag}.'
 
 
 def _is_of(path: pathlib.Path, place: pathlib.Path) -> bool:

@@ -80,7 +80,7 @@ class Workdir:
         except OSError as error:
             raise UserError(
                 '--workdir',
-                f'{self.root} cannot be written ({error.strerror})',
+                f'{self.root} cannot be written ({error.strerror}: {error.filename})',
                 'Give another',
             ) from error
 
