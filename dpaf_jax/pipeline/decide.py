@@ -23,7 +23,7 @@ from dpaf_jax.runtime.files import read_json
 from dpaf_jax.training import fingerprint
 from dpaf_jax.training.workdir import Workdir
 
-HEAD = 'Decided from the data, and public with the release; state another to change one:'
+HEAD = 'Decided from the data, public with the release; state another to change one:'
 Decided = dict[str, Any]  # {'data.channels': 3}
 
 
