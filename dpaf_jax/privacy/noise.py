@@ -34,6 +34,7 @@ from jax.flatten_util import ravel_pytree
 from dpaf_jax.privacy import chacha
 from dpaf_jax.privacy.chacha import BLOCK_WORDS
 from dpaf_jax.privacy.grid import ExactSum, add
+from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.runtime import parallel
 
 DRAWS = 2
@@ -102,6 +103,19 @@ def noisy_total(sums: Any, key_data: jax.Array, noise_std: float | jax.Array) ->
         return parallel.total(sums)
     noise = _noise(sums, key_data, noise_std, *parallel.place())
     return _rounded(parallel.total(add(sums, noise)))
+
+
+def noisy_mean(sums: Any, key_data: jax.Array, mechanism: Mechanism) -> Any:
+    """`noisy_total` with the mechanism's noise, over the units that it expects.
+
+    Guarantee: that of `noisy_total`; the divisor is public.
+
+    Args:
+        sums, key_data: as for `noisy_total`.
+        mechanism: whose query this is.
+    """
+    noisy = noisy_total(sums, key_data, mechanism.noise_std)
+    return jax.tree.map(lambda total: total / mechanism.expected_units, noisy)
 
 
 def add_gaussian(sums: Any, key_data: jax.Array, noise_std: float | jax.Array) -> Any:

@@ -23,7 +23,7 @@ from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.score import SIGMA_DATA, UNLABELLED, noise_levels
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.keys import own_coins, record_keys
-from dpaf_jax.privacy.noise import noisy_total
+from dpaf_jax.privacy.noise import noisy_mean
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpgen import ScoreSampler, score_sampler
 from dpaf_jax.training.batch import ClipBatch
@@ -140,10 +140,8 @@ class ScoreMatching:
         self, state: TrainState, sums: Any, key_data: jax.Array
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         """One DP-SGD update from this device's sum; the divisor is public."""
-        m = self.mechanism
-        noisy = noisy_total(sums, key_data, m.noise_std)
-        gradient = jax.tree.map(lambda g: g / m.expected_batch_size, noisy)
-        new = self.descend(state, gradient, m.steps)
+        gradient = noisy_mean(sums, key_data, self.mechanism)
+        new = self.descend(state, gradient, self.mechanism.steps)
         return new, {'noisy_gradient_norm': optax.tree.norm(gradient)}
 
     def descend(self, state: TrainState, gradient: Any, steps: int) -> TrainState:

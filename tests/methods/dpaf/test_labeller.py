@@ -25,7 +25,7 @@ from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy.aggregation import aggregate
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.keys import RunKeys
-from dpaf_jax.privacy.noise import noisy_total
+from dpaf_jax.privacy.noise import noisy_mean
 from dpaf_jax.release import card
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.release.samplers.denoise import nonlocal_means
@@ -203,10 +203,13 @@ def test_the_audit_finds_features_that_are_too_long(monkeypatch):
 
 
 def test_the_audit_finds_noise_that_is_too_small(monkeypatch):
-    def wrong(sums, key, std):
-        return noisy_total(sums, key, 0.5 * std)
+    def wrong(sums, key, mechanism):
+        sigma = 0.5 * mechanism.noise_multiplier
+        return noisy_mean(
+            sums, key, dataclasses.replace(mechanism, noise_multiplier=sigma)
+        )
 
-    monkeypatch.setattr('dpaf_jax.methods.dpaf.phase1.labeller.noisy_total', wrong)
+    monkeypatch.setattr('dpaf_jax.methods.dpaf.phase1.labeller.noisy_mean', wrong)
     assert {'noise level', 'epsilon (Gaussian)'} <= planted.mechanism_failures(
         LABELLER, **ON
     )

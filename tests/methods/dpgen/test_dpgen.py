@@ -22,7 +22,7 @@ from dpaf_jax.methods.dpgen.randomised_response import keep_probability, sanitis
 from dpaf_jax.methods.dpgen.score_matching import make_score_matching
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy import grid
-from dpaf_jax.privacy.noise import noisy_total
+from dpaf_jax.privacy.noise import noisy_mean
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.signals import Interrupted, StopRequest
@@ -157,11 +157,13 @@ def test_the_audit_finds_nothing(quick_audit):
 @pytest.mark.slow
 @pytest.mark.parametrize('factor', [2 / 3, 1.5])
 def test_the_audit_finds_another_noise_level(quick_audit, factor, monkeypatch):
-    monkeypatch.setattr(
-        score_matching,
-        'noisy_total',
-        lambda sums, key, std: noisy_total(sums, key, factor * std),
-    )
+    def wrong(sums, key, mechanism):
+        sigma = factor * mechanism.noise_multiplier
+        return noisy_mean(
+            sums, key, dataclasses.replace(mechanism, noise_multiplier=sigma)
+        )
+
+    monkeypatch.setattr(score_matching, 'noisy_mean', wrong)
     assert 'noise level' in audit_failures(make())
 
 

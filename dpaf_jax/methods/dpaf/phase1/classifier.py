@@ -23,7 +23,7 @@ from dpaf_jax.networks import losses
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
-from dpaf_jax.privacy.noise import noisy_total
+from dpaf_jax.privacy.noise import noisy_mean
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import descend, make_optimizer
@@ -131,9 +131,8 @@ class Classifier:
         self, state: ClassifierState, batch: ClipBatch, key_data: jax.Array
     ) -> tuple[ClassifierState, dict[str, jax.Array]]:
         """One DP-SGD update; the divisor is public."""
-        m = self.mechanism
-        noisy = noisy_total(self.query(state.params, batch), key_data, m.noise_std)
-        gradient = jax.tree.map(lambda g: g / m.expected_units, noisy)
+        sums = self.query(state.params, batch)
+        gradient = noisy_mean(sums, key_data, self.mechanism)
         trained, rest = self.split(state.params)
         trained, optimizer = descend(
             self.optimizer(), gradient, trained, state.optimizer

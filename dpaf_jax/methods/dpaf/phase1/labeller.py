@@ -23,7 +23,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.grid import ExactSum
-from dpaf_jax.privacy.noise import noisy_total
+from dpaf_jax.privacy.noise import noisy_mean
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.summation import settled
 from dpaf_jax.release.samplers.dpaf import (
@@ -138,9 +138,8 @@ class Labeller:
         self, state: LabellerState, batch: ClipBatch, key_data: jax.Array
     ) -> tuple[LabellerState, dict[str, Any]]:
         """One DP-SGD update; the divisor is public."""
-        m = self.mechanism
-        noisy = noisy_total(self.query(state.params, batch), key_data, m.noise_std)
-        gradient = {'weights': noisy / m.expected_batch_size}
+        sums = self.query(state.params, batch)
+        gradient = {'weights': noisy_mean(sums, key_data, self.mechanism)}
         state = LabellerState(
             *descend(self._optimizer(), gradient, state.params, state.optimizer)
         )

@@ -26,7 +26,7 @@ from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
-from dpaf_jax.privacy.noise import noisy_total
+from dpaf_jax.privacy.noise import noisy_mean
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import descend
@@ -245,13 +245,10 @@ def conv2_step(
 
     `batch`, `segment_ids` and `name` as for `conv2_query`.
     """
-    m = gan.plan[name]
     sums = conv2_query(gan, state, batch, segment_ids, name)
-    noisy = noisy_total(sums, keys.update_noise[name], m.noise_std)
+    real = noisy_mean(sums, keys.update_noise[name], gan.plan[name])
     fake = _fake_gradient(gan, state, keys, name)
-    gradient = jax.tree.map(
-        lambda real, fake: real / m.expected_units + fake, noisy, fake
-    )
+    gradient = jax.tree.map(jnp.add, real, fake)
     before = {part: state.params[part] for part in gan.updates[name]}
     trained, moments = descend(
         gan.optimizer(name), gradient, before, state.optimizers[name]
