@@ -28,7 +28,6 @@ from dpaf_jax.attack.gradient_inversion_pictures import heat_maps, recovered_ima
 from dpaf_jax.attack.target import Target
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.progress import Progress
 
 STRATEGIES = ('none', 'fixed', 'dynamic', 'bilateral', 'certified')
 SCALES = {
@@ -92,15 +91,10 @@ def run(target: Target, iterations: int = 500, attempts: int = 300) -> dict[str,
     scenes = train(target.members, target.labels, iterations)
     classes = classes_of(target.labels)
     pairs = [(strategy, by) for strategy in STRATEGIES for by in ATTACKERS]
-    progress = Progress('gradient inversion', len(pairs) * iterations, examples=0)
     found = {}
-    for i, (strategy, by) in enumerate(pairs):
-
-        def on_fit(done: int, before: int = i * iterations) -> None:
-            progress.update(before + done, {})
-
-        found[strategy, by] = attack(scenes, classes, strategy, by, attempts, on_fit)
-    progress.close()
+    for i, (strategy, by) in enumerate(pairs, 1):
+        print(f'{i} of {len(pairs)}: noise {strategy}, attacker {by}', flush=True)
+        found[strategy, by] = attack(scenes, classes, strategy, by, attempts)
     made = {
         'iterations': iterations,
         'attempts': attempts,
@@ -249,12 +243,7 @@ def observed(
 
 
 def attack(
-    scenes: Scene,
-    classes: int,
-    strategy: str,
-    attacker: str,
-    attempts: int,
-    on_fit: Callable[[int], None] = lambda done: None,
+    scenes: Scene, classes: int, strategy: str, attacker: str, attempts: int
 ) -> Fits:
     """Attacks every iteration.
 
@@ -264,7 +253,6 @@ def attack(
         strategy: what protects the gradient.
         attacker: one of `ATTACKERS`; both know the label.
         attempts: steps of descent.
-        on_fit: called with how many iterations have been attacked.
     """
     gradients = np.asarray(
         jax.lax.map(lambda s: terms(s, classes), scenes, batch_size=CHUNK)
@@ -276,10 +264,7 @@ def attack(
     parts = []
     for i in range(0, len(seen), CHUNK):
         some = jax.tree.map(lambda x, i=i: x[i : i + CHUNK], scenes)
-        parts.append(
-            jax.device_get(fit(some, seen[i : i + CHUNK], start[i : i + CHUNK]))
-        )
-        on_fit(min(i + CHUNK, len(seen)))
+        parts.append(fit(some, seen[i : i + CHUNK], start[i : i + CHUNK]))
     fitted, images = (np.concatenate(x) for x in zip(*parts, strict=True))
     error = np.mean(np.square(images - np.asarray(scenes.image)), axis=1)
     return Fits(fitted, images, error)
