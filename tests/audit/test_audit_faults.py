@@ -23,6 +23,7 @@ from dpaf_jax.audit.methods import dpaf
 from dpaf_jax.audit.target import Draws, Trace
 from dpaf_jax.methods.dpaf.draws import draw_records
 from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
+from dpaf_jax.methods.dpaf.phase1.published import PublishedClassifier
 from dpaf_jax.methods.dpaf.phase2.aggregator import Aggregator
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.methods.dpaf.phase2.phase import GanPhase
@@ -64,7 +65,8 @@ def test_no_clip():
 
 def test_a_gradient_through_the_unclipped_aggregate_of_the_batch():
     def query(self, params, units):
-        return self._published_query(params, units)
+        printed = PublishedClassifier(self.networks, self.config, self.plan)
+        return printed.query(params, units)
 
     fields = {'dpaf__classifier__private': 'conv1'}
     with mock.patch.object(Classifier, 'query', query):
