@@ -31,7 +31,8 @@ def synthetic(text: str, num: int, data: DataConfig) -> Labelled:
         UserError: nothing of the kind is there.
     """
     if _released(text):
-        return Labelled(*load_release(pathlib.Path(text)).sample(num, seed=0))
+        release = load_release(pathlib.Path(text).expanduser())
+        return Labelled(*release.sample(num, seed=0))
     source, config = opened(text, data)
     return Labelled(np.stack(list(decoded(source, config))), present_labels(source))
 

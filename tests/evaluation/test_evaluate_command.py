@@ -1,5 +1,7 @@
 """Contracts of `python -m dpaf_jax.evaluate`: any images, one table, one line for a fault."""
 
+import pathlib
+
 import numpy as np
 import pytest
 import tiny
@@ -256,6 +258,13 @@ def test_a_release_is_compared_with_its_own_classes_or_with_none(tmp_path):
     assert command.opened(real, made, 2, '', 0.5).num_classes == 3
     none = folder(tmp_path / 'none', 12, 8, classes=())
     command.opened(none, made, 9, '', 0.5)
+
+
+def test_a_release_may_lie_at_home(tmp_path, monkeypatch):
+    made = pathlib.Path(release(tmp_path))
+    monkeypatch.setenv('HOME', str(made.parent))
+    real = folder(tmp_path / 'real', 12, 8, classes=('cat', 'dog', 'eel'))
+    assert command.opened(real, f'~/{made.name}', 2, '', 0.5).num_classes == 3
 
 
 def test_archives_have_as_many_classes(tmp_path):
