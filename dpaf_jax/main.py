@@ -69,6 +69,7 @@ def main(argv: Sequence[str]) -> None:
             processes.parse(_CLUSTER.value)  # one process plans
         else:
             processes.join(_CLUSTER.value)
+        if _STAGE.value != 'plan':
             require_devices()
         _run_stages(workdir, stop)
         processes.leave()
