@@ -104,6 +104,25 @@ def test_conv2s_query_passes_each_records_class_on():
     assert [moved(label) for label in range(3)] == [False, True, False]
 
 
+def test_an_empty_slot_adds_nothing_to_its_groups_aggregate():
+    gan, state = make_gan(dpaf__conv2__gradient='group')
+    query = tiny.over_devices(lambda s, b: conv2_query(gan, s, b), 1)
+    pixels = np.random.default_rng(3).integers(
+        256, size=(1, 3, 8, 8, 1), dtype=np.uint8
+    )
+
+    def gradient(slots, records):
+        is_padding = np.arange(slots)[None] >= records
+        labels = np.arange(slots)[None]
+        return summed(
+            query, 1, state, tiny.batch(pixels[:, :slots], labels, is_padding)
+        )
+
+    two, with_empty, three = gradient(2, 2), gradient(3, 2), gradient(3, 3)
+    np.testing.assert_allclose(with_empty, two, rtol=1e-5, atol=1e-7)
+    assert not np.allclose(three, two, rtol=1e-2)  # the third record does count
+
+
 def test_groups_of_all_classes_do_not_fit_class_pure_batches():
     config = tiny.config(dpaf__batches='class_pure', dpaf__conv2__gradient='group')
     with pytest.raises(UserError, match='class by class'):
