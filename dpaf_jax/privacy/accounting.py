@@ -30,6 +30,11 @@ PATIENCE = 5.0  # seconds before a search says that it goes on
 QUIET = 600.0  # seconds before it says so again
 # Fractional orders below 2 do not converge at high sampling rates and decide nothing.
 ORDERS = [*range(2, 65), *range(72, 257, 8), 320, 384, 512, 768, 1024, 2048]
+# A search for noise begins by these, then by losses on a grid of this share of epsilon.
+FEW_ORDERS = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256]
+COARSE = 1e-3
+STEP, TOLERANCE = 1e-2, 1e-4  # of the log of the noise
+MOST_STEPS = 10
 
 
 def pld_grid(epsilon_rdp: float) -> float:
@@ -226,13 +231,17 @@ def calibrate_together(
         progress.tell()
         return math.log(max(found, 1e-9) / epsilon)
 
-    # Renyi DP is an upper bound and cheap: it brackets, PLD finishes.
+    # All are upper bounds. The cheaper ones lead to where the finest one decides.
     by_rdp = functools.partial(excess, spent.by_rdp)
     by_pld = functools.partial(excess, spent.by_pld)
+    coarse = max(COARSE * epsilon, pld_grid(epsilon))
+    narrows = functools.partial(excess, functools.partial(spent.on_grid, coarse))
     if by_rdp(low) <= 0:
         raise _too_little_noise(names, epsilon, spent.by_pld(low))
-    upper = optimize.brentq(by_rdp, low, high, xtol=1e-3) if by_rdp(high) < 0 else high
-    while by_pld(upper) > 0:
+    if narrows(high) > 0:
+        narrows = by_pld
+    upper = optimize.brentq(by_rdp, low, high, xtol=1e-2) if by_rdp(high) < 0 else high
+    while narrows(upper) > 0:
         upper += 0.05
         if upper > high:
             raise UserError(
@@ -242,14 +251,39 @@ def calibrate_together(
                 'Lower the fixed shares, the epochs or the batch sizes, or raise epsilon',
             )
     lower = max(low, upper - 0.3)
-    while by_pld(lower) <= 0:
-        if lower == low:
-            raise _too_little_noise(names, epsilon, spent.by_pld(low))
+    while lower > low and narrows(lower) <= 0:
         lower, upper = max(low, lower - 0.3), lower
-    root = optimize.brentq(by_pld, lower, upper, xtol=2e-4)
-    while by_pld(root) > 0:
-        root += 1e-4
+    near = (
+        optimize.brentq(narrows, lower, upper, xtol=1e-3) if narrows(lower) > 0 else low
+    )
+    slope = (narrows(near) - narrows(near + STEP)) / STEP
+    root = _least_noise(by_pld, near, slope, low)
+    if root is None:
+        raise _too_little_noise(names, epsilon, spent.by_pld(low))
     return _scaled(mechanisms, _round_up_digits(math.exp(root)))
+
+
+def _least_noise(
+    excess: Callable[[float], float], near: float, slope: float, low: float
+) -> float | None:
+    """The least log factor whose excess is at most 0, to within `TOLERANCE`, from near it.
+
+    Newton steps, with a slope that another bound has told.
+
+    Returns:
+        It; None where it is below `low`.
+    """
+    found = max(low, near)
+    for _ in range(MOST_STEPS):
+        missing = excess(found) / max(slope, 1e-3)
+        if -TOLERANCE <= missing <= 0:
+            return found
+        if found == low and missing < 0:
+            return None
+        found = max(low, found + missing + TOLERANCE / 2)
+    while excess(found) > 0:  # where the noise hardly counts beside the others'
+        found += STEP
+    return found
 
 
 class _Spending:
@@ -261,21 +295,28 @@ class _Spending:
         self._mechanisms, self._delta = mechanisms, delta
         self._fixed = dp_accounting.ComposedDpEvent([m.event() for m in others])
         self._accountants: dict[float | None, dp_accounting.PrivacyAccountant] = {}
-        self._known: dict[float, float] = {}
+        # Each computed once: a search asks for its ends again.
+        self._known: dict[tuple[float | None, float], float] = {}
 
     def by_rdp(self, log_factor: float) -> float:
-        return self._spent(None, log_factor)
+        """At few orders: higher than at all."""
+        return self.on_grid(None, log_factor)
 
     def by_pld(self, log_factor: float) -> float:
-        """Each computed once: a search asks for its ends again."""
-        if log_factor not in self._known:
-            grid = pld_grid(self.by_rdp(log_factor))
-            self._known[log_factor] = self._spent(grid, log_factor)
-        return self._known[log_factor]
+        """As it will be stated, or a little higher."""
+        return self.on_grid(pld_grid(self.by_rdp(log_factor)), log_factor)
+
+    def on_grid(self, grid: float | None, log_factor: float) -> float:
+        """By PLD; None: by Renyi DP."""
+        at = grid, log_factor
+        if at not in self._known:
+            self._known[at] = self._spent(grid, log_factor)
+        return self._known[at]
 
     def _spent(self, grid: float | None, log_factor: float) -> float:
         if grid not in self._accountants:
-            fresh = rdp_accountant() if grid is None else pld_accountant(grid)
+            quick = rdp.RdpAccountant(FEW_ORDERS, NEIGHBORING)
+            fresh = quick if grid is None else pld_accountant(grid)
             self._accountants[grid] = fresh.compose(self._fixed)
         scaled = _scaled(self._mechanisms, math.exp(log_factor))
         event = dp_accounting.ComposedDpEvent([m.event() for m in scaled])

@@ -93,13 +93,18 @@ def driver(device: jax.Device) -> str:
     told = [device.client.platform_version, math_library()]
     if CUDA_DRIVER.exists():
         told += CUDA_DRIVER.read_text().splitlines()[:1]
-    told += cuda_libraries()
-    packages = [
+    return ', '.join([*told, *cuda_libraries(), *accelerator_packages()])
+
+
+@functools.cache
+def accelerator_packages() -> tuple[str, ...]:
+    """Names and versions of those that are installed, sorted; looked for once."""
+    found = (
         f'{package.name} {package.version}'
         for package in importlib.metadata.distributions()
         if ACCELERATOR_PACKAGES.match(package.name or '')
-    ]
-    return ', '.join([*told, *sorted(packages)])
+    )
+    return tuple(sorted(found))
 
 
 def cuda_libraries() -> list[str]:

@@ -59,7 +59,11 @@ def test_a_full_disk_is_known_through_what_wraps_it(error, full):
     ('number', 'name', 'message'),
     [
         (errno.EROFS, 'a/x.npz.unfinished', '--out: a/x.npz: cannot be written (Read-'),
-        (errno.EEXIST, 'a', '--out: a/x.npz: cannot be written (File exists: a). Give '),
+        (
+            errno.EEXIST,
+            'a',
+            '--out: a/x.npz: cannot be written (File exists: a). Give ',
+        ),
         (errno.ENOENT, 'a/x.npz.unfinished', '--out: a/x.npz: another command was wri'),
         (errno.EEXIST, 'a/x.npz.unfinished', '--out: a/x.npz: another command was wri'),
         (errno.ENOSPC, None, 'a/x.npz: the disk is full ('),

@@ -118,6 +118,9 @@ def test_drivers_are_told_with_the_accelerators_packages(tmp_path, monkeypatch):
     (package / 'METADATA').write_text(text)
     monkeypatch.setattr(machine, 'CUDA_DRIVER', version)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(
+        machine, 'accelerator_packages', machine.accelerator_packages.__wrapped__
+    )
     told = machine.driver(device)
     assert 'NVRM version: NVIDIA UNIX 570.86' in told and 'GCC' not in told
     assert 'nvidia-cudnn-cu12 9.8.0' in told
