@@ -72,6 +72,8 @@ class ClassifierPhase:
 class LabellerPhase(ClassifierPhase):
     """Phase 1 with a labeller: the features that it reads are computed once."""
 
+    name = 'labeller'
+
     @functools.cached_property
     def _feed(self) -> Feed:
         assert isinstance(self._classifier, Labeller)
