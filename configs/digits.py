@@ -25,7 +25,6 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
         config.dpaf.taps = 'count,contrast,fourier,wavelet,shape,labeller'
         config.dpaf.generator.whiten_below = 0.02  # a shorter row has a shorter noise
         config.networks.generator = 'styled'
-        config.dpaf.generator.warp = 0.07
     if variant == 'one_shot':
         config.networks.layers = 'C1-C1-x'
         config.dpaf.taps = 'count,fourier,wavelet'  # clearer strokes than with conv2

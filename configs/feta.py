@@ -19,7 +19,8 @@ def get_config(argument: str = 'digits') -> ConfigDict:
     config.method = 'feta'
     # The score network learns what it is shown. Without grain it has not been tried.
     generator = config.dpaf.generator
-    generator.warp, generator.denoise, generator.latent_scale = 0.0, 0.0, 1.0
+    generator.warp, generator.warp_of_few = 0.0, 0.0
+    generator.denoise, generator.latent_scale = 0.0, 1.0
     dpgen = config.dpgen
     dpgen.guidance = 1.0
     if variants.is_digits(argument):

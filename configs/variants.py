@@ -73,7 +73,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
     dpaf.taps = 'count,contrast,fourier,wavelet,shape,texture,labeller,leaves,kinds'
     config.networks.generator = 'fine'
     dpaf.generator.learning_rate = 4e-3
-    dpaf.generator_steps = 2000
+    dpaf.generator_steps = 0  # by the records
     dpaf.generator.loss_smooth = 0.35
     dpaf.generator.whitenings = 1
     # 60 000 records in ten classes: from epsilon 6 on. With more noise it gains nothing, and
@@ -86,7 +86,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
 def _with_labeller(config: ConfigDict, budgets: str) -> ConfigDict:
     """Phase 1 is a labeller, which is kept: it labels the images that are drawn."""
     config.privacy.budgets = budgets
-    config.dpaf.generator.warp = 0.03
+    config.dpaf.generator.warp, config.dpaf.generator.warp_of_few = 0.03, 0.07
     config.dpaf.generator.denoise = 0.1
     labeller = config.dpaf.classifier
     labeller.private = 'labeller'
@@ -108,7 +108,7 @@ def with_public_features(config: ConfigDict) -> ConfigDict:
     dpaf.classifier.features = 'perceptual'
     dpaf.generator.denoise = 0.0  # what has no grain would lose the look of skin
     dpaf.generator.latent_scale = 1.0  # narrower, faces teach a point and a half less
-    dpaf.generator_steps = dpaf.generator_steps * 3 // 4
+    dpaf.generator_steps = dpaf.generator_steps * 3 // 4 or 1500
     dpaf.generator.batch_size = 64
     return config
 

@@ -17,6 +17,7 @@ from dpaf_jax.config.public import (
     to_dict,
 )
 from dpaf_jax.config.schema import (
+    MANY_RECORDS,
     METHOD_SECTIONS,
     Config,
     defaults,
@@ -27,6 +28,7 @@ from dpaf_jax.config.sections import EvaluationConfig, NetworksConfig, PrivacyCo
 from dpaf_jax.config.undecided import undecided
 
 __all__ = [
+    'MANY_RECORDS',
     'METHOD_SECTIONS',
     'MOST_CLASSES',
     'PUBLIC_SOURCE',

@@ -36,6 +36,7 @@ EARLIER_DATA = {
 EARLIER_CLASSIFIER = {'features': 'wavelet'}
 EARLIER_CONV2 = {'with_conv1': False}
 EARLIER_GENERATOR = {'denoise': 0.0}
+EARLIER_WARP = {'warp_of_few': 0.0}
 EARLIER_DPAF = {'signs': False, 'activation': 'leaky_relu'}
 EARLIER_DP_GAN = {'network': 'dcgan'}
 COLD_START = {'warm_start': '', 'warm_start_parts': 'both', 'warm_start_classes': 1}
@@ -62,6 +63,7 @@ def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
         _complete(made['dpaf'], 'classifier', EARLIER_CLASSIFIER)
         _complete(made['dpaf'], 'conv2', EARLIER_CONV2)
         _complete(made['dpaf'], 'generator', EARLIER_GENERATOR)
+        _complete(made['dpaf'], 'generator', EARLIER_WARP)
         _complete(made, 'dpaf', EARLIER_DPAF)
         _complete(made, 'dpaf', COLD_START)
     _complete(made, 'gs_wgan', EARLIER_GS_WGAN)

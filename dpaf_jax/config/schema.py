@@ -53,6 +53,7 @@ from dpaf_jax.runtime.errors import UserError
 
 # Fewer teach classifiers less, whatever N; more cost hours of evaluation.
 FEWEST_SAMPLES, MOST_SAMPLES = 20_000, 60_000
+MANY_RECORDS = 5000  # of a class, times epsilon
 LEAST_DELTA = 1e-12  # further out the noise's law is not below the Gaussian mechanism's
 
 
@@ -125,6 +126,16 @@ class Config:
     samples: SamplesConfig
     evaluation: EvaluationConfig
     release: ReleaseConfig
+
+    @property
+    def has_few_records(self) -> bool:
+        """Whether N times epsilon, by class, is below `MANY_RECORDS`: means are noisy there.
+
+        False where N is not stated.
+        """
+        stated = self.data.num_examples or math.inf
+        strength = stated * self.privacy.epsilon / self.data.num_classes
+        return strength < MANY_RECORDS
 
     @property
     def public_features(self) -> str:

@@ -6,6 +6,7 @@ from dpaf_jax.config import Config, DataConfig, public_source
 from dpaf_jax.config.methods.dpaf import PERCEPTUAL
 from dpaf_jax.networks.perceptual.efficientnet import INSTALL
 from dpaf_jax.privacy.plan import CERTIFIED
+from dpaf_jax.release.samplers.dpaf import warp
 from dpaf_jax.release.samplers.protocol import StoredImageSampler
 from dpaf_jax.release.samplers.registry import make_sampler
 
@@ -126,7 +127,7 @@ def _held(config: Config) -> str:
 def _labels(config: Config) -> str:
     if config.method != 'dpaf' or config.dpaf.classifier.private != 'labeller':
         return ''
-    bent = ', bent a little at random,' if config.dpaf.generator.warp else ''
+    bent = ', bent a little at random,' if warp(config) else ''
     return (
         f' An image{bent}\nhas the label that a classifier gives it; it is part of the '
         'generator, and its training is\npart of epsilon.'

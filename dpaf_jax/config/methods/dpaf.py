@@ -203,6 +203,11 @@ class GeneratorConfig:
         "labeller labels them: standard deviation of a pixel's smooth displacement "
         'along an axis, as a share of the side; 0: none.',
     )  # fmt: skip
+    warp_of_few: float = between(
+        0.0, 0.0, 0.5,
+        'The same with few records (num_examples times epsilon below 5000 a class), whose '
+        'generator is less various; 0: as warp.',
+    )  # fmt: skip
 
     @property
     def adversarial(self) -> bool:
@@ -246,7 +251,12 @@ class DpafConfig:
         'Number of DPAGG steps for each round of generator steps; it must be 1 where '
         'batch_size is 0.',
     )
-    generator_steps: int = at_least(1, 1, 'Number of generator steps in a round.')
+    generator_steps: int = at_least(
+        1,
+        0,
+        'Number of generator steps in a round; 0, where batch_size is 0: 2000, with few '
+        'records 800 (num_examples times epsilon below 5000 a class).',
+    )
     keep_fraction: float = between(
         0.9,
         1e-6,

@@ -15,6 +15,7 @@ from dpaf_jax.runtime.errors import UserError
 NAMES = ('conv1', 'conv2', 'dpagg')  # in the order of config.privacy.budgets
 REST_ORDER = ('conv2', 'dpagg', 'conv1', LABELLER)
 STEPS = 500  # of DPAGG, where epochs do not say
+GENERATOR_STEPS, GENERATOR_STEPS_OF_FEW = 2000, 800  # behind one table
 PUBLISHED_REASON = (
     'Algorithm 1 trains the classifier head without protection, takes per-example '
     'gradients through batch aggregates, and uses one batch for two mechanisms'
@@ -116,6 +117,16 @@ def dpagg_steps(config: Config, dpagg: Mechanism) -> int:
     if config.dpaf.batches == 'mixed' or not config.dpaf.classes_per_step:
         return dpagg.steps
     return dpagg.steps * k // config.dpaf.classes_per_step
+
+
+def generator_steps(config: Config) -> int:
+    """Generator steps in a round, post-processing: the asked number, or by the records.
+
+    Where those are few the last of many steps learn the table's noise
+    (docs/research/2026-11-28-few-records-anew.md).
+    """
+    by_records = GENERATOR_STEPS_OF_FEW if config.has_few_records else GENERATOR_STEPS
+    return config.dpaf.generator_steps or by_records
 
 
 def _conv2(config: Config, num_examples: int) -> Mechanism | None:
@@ -272,6 +283,12 @@ def _check_schedule(config: Config, num_examples: int) -> None:
             f'is {dpaf.n_critic}, but DPAGG sees every image at once',
             'Set it to 1: each release is followed by generator_steps steps',
         )
+    if dpaf.batch_size and not dpaf.generator_steps:
+        raise UserError(
+            'config.dpaf.generator_steps',
+            'is 0, which is for one aggregate of all images',
+            'Set it to 1, or batch_size to 0',
+        )
     steps = dpagg_steps(config, dpagg)
     if _trains_conv2(config) and steps < dpaf.asymmetry:
         raise UserError(
@@ -309,12 +326,14 @@ def _check_losses(config: Config) -> None:
             f'is {generator.loss_smooth}, but no aggregates are matched',
             'Set it to 0, or loss_match above 0',
         )
-    if generator.warp and config.dpaf.classifier.private != LABELLER:
-        raise UserError(
-            'config.dpaf.generator.warp',
-            f'is {generator.warp}, but no labeller looks at images once they are bent',
-            "Set it to 0, or config.dpaf.classifier.private to 'labeller'",
-        )
+    for name in ('warp', 'warp_of_few'):
+        asked = getattr(generator, name)
+        if asked and config.dpaf.classifier.private != LABELLER:
+            raise UserError(
+                f'config.dpaf.generator.{name}',
+                f'is {asked}, but no labeller looks at images once they are bent',
+                "Set it to 0, or config.dpaf.classifier.private to 'labeller'",
+            )
     if generator.whitenings and (
         not generator.loss_match
         or config.dpaf.batches != 'class_pure'

@@ -36,8 +36,7 @@ class LabelledSampler:
     def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
         """See `Sampler`: of the generator's classes, whatever the labeller says."""
         images = self.generator.sample(params[GENERATOR], key, labels)
-        most = self.config.dpaf.generator.warp
-        return warped(jax.random.fold_in(key, 1), images, most)
+        return warped(jax.random.fold_in(key, 1), images, warp(self.config))
 
     def label(self, params: Params, images: jax.Array) -> jax.Array:
         """See `LabellingSampler`."""
@@ -99,6 +98,12 @@ def latent_scale(config: Config) -> float:
     return asked or (COLOUR_SCALE if config.data.channels == 3 else GREY_SCALE)
 
 
+def warp(config: Config) -> float:
+    """How much images are bent: what few records leave out of their variety bends bring in."""
+    asked = config.dpaf.generator
+    return (config.has_few_records and asked.warp_of_few) or asked.warp
+
+
 def truncated(config: Config, width: float) -> Config:
     """The config of a sampler that draws nearer to the middle, and does not bend.
 
@@ -121,7 +126,7 @@ def truncated(config: Config, width: float) -> Config:
         problem = f'is {width:g}, for a release of {config.method}'
         raise UserError('--truncation', problem, 'Leave it out: only dpaf has it')
     scale = width * latent_scale(config)
-    return _with_generator(config, latent_scale=scale, warp=0.0)
+    return _with_generator(config, latent_scale=scale, warp=0.0, warp_of_few=0.0)
 
 
 def as_trained(config: Config) -> Config:
@@ -132,7 +137,9 @@ def as_trained(config: Config) -> Config:
     """
     if config.method != 'dpaf':  # a release holds its own method's section alone
         return config
-    return _with_generator(config, latent_scale=1.0, denoise=0.0, warp=0.0)
+    return _with_generator(
+        config, latent_scale=1.0, denoise=0.0, warp=0.0, warp_of_few=0.0
+    )
 
 
 def _with_generator(config: Config, **fields: Any) -> Config:

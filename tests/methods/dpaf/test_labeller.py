@@ -18,6 +18,7 @@ from dpaf_jax.audit import canaries
 from dpaf_jax.methods.dpaf.phase1.classifier_phase import LabellerPhase
 from dpaf_jax.methods.dpaf.phase1.labeller import FEATURE, Labeller, steps_and_rate
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
+from dpaf_jax.methods.dpaf.plan import generator_steps
 from dpaf_jax.methods.dpaf.taps.features import features
 from dpaf_jax.networks.fixed.wavelets import wavelet_features
 from dpaf_jax.networks.images import to_float
@@ -34,6 +35,7 @@ from dpaf_jax.release.samplers.dpaf import (
     as_trained,
     init_weights,
     truncated,
+    warp,
 )
 from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime import parallel
@@ -307,8 +309,35 @@ def test_the_card_says_whether_images_are_bent(most, bent):
     assert ('bent a little at random' in card._labels(config)) == bent
 
 
+@pytest.mark.parametrize(('number', 'epsilon', 'expected'), [
+    (1500, 9.9, 0.3), (1500, 10.0, 0.1), (0, 10.0, 0.1), (1500, float('inf'), 0.1)
+])  # fmt: skip
+def test_with_few_records_images_are_bent_more_and_steps_are_fewer(
+    number, epsilon, expected
+):
+    def config(steps):
+        fields = {**ON, 'data__num_examples': number, 'privacy__epsilon': epsilon}
+        bends = {'dpaf__generator__warp': 0.1, 'dpaf__generator__warp_of_few': 0.3}
+        return tiny.config(**{**fields, **bends, 'dpaf__generator_steps': steps})
+
+    assert warp(config(0)) == expected
+    assert generator_steps(config(0)) == (800 if expected == 0.3 else 2000)
+    assert generator_steps(config(7)) == 7
+
+
+def test_without_a_bend_of_their_own_few_records_have_the_others():
+    config = tiny.config(**ON, data__num_examples=40, dpaf__generator__warp=0.1)
+    assert config.has_few_records and warp(config) == 0.1
+
+
+def test_small_batches_have_a_number_of_steps():
+    config = tiny.config(dpaf__generator_steps=0)
+    with pytest.raises(UserError, match='generator_steps: is 0, which is for one'):
+        methods.get('dpaf').plan(config, tiny.NUM_EXAMPLES)
+
+
 @pytest.mark.parametrize(('field', 'value'), [
-    ('latent_scale', 0.85), ('denoise', 0.1), ('warp', 0.05)
+    ('latent_scale', 0.85), ('denoise', 0.1), ('warp', 0.05), ('warp_of_few', 0.05)
 ])  # fmt: skip
 def test_as_trained_nothing_is_done_to_images(field, value):
     mended = tiny.config(**ON, **{f'dpaf__generator__{field}': value})

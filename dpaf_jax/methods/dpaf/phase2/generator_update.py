@@ -32,9 +32,9 @@ FOLDS = 4  # of a class's fakes, where the metric is whitened
 def generator_steps(
     gan: Gan, state: GanState, keys: StepKeys
 ) -> tuple[GanState, Metrics]:
-    """The config's number of updates behind one DPAGG step; the last one's metrics."""
+    """The schedule's number of updates behind one DPAGG step; the last one's metrics."""
     metrics: Metrics = {}
-    for inner in range(gan.config.dpaf.generator_steps):
+    for inner in range(gan.schedule.generator_steps):
         state, metrics = generator_step(gan, state, keys, inner)
     return state, metrics
 

@@ -25,14 +25,13 @@ from dpaf_jax.training.run import Run
 class OneShotPhase(GanPhase):
     """Phase 2 where DPAGG sees every image (q = 1): few releases, much post-processing.
 
-    A step is one generator step. Each release is followed by `generator_steps` of them
+    A step is one generator step. Each release is followed by `schedule.generator_steps`
     on the aggregates released so far; that costs no epsilon, however many they are.
     """
 
     def __init__(self, run: Run, gan: Gan, learnt: Any, start: Params | None = None):
         super().__init__(run, gan, learnt, start)
-        dpaf = run.config.dpaf
-        self._per_release = dpaf.generator_steps
+        self._per_release = gan.schedule.generator_steps
         self._length = window_length(self._per_release, run.unrolls)
         self.total_steps = gan.schedule.dpagg_steps * self._per_release
         self.images_per_step = self.images_at(1)  # at first

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf.plan import dpagg_steps
+from dpaf_jax.methods.dpaf.plan import dpagg_steps, generator_steps
 from dpaf_jax.methods.dpaf.taps.layout import TapLayout
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 
@@ -55,6 +55,11 @@ class Schedule:
     def updates_generator(self, step: int) -> bool:
         """Whether the generator is updated behind DPAGG step `step`."""
         return (step + 1) % self.config.dpaf.n_critic == 0
+
+    @property
+    def generator_steps(self) -> int:
+        """Generator steps in a round."""
+        return generator_steps(self.config)
 
     @property
     def trains_head(self) -> bool:
@@ -123,6 +128,6 @@ class Schedule:
     @property
     def updates_per_part(self) -> int:
         """Generator steps with one metric, which have an optimiser of their own."""
-        dpaf = self.config.dpaf
-        updates = self.dpagg_steps // dpaf.n_critic * dpaf.generator_steps
+        rounds = self.dpagg_steps // self.config.dpaf.n_critic
+        updates = rounds * self.generator_steps
         return -(-updates // (self.whitenings + 1))
