@@ -241,26 +241,39 @@ def calibrate_together(
     if narrows(high) > 0:
         narrows = by_pld
     upper = optimize.brentq(by_rdp, low, high, xtol=1e-2) if by_rdp(high) < 0 else high
-    while narrows(upper) > 0:
-        upper += 0.05
-        if upper > high:
-            raise UserError(
-                'config.privacy.budgets',
-                f'no noise on {names} brings the total to epsilon {epsilon:g} '
-                f'at delta {delta:g}',
-                'Lower the fixed shares, the epochs or the batch sizes, or raise epsilon',
-            )
-    lower = max(low, upper - 0.3)
-    while lower > low and narrows(lower) <= 0:
-        lower, upper = max(low, lower - 0.3), lower
-    near = (
-        optimize.brentq(narrows, lower, upper, xtol=1e-3) if narrows(lower) > 0 else low
-    )
+    near = _crossing(narrows, upper, low, high)
+    if near is None:
+        raise UserError(
+            'config.privacy.budgets',
+            f'no noise on {names} brings the total to epsilon {epsilon:g} '
+            f'at delta {delta:g}',
+            'Lower the fixed shares, the epochs or the batch sizes, or raise epsilon',
+        )
     slope = (narrows(near) - narrows(near + STEP)) / STEP
     root = _least_noise(by_pld, near, slope, low)
     if root is None:
         raise _too_little_noise(names, epsilon, spent.by_pld(low))
     return _scaled(mechanisms, _round_up_digits(math.exp(root)))
+
+
+def _crossing(
+    excess: Callable[[float], float], upper: float, low: float, high: float
+) -> float | None:
+    """Where the excess falls to 0, roughly, searched from `upper` on.
+
+    Returns:
+        It; `low` where it is below; None where it is above `high`.
+    """
+    while excess(upper) > 0:
+        upper += 0.05
+        if upper > high:
+            return None
+    lower = max(low, upper - 0.3)
+    while lower > low and excess(lower) <= 0:
+        lower, upper = max(low, lower - 0.3), lower
+    if excess(lower) <= 0:
+        return low
+    return float(optimize.brentq(excess, lower, upper, xtol=1e-3))
 
 
 def _least_noise(

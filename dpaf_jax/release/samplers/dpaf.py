@@ -99,7 +99,7 @@ def latent_scale(config: Config) -> float:
 
 
 def warp(config: Config) -> float:
-    """How much images are bent: what few records leave out of their variety bends bring in."""
+    """How strongly images are bent. A generator of few records is less various without it."""
     asked = config.dpaf.generator
     return (config.has_few_records and asked.warp_of_few) or asked.warp
 
