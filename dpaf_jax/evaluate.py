@@ -56,6 +56,7 @@ _NUM = flags.DEFINE_integer(
     'num', 60_000, 'Images of a release.', lower_bound=1, allow_override=True
 )
 _ATTRIBUTE = flags.DEFINE_string('attribute', '', 'Of celeba and ffhq: gender, hair.')
+_ANNOTATIONS = flags.DEFINE_string('annotations', '', 'Of ffhq: its features JSON.')
 _TEST_FRACTION = flags.DEFINE_float(
     'test_fraction',
     0.2,
@@ -96,7 +97,12 @@ def _evaluate(real: str, synthetic: str) -> None:
         'train_on_real': _CEILING.value,
     }
     sides = command.opened(
-        real, synthetic, _NUM.value, _ATTRIBUTE.value, _TEST_FRACTION.value
+        real,
+        synthetic,
+        _NUM.value,
+        attribute=_ATTRIBUTE.value,
+        annotations=_ANNOTATIONS.value,
+        test_fraction=_TEST_FRACTION.value,
     )
     report: dict[str, Any] = command.evaluated(sides, settings, _told)
     print(printout.table(report), flush=True)

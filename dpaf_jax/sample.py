@@ -81,16 +81,17 @@ def _sample(folder: pathlib.Path, out: pathlib.Path) -> None:
     release = load_release(folder)
     config = truncated(release.config, _TRUNCATION.value)
     release = dataclasses.replace(release, config=config)
-    if out.suffix == '.csv' and not config.data.columns:
+    suffix = out.suffix.lower()
+    if suffix == '.csv' and not config.data.columns:
         remedy = 'Name a folder, or a file that ends in .npz or .parquet'
         raise UserError(f'--out: {out}', 'is for tables, not for images', remedy)
     prior = _prior(release)
     _require_room(out, release)
     labels = balanced_labels(_NUM.value, prior)
-    if out.suffix == '.npz':
+    if suffix == '.npz':
         images = np.concatenate(list(release.generate(labels, _SEED.value)))
         write_npz(out, images, labels)
-    elif out.suffix == '.parquet':
+    elif suffix == '.parquet':
         write_parquet(out, release, labels, _SEED.value)
     elif config.data.columns:
         rows = np.concatenate(list(release.generate(labels, _SEED.value)))
@@ -103,7 +104,8 @@ def _require_room(out: pathlib.Path, release: Release) -> None:
     """Refuses a set that neither the memory nor the disk could hold."""
     data = release.config.data
     record = math.prod(data.shape) * (4 if data.columns else 1)
-    is_whole = out.suffix == '.npz' or data.columns  # in memory, and once more to join
+    is_npz = out.suffix.lower() == '.npz'
+    is_whole = is_npz or data.columns  # in memory, and once more to join
     needed = _NUM.value * (LABEL + (2 * record if is_whole else 0))
     there = machine_memory()
     if needed > there:
@@ -114,7 +116,7 @@ def _require_room(out: pathlib.Path, release: Release) -> None:
             'Give fewer, and draw several sets'
             + ('' if LABEL * _NUM.value > there or data.columns else ', or a folder'),
         )
-    least = record if out.suffix == '.npz' else LEAST
+    least = record if is_npz else LEAST
     require_space(out.parent, _NUM.value * least)
 
 

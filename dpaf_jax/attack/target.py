@@ -16,6 +16,7 @@ from dpaf_jax.data import load, read_manifest
 from dpaf_jax.data.manifest import Manifest
 from dpaf_jax.release.bundle import generator_checksum, load_release
 from dpaf_jax.release.export import read_npz
+from dpaf_jax.release.pictures import png_bytes
 from dpaf_jax.release.samplers.dpaf import as_trained
 from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.errors import UserError
@@ -66,9 +67,7 @@ class Target:
 
     def write_png(self, name: str, image: Image.Image) -> pathlib.Path:
         """Writes `<name>_NOT_PRIVATE.png`."""
-        path = self._write(f'{name}{NOT_PRIVATE}.png', b'')
-        image.save(path, optimize=True)
-        return path
+        return self._write(f'{name}{NOT_PRIVATE}.png', png_bytes(image))
 
     def write_csv(self, name: str, lines: Iterable[Sequence[Any]]) -> pathlib.Path:
         """Writes `<name>_NOT_PRIVATE.csv`, the warning first."""
@@ -77,8 +76,9 @@ class Target:
         return self._write(f'{name}{NOT_PRIVATE}.csv', text.getvalue().encode())
 
     def _write(self, name: str, content: bytes) -> pathlib.Path:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        os.chmod(self.folder, 0o700)
+        for folder in (self.folder.parent, self.folder):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.chmod(0o700)
         write_bytes(self.folder / f'{NOT_PRIVATE[1:]}.txt', f'{WARNING}\n'.encode())
         write_bytes(self.folder / name, content)
         return self.folder / name
@@ -109,7 +109,7 @@ def open_target(
             'Give the folder of a finished run: its --workdir, not the release itself',
         )
     release = load_release(paths.release)
-    directory = pathlib.Path(data) if data else paths.private / 'data'
+    directory = paths.decoded(os.fspath(data or ''))
     manifest = read_manifest(directory)
     if manifest is None:
         raise UserError(
@@ -140,7 +140,7 @@ def open_target(
         labels=real.labels,
         non_members=real.test_images,
         privacy=release.privacy,
-        folder=paths.nonprivate / 'attacks',
+        folder=paths.attacks,
         columns=release.config.data.table,
         generator=generator_checksum(paths.release),
     )

@@ -33,7 +33,7 @@ def quiet(plan: PrivacyPlan) -> PrivacyPlan:
 
     With none at all the code would take the way of runs without privacy.
     """
-    silent = [dataclasses.replace(m, noise_multiplier=SILENT) for m in plan.mechanisms]
+    silent = [dataclasses.replace(m, noise_multiplier=SILENT) for m in plan]
     return dataclasses.replace(plan, mechanisms=tuple(silent))
 
 

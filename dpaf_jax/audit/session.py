@@ -121,8 +121,9 @@ def audit(
     _check(plan, devices)
     seed = secrets.randbits(63) if seed is None else seed
     keys = RunKeys(seed.to_bytes(32), 'audit')
-    targets = method.audit_targets(config, plan, devices)
-    trace = method.trace(config, plan, keys)
+    own = plan.without(CLASSES)  # no method's
+    targets = method.audit_targets(config, own, devices)
+    trace = method.trace(config, own, keys)
     if CLASSES in plan:
         targets.append(class_histogram.audit_target(config, plan))
         trace = class_histogram.noted(trace, keys)
@@ -140,7 +141,7 @@ def audit(
     checks += randomness.checks(trace, noise)
     other = RunKeys((seed + 1).to_bytes(32), 'audit')
     turns = config.data.num_classes
-    checks += randomness.plan_checks(trace, plan, (keys, other), turns)
+    checks += randomness.plan_checks(trace, own, (keys, other), turns)
     if runs:
         checks.append(black_box.check(config, method, runs, seed))
     settings = {

@@ -127,6 +127,11 @@ class Config:
     evaluation: EvaluationConfig
     release: ReleaseConfig
 
+    def with_num_examples(self, number: int) -> 'Config':
+        """The same with N stated, as a plan has it."""
+        data = dataclasses.replace(self.data, num_examples=number)
+        return dataclasses.replace(self, data=data)
+
     @property
     def has_few_records(self) -> bool:
         """Whether N times epsilon, by class, is below `MANY_RECORDS`: means are noisy there.

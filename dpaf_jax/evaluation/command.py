@@ -20,21 +20,20 @@ class Sides(NamedTuple):
     num_classes: int
 
 
-def opened(
-    real: str, synthetic: str, num: int, attribute: str, test_fraction: float
-) -> Sides:
+def opened(real: str, synthetic: str, num: int, **settings: Any) -> Sides:
     """Reads both sides; real images are brought to the size of the synthetic ones.
+
+    Args:
+        real: a path or a source.
+        synthetic: a path, a source or a release.
+        num: images of a release.
+        settings: fields of `DataConfig` beside the images' shape.
 
     Raises:
         UserError: one of them is not there, or its labels are others.
     """
     side, channels = images.shape(synthetic, DataConfig())
-    data = DataConfig(
-        image_size=side,
-        channels=channels,
-        attribute=attribute,
-        test_fraction=test_fraction,
-    )
+    data = DataConfig(image_size=side, channels=channels, **settings)
     own = images.class_names(synthetic, data, '--synthetic')
     others = images.class_names(real, data, '--real')
     train, test = images.real(real, data)

@@ -48,10 +48,10 @@ def real(text: str, data: DataConfig) -> tuple[Labelled, Labelled]:
     if (pathlib.Path(text).expanduser() / GENERATOR).exists():
         raise UserError(f'--real: {text}', 'is a release', 'Give real images')
     source, config = opened(text, data, '--real')
-    if source.is_test is None and config.test_fraction == 0:
-        is_test = np.ones(len(source.labels), bool)
-    else:
-        is_test = splits(source, config)[source.is_present]
+    is_test = np.ones(len(source.labels), bool)
+    if source.is_test is not None or config.test_fraction:
+        is_test = splits(source, config)
+    is_test = is_test[source.is_present]
     images, labels = np.stack(list(decoded(source, config))), present_labels(source)
     if not is_test.any():
         raise UserError('--real', 'has no test images', 'Raise --test_fraction')
@@ -125,7 +125,11 @@ def opened(
     try:
         return open_source(config), config
     except UserError as error:
-        names = {'config.data.attribute': '--attribute', 'config.data.source': flag}
+        names = {
+            'config.data.attribute': '--attribute',
+            'config.data.annotations': '--annotations',
+            'config.data.source': flag,
+        }
         if error.where not in names:
             raise
         raise UserError(names[error.where], error.problem, error.remedy) from error

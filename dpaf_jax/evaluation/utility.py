@@ -12,7 +12,12 @@ import functools
 import hashlib
 import itertools
 import threading
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_EXCEPTION,
+    CancelledError,
+    ThreadPoolExecutor,
+    wait,
+)
 from typing import Any
 
 import jax
@@ -73,13 +78,19 @@ def evaluate(
         name: train_window(recipe, recipe.steps(len(images)))
         for name, recipe in recipes.items()
     }
-    slowest = next(iter(recipes))
+    slowest, left = next(iter(recipes)), threading.Event()
 
     def outcome_of(name: str, run: int) -> Outcome:
         monitor = EpochMonitor(
             recipes[name].model, selection, (test_images, test_labels)
         )
-        told = tell if name == slowest else None
+
+        def told(steps: int, metrics: dict[str, float]) -> None:
+            if left.is_set():
+                raise CancelledError
+            if tell and name == slowest:
+                tell(steps, metrics)
+
         variables = train(
             recipes[name], windows[name], images, labels, [0, run], told, monitor.watch
         )
@@ -91,8 +102,13 @@ def evaluate(
             for name in recipes
         }
         try:
-            wait(itertools.chain(*runs.values()), return_when=FIRST_EXCEPTION)
+            ended, _ = wait(
+                itertools.chain(*runs.values()), return_when=FIRST_EXCEPTION
+            )
+            for each in ended:
+                each.result()  # raises what one of them has raised
         finally:
+            left.set()  # a stop, or an error, ends all at their next step
             pool.shutdown(cancel_futures=True)
     return {
         name: summarised([each.result() for each in made], test_labels, num_classes)

@@ -100,7 +100,7 @@ class FirstImagesPhase:
         return self._run.first_state(self._matching.init, 'init score')
 
     def charged(self, step: int) -> Mapping[str, int]:
-        return {m.name: m.steps for m in self._run.plan.mechanisms if m.name != 'score'}
+        return {m.name: m.steps for m in self._run.plan if m.name != 'score'}
 
     def picture(self, state: TrainState) -> Image.Image:
         return self._run.picture(state.ema_params)

@@ -45,7 +45,7 @@ def outcomes(workdir: Workdir, privacy: dict[str, Any]) -> dict[str, Any]:
         ),
         'attacks': {
             path.stem.removesuffix(NOT_PRIVATE): _attacked(read_json(path), attacked)
-            for path in sorted((workdir.nonprivate / 'attacks').glob('*.json'))
+            for path in sorted(workdir.attacks.glob('*.json'))
         },
     }
 

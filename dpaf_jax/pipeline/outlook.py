@@ -153,6 +153,7 @@ def outlook(config: Config, privacy: PrivacyPlan) -> Outlook:
         config: of the run.
         privacy: its plan.
     """
+    config = config.with_num_examples(privacy.num_examples)
     certified = privacy.guarantee == CERTIFIED and config.privacy.is_private
     epsilon = config.privacy.epsilon if certified else math.inf
     strength = privacy.num_examples * epsilon / config.data.num_classes

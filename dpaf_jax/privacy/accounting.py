@@ -391,7 +391,7 @@ def spent_so_far(plan: PrivacyPlan, steps: Mapping[str, int]) -> float | None:
     if plan.epsilon is None:
         return None
     accountant = rdp_accountant()
-    for mechanism in plan.mechanisms:
+    for mechanism in plan:
         if done := min(steps.get(mechanism.name, 0), mechanism.steps):
             accountant.compose(dataclasses.replace(mechanism, steps=done).event())
     spent = accountant.get_epsilon(plan.delta - plan.overflow_delta)

@@ -7,6 +7,7 @@ clipper, the noise and the accountant read it; none of them takes loose numbers.
 import dataclasses
 import json
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dpaf_jax.config import PrivacyConfig
@@ -203,10 +204,21 @@ class PrivacyPlan:
         return describe(self)
 
     def __getitem__(self, name: str) -> Mechanism:
-        return next(m for m in self.mechanisms if m.name == name)
+        for mechanism in self.mechanisms:
+            if mechanism.name == name:
+                return mechanism
+        raise KeyError(f'{name!r}: the plan has {[m.name for m in self]}')
+
+    def __iter__(self) -> Iterator[Mechanism]:
+        return iter(self.mechanisms)
 
     def __contains__(self, name: str) -> bool:
-        return any(m.name == name for m in self.mechanisms)
+        return any(m.name == name for m in self)
+
+    def without(self, name: str) -> 'PrivacyPlan':
+        """The same plan but for one mechanism; what it states is that of all."""
+        kept = tuple(m for m in self if m.name != name)
+        return dataclasses.replace(self, mechanisms=kept)
 
     @property
     def dp_event(self) -> 'dp_accounting.DpEvent':
@@ -289,7 +301,7 @@ def describe(plan: PrivacyPlan) -> str:
     rows = [
         f'{m.name:<10} {m.noise_multiplier:>8.4g} {m.sampling_prob:>10.4g} '
         f'{m.steps:>8} {m.l2_sensitivity:>12.5g}   {m.kind}'
-        for m in plan.mechanisms
+        for m in plan
     ]
     if plan.epsilon is not None:
         total = f'epsilon {plan.epsilon} (PLD), {plan.epsilon_rdp} (RDP)'

@@ -205,8 +205,7 @@ def write_release(
     config.json states the N of the plan, also where the run took it from its data:
     whoever checks the release needs it to rebuild the plan.
     """
-    data = dataclasses.replace(config.data, num_examples=plan.num_examples)
-    fields = public_dict(dataclasses.replace(config, data=data))
+    fields = public_dict(config.with_num_examples(plan.num_examples))
     release = Release(from_public_dict(fields), plan.to_json(), params)
     if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(params)):
         raise FloatingPointError(

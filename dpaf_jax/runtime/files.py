@@ -33,6 +33,8 @@ def written_whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
     try:
         yield temporary
         if temporary.is_dir():
+            os.sync()  # its files may be ten thousands
+        else:
             settle(temporary)
         os.replace(temporary, path)
         settle(path.parent)
@@ -40,9 +42,9 @@ def written_whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
         _remove(temporary)
 
 
-def settle(folder: pathlib.Path) -> None:
-    """Has names in a folder survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def settle(path: pathlib.Path) -> None:
+    """Has a file's content, or the names in a folder, survive a power failure."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -170,10 +172,8 @@ def size_text(count: float) -> str:
 
 def write_bytes(path: pathlib.Path, content: bytes) -> None:
     """Writes a file: whole, or not at all."""
-    with written_whole(path) as temporary, temporary.open('wb') as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())  # a power failure must not leave an empty file
+    with written_whole(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:

@@ -19,7 +19,7 @@ from dpaf_jax.tables import data_sets
 from dpaf_jax.tables.data_sets import Made
 from dpaf_jax.tables.scales import CERTIFIED, FORMS, GUARANTEES, Scale, Settings
 from dpaf_jax.tables.spec import Column, Row, Table
-from dpaf_jax.training.workdir import NOT_PRIVATE, Workdir
+from dpaf_jax.training.workdir import Workdir
 
 HOME = pathlib.Path(__file__).resolve().parents[2]  # where `configs` stands
 SMOKE_EPSILON = 10.0
@@ -98,11 +98,7 @@ class Run:
     @property
     def attack_file(self) -> pathlib.Path:
         """What the attack found."""
-        return (
-            self.workdir.nonprivate
-            / 'attacks'
-            / f'gradient_inversion{NOT_PRIVATE}.json'
-        )
+        return self.workdir.attack_file('gradient_inversion')
 
     @property
     def commands(self) -> list[list[str]]:

@@ -68,7 +68,7 @@ class SampledPhase:
         return self._run.first_state(self._method.init, purpose, *self._start)
 
     def charged(self, step: int) -> Mapping[str, int]:
-        before = {m.name: m.steps for m in self._run.plan.mechanisms}
+        before = {m.name: m.steps for m in self._run.plan}
         return {**before, self._mechanism.name: step}
 
     def picture(self, state: Any) -> Image.Image:

@@ -37,6 +37,7 @@ class Workdir:
         self.samples_csv = self.samples.with_suffix('.csv')
         self.evaluation = self.root / 'evaluation.json'
         self.nonprivate = self.root / 'nonprivate'
+        self.attacks = self.nonprivate / 'attacks'
         self.verification = self.root / 'verification.json'
         self.audit = self.root / 'audit' / 'audit.json'
         self.report = self.root / 'report.json'
@@ -59,6 +60,10 @@ class Workdir:
         self.nonprivate.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.nonprivate.chmod(0o700)
         return self.nonprivate
+
+    def attack_file(self, name: str) -> pathlib.Path:
+        """What an attack of this name found."""
+        return self.attacks / f'{name}{NOT_PRIVATE}.json'
 
     def keep_survey(self, text: str) -> pathlib.Path:
         """Writes what a look at the data saw; returns where, a private place.

@@ -1,5 +1,9 @@
 """Contracts of the downstream evaluation."""
 
+import itertools
+import threading
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -89,6 +93,23 @@ def test_a_stop_ends_all_trainings_at_their_next_step():
     with pytest.raises(InterruptedError):
         utility.evaluate(*toy(400), *toy(9), 3, settings(seeds=9), on_progress=stop)
     assert len(seen) < 9  # those that had begun, one step each
+
+
+def test_an_error_of_one_training_ends_the_others_at_their_next_step(monkeypatch):
+    number, begun = itertools.count(), threading.Event()
+
+    def train(recipe, window, images, labels, seed, told, on_epoch):
+        if next(number) == 0:
+            begun.wait()
+            raise FloatingPointError
+        begun.set()
+        for step in range(10**9):  # for ever, but for the error
+            time.sleep(0.001)
+            told(step, {})
+
+    monkeypatch.setattr(utility, 'train', train)
+    with pytest.raises(FloatingPointError):
+        utility.evaluate(*toy(400), *toy(9), 3, settings(seeds=2))
 
 
 def test_progress_counts_the_steps_of_all_seeds(learned):

@@ -1,5 +1,6 @@
 """Contracts of `python -m dpaf_jax.evaluate`: any images, one table, one line for a fault."""
 
+import json
 import pathlib
 
 import numpy as np
@@ -8,6 +9,7 @@ import tiny
 import tiny_releases
 import tiny_runs
 from PIL import Image
+from sources import write_picture
 
 from dpaf_jax import evaluate
 from dpaf_jax.config import EvaluationConfig
@@ -39,7 +41,9 @@ def folder(path, num, side, mode='RGB', classes=('a', 'b', 'c')):
 
 def test_real_images_take_the_size_and_the_channels_of_the_synthetic_ones(tmp_path):
     real = folder(tmp_path / 'real', 30, side=20)
-    sides = command.opened(real, archive(tmp_path / 'made.npz', 12), 0, '', 0.5)
+    sides = command.opened(
+        real, archive(tmp_path / 'made.npz', 12), 0, test_fraction=0.5
+    )
     assert sides.synthetic.images.shape == (12, 8, 8, 1)
     assert sides.test.images.shape[1:] == sides.train.images.shape[1:] == (8, 8, 1)
     assert len(sides.test.labels) + len(sides.train.labels) == 30
@@ -48,7 +52,9 @@ def test_real_images_take_the_size_and_the_channels_of_the_synthetic_ones(tmp_pa
 
 def test_all_real_images_can_be_test_images(tmp_path):
     real = archive(tmp_path / 'real.npz', 30)
-    sides = command.opened(real, archive(tmp_path / 'made.npz', 12), 0, '', 0.0)
+    sides = command.opened(
+        real, archive(tmp_path / 'made.npz', 12), 0, test_fraction=0.0
+    )
     assert (len(sides.test.labels), len(sides.train.labels)) == (30, 0)
     report = command.evaluated(
         sides, {**FAST, 'train_on_real': True}, lambda line: None
@@ -56,12 +62,43 @@ def test_all_real_images_can_be_test_images(tmp_path):
     assert 'real' not in report
 
 
+def test_all_real_images_can_be_test_images_beside_empty_records(tmp_path):
+    hair = ('1 -1 -1', '-1 1 -1', '-1 -1 1', '-1 -1 -1')  # the last: no image counts
+    lines = ['20', 'Black_Hair Blond_Hair Brown_Hair']
+    for i in range(20):
+        write_picture(tmp_path / 'x' / 'img_align_celeba' / f'{i:06d}.jpg', i)
+        lines.append(f'{i:06d}.jpg {hair[i % 4]}')
+    (tmp_path / 'x' / 'list_attr_celeba.txt').write_text('\n'.join(lines) + '\n')
+    made, asked = archive(tmp_path / 'made.npz', 12), {'attribute': 'hair'}
+    for fraction, tested in ((0.0, 15), (0.5, None)):
+        asked['test_fraction'] = fraction
+        sides = command.opened(f'celeba:{tmp_path}/x', made, 0, **asked)
+        assert len(sides.test.labels) + len(sides.train.labels) == 15
+        assert len(sides.test.labels) == tested or 0 < len(sides.train.labels) < 15
+
+
+def test_faces_of_ffhq_have_their_annotations(tmp_path):
+    for i in range(20):
+        write_picture(tmp_path / 'x' / f'{i:05d}.png', i)
+    genders = [('female', 'male')[i % 2] for i in range(20)]
+    faces = [[{'faceAttributes': {'gender': gender}}] for gender in genders]
+    records = [{'id': i, 'faces': found} for i, found in enumerate(faces)]
+    file = tmp_path / 'features.json'
+    file.write_text(json.dumps(records))
+    real, made = f'ffhq:{tmp_path}/x', archive(tmp_path / 'm.npz', 12, labels=2)
+    asked = {'attribute': 'gender', 'test_fraction': 0.5}
+    sides = command.opened(real, made, 0, annotations=str(file), **asked)
+    assert sides.num_classes == 2
+    with pytest.raises(UserError, match='^--annotations: is empty'):
+        command.opened(real, made, 0, **asked)
+
+
 def test_the_report_has_the_ceiling_the_share_and_the_largest_class(tmp_path):
     real, made = (
         archive(tmp_path / 'r.npz', 40),
         archive(tmp_path / 'm.npz', 12, seed=1),
     )
-    sides, told = command.opened(real, made, 0, '', 0.5), []
+    sides, told = command.opened(real, made, 0, test_fraction=0.5), []
     report = command.evaluated(sides, {**FAST, 'train_on_real': True}, told.append)
     cnn = report['synthetic']['utility']['cnn']
     assert report['calibrated']['cnn'] == (
@@ -77,7 +114,7 @@ def test_the_report_has_the_ceiling_the_share_and_the_largest_class(tmp_path):
 
 def test_pictures_without_classes_have_no_accuracy(tmp_path):
     made = folder(tmp_path / 'made', 12, side=9, mode='L', classes=())
-    sides = command.opened(archive(tmp_path / 'r.npz', 40), made, 0, '', 0.5)
+    sides = command.opened(archive(tmp_path / 'r.npz', 40), made, 0, test_fraction=0.5)
     assert sides.synthetic.images.shape == (12, 9, 9, 1)
     report = command.evaluated(sides, FAST, lambda line: None)
     assert report['synthetic']['utility'] == {}
@@ -105,7 +142,7 @@ def test_a_mistake_is_one_line(real, made, message, tmp_path, monkeypatch):
     archive(tmp_path / 'made.npz', 12)
     (tmp_path / 'empty').mkdir()
     with pytest.raises(UserError, match=message):
-        command.opened(real, made, 0, '', 0.2)
+        command.opened(real, made, 0, test_fraction=0.2)
 
 
 def test_folders_of_other_classes_are_refused(tmp_path):
@@ -120,8 +157,8 @@ def test_folders_of_other_classes_are_refused(tmp_path):
     with pytest.raises(
         UserError, match='has the classes bird, dog, but --real has bird, cat'
     ):
-        command.opened(*sides, 0, '', 0.5)
-    command.opened(sides[0], sides[0], 0, '', 0.5)
+        command.opened(*sides, 0, test_fraction=0.5)
+    command.opened(sides[0], sides[0], 0, test_fraction=0.5)
 
 
 def test_classes_called_by_numbers_are_matched_by_them(tmp_path):
@@ -143,7 +180,7 @@ def test_classes_called_by_numbers_are_matched_by_them(tmp_path):
         numbered, images=np.tile(images, (1, 8, 8)), labels=np.repeat(range(12), 6)
     )
     for one, other in ((real, some), (real, str(numbered)), (str(numbered), some)):
-        sides = command.opened(one, other, 0, '', 0.5)
+        sides = command.opened(one, other, 0, test_fraction=0.5)
         for side in (sides.synthetic, sides.test, sides.train):
             assert np.array_equal(side.images[:, 0, 0, 0] // 10, side.labels)
 
@@ -151,22 +188,24 @@ def test_classes_called_by_numbers_are_matched_by_them(tmp_path):
 def test_a_folder_is_meant_before_a_data_set_of_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder(tmp_path / 'digits', 12, side=9)
-    sides = command.opened(archive('r.npz', 40), 'digits', 0, '', 0.5)
+    sides = command.opened(archive('r.npz', 40), 'digits', 0, test_fraction=0.5)
     assert len(sides.synthetic.labels) == 12
 
 
 def test_a_release_is_no_real_data(tmp_path):
     release = tiny_runs.finished('one_shot').workdir / 'release'
     with pytest.raises(UserError, match='is a release. Give real images'):
-        command.opened(str(release), archive(tmp_path / 'm.npz', 12), 0, '', 0.0)
+        command.opened(
+            str(release), archive(tmp_path / 'm.npz', 12), 0, test_fraction=0.0
+        )
 
 
 def test_a_run_is_told_where_its_release_is(tmp_path):
     run, real = tiny_runs.finished('one_shot').workdir, archive(tmp_path / 'r.npz', 12)
     with pytest.raises(UserError, match=f"is a run's folder. Give {run}/release.$"):
-        command.opened(real, str(run), 9, '', 0.5)
+        command.opened(real, str(run), 9, test_fraction=0.5)
     with pytest.raises(UserError, match="is a run's folder. Give real images.$"):
-        command.opened(str(run), real, 9, '', 0.5)
+        command.opened(str(run), real, 9, test_fraction=0.5)
 
 
 def test_a_parquet_file_is_what_its_release_drew(tmp_path):
@@ -174,27 +213,30 @@ def test_a_parquet_file_is_what_its_release_drew(tmp_path):
     images, labels = made.sample(9, seed=1)
     parquet.write_parquet(file, made, labels, seed=1)
     real = folder(tmp_path / 'real', 12, 8, classes=('cat', 'dog', 'eel'))
-    sides = command.opened(real, str(file), 0, '', 0.5)
+    sides = command.opened(real, str(file), 0, test_fraction=0.5)
     assert np.array_equal(sides.synthetic.images, images)
     assert np.array_equal(sides.synthetic.labels, labels)
     real = folder(tmp_path / 'others', 12, 8, classes=('cat', 'dog', 'fox'))
     with pytest.raises(UserError, match='has the classes cat, dog, eel'):
-        command.opened(real, str(file), 0, '', 0.5)
+        command.opened(real, str(file), 0, test_fraction=0.5)
     file.write_bytes(b'PAR1')
     with pytest.raises(
         UserError, match='is damaged, or no .* Give an .npz file or a f'
     ):
-        command.opened(real, str(file), 0, '', 0.5)
+        command.opened(real, str(file), 0, test_fraction=0.5)
 
 
 def test_an_attribute_is_asked_for_by_its_flag_and_is_the_real_images_own(tmp_path):
     real = tiny_runs.write_celeba(tmp_path / 'celeba')
     made = archive(tmp_path / 'm.npz', 12, labels=2)
     with pytest.raises(UserError, match="^--attribute: is ''. For celeba:.* 'gender'"):
-        command.opened(real, made, 0, '', 0.5)
-    assert command.opened(real, made, 0, 'gender', 0.5).num_classes == 2
+        command.opened(real, made, 0, test_fraction=0.5)
+    assert (
+        command.opened(real, made, 0, attribute='gender', test_fraction=0.5).num_classes
+        == 2
+    )
     with pytest.raises(UserError, match='^--real: names .*, which does not exist'):
-        command.opened(f'npz:{tmp_path}/no.npz', made, 0, '', 0.5)
+        command.opened(f'npz:{tmp_path}/no.npz', made, 0, test_fraction=0.5)
 
 
 def test_a_place_that_cannot_be_written_is_found_before_work(tmp_path):
@@ -207,7 +249,10 @@ def test_a_place_that_cannot_be_written_is_found_before_work(tmp_path):
 
 def test_what_is_compared_is_said(tmp_path):
     sides = command.opened(
-        archive(tmp_path / 'r.npz', 40), archive(tmp_path / 'm.npz', 12), 0, '', 0.5
+        archive(tmp_path / 'r.npz', 40),
+        archive(tmp_path / 'm.npz', 12),
+        0,
+        test_fraction=0.5,
     )
     told = []
     command.evaluated(sides, FAST, told.append)
@@ -241,36 +286,36 @@ def release(tmp_path, names='cat/dog/eel', num_classes=3):
 def test_a_release_of_other_classes_is_refused(classes, message, tmp_path):
     real = folder(tmp_path / 'real', 12, 8, classes=classes)
     with pytest.raises(UserError, match=message):
-        command.opened(real, release(tmp_path), 9, '', 0.5)
+        command.opened(real, release(tmp_path), 9, test_fraction=0.5)
 
 
 def test_a_release_with_numbers_alone_has_as_many_classes_as_the_real_images(tmp_path):
     made = release(tmp_path, names='')
     with pytest.raises(UserError, match='has 3 classes, but --real has 10. Give'):
-        command.opened('digits', made, 9, '', 0.5)
+        command.opened('digits', made, 9, test_fraction=0.5)
     real = folder(tmp_path / 'real', 12, 8, classes=('a', 'b', 'c'))
-    assert command.opened(real, made, 9, '', 0.5).num_classes == 3
+    assert command.opened(real, made, 9, test_fraction=0.5).num_classes == 3
 
 
 def test_a_release_is_compared_with_its_own_classes_or_with_none(tmp_path):
     made = release(tmp_path)
     real = folder(tmp_path / 'real', 12, 8, classes=('cat', 'dog', 'eel'))
-    assert command.opened(real, made, 2, '', 0.5).num_classes == 3
+    assert command.opened(real, made, 2, test_fraction=0.5).num_classes == 3
     none = folder(tmp_path / 'none', 12, 8, classes=())
-    command.opened(none, made, 9, '', 0.5)
+    command.opened(none, made, 9, test_fraction=0.5)
 
 
 def test_a_release_may_lie_at_home(tmp_path, monkeypatch):
     made = pathlib.Path(release(tmp_path))
     monkeypatch.setenv('HOME', str(made.parent))
     real = folder(tmp_path / 'real', 12, 8, classes=('cat', 'dog', 'eel'))
-    assert command.opened(real, f'~/{made.name}', 2, '', 0.5).num_classes == 3
+    assert command.opened(real, f'~/{made.name}', 2, test_fraction=0.5).num_classes == 3
 
 
 def test_archives_have_as_many_classes(tmp_path):
     real = archive(tmp_path / 'r.npz', 40, labels=4)
     with pytest.raises(UserError, match='has 3 classes, but --real has 4. Give'):
-        command.opened(real, archive(tmp_path / 'm.npz', 12), 0, '', 0.5)
+        command.opened(real, archive(tmp_path / 'm.npz', 12), 0, test_fraction=0.5)
 
 
 def test_fidelity_beside_a_ceiling_is_of_as_many_images():
@@ -283,7 +328,10 @@ def test_fidelity_beside_a_ceiling_is_of_as_many_images():
 
 def test_the_picture_has_both_sides(tmp_path):
     sides = command.opened(
-        archive(tmp_path / 'r.npz', 40), archive(tmp_path / 'm.npz', 12), 0, '', 0.5
+        archive(tmp_path / 'r.npz', 40),
+        archive(tmp_path / 'm.npz', 12),
+        0,
+        test_fraction=0.5,
     )
     picture = printout.side_by_side(sides.test, sides.synthetic, 3)
     assert picture.width > 2 * picture.height

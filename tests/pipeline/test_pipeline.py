@@ -14,6 +14,7 @@ import tiny_runs
 from PIL import Image
 
 import dpaf_jax
+from dpaf_jax import methods
 from dpaf_jax.attack import memorisation
 from dpaf_jax.attack.target import open_target
 from dpaf_jax.audit import report as audit_report
@@ -82,6 +83,19 @@ class TestPlan:
         number = read(run.workdir / 'plan.json')['num_examples']
         config = read(run.workdir / 'release' / 'config.json')
         assert config['data']['num_examples'] == number > 0
+
+    @pytest.mark.parametrize('stated', [0, 24])
+    def test_training_has_n_stated_or_found(self, tmp_path, monkeypatch, stated):
+        source = tiny_runs.write_npz(tmp_path / 'images.npz')
+        config = tiny_runs.one_shot(source, data__num_examples=stated)
+        pipeline = Pipeline(config, tmp_path / 'run')
+        for stage in 'prepare', 'plan':
+            pipeline.run(stage)
+        seen = []
+        monkeypatch.setattr(methods, 'train', seen.append)
+        pipeline.run('train')
+        assert seen[0].config.data.num_examples == seen[0].plan.num_examples > 0
+        assert seen[0].config.has_few_records
 
     def test_epsilon_is_that_of_the_event_rebuilt_with_dp_accounting_alone(self, run):
         plan = read(run.workdir / 'plan.json')

@@ -139,6 +139,17 @@ def test_no_class_has_more_turns_in_a_window_than_share_its_slots(at_once, share
     assert max(np.sum(windows == t, axis=1).max() for t in range(turns)) == shared_by
 
 
+def test_mechanisms_are_found_by_name_and_in_order():
+    plan = tiny.plan(tiny.config())
+    assert tuple(plan) == plan.mechanisms
+    assert plan['dpagg'] in plan.mechanisms and 'dpagg' in plan
+    with pytest.raises(KeyError, match="'classes': the plan has .*'dpagg'"):
+        plan['classes']
+    left = plan.without('dpagg')
+    assert tuple(left) == tuple(m for m in plan if m.name != 'dpagg')
+    assert left.epsilon == plan.epsilon
+
+
 def test_a_run_without_noise_says_so_and_cuts_no_draw():
     pure = {'dpaf__batches': 'class_pure', 'dpaf__batch_size': 4}
     config = tiny.config(privacy__epsilon=math.inf, privacy__delta=0.0, **pure)

@@ -32,7 +32,7 @@ NEITHER_DATA_NOR_TRAINING = (
 )  # fmt: skip
 COMMANDS = {
     'npz': ('--num=21', '--seed=5', '--out=a.npz'),
-    'npz again': ('--num=21', '--seed=5', '--out=new/b.npz'),
+    'npz again': ('--num=21', '--seed=5', '--out=new/b.NPZ'),
     'npz of another seed': ('--num=21', '--seed=6', '--out=c.npz'),
     'npz without a seed': ('--num=21', '--out=d.npz'),
     'folder': ('--num=21', '--seed=5', '--out=images'),
@@ -135,7 +135,7 @@ def test_an_npz_is_class_balanced_uint8(session):
 
 def test_a_seed_repeats_the_images(session):
     images, labels = session.npz('a.npz')
-    again, labels_again = session.npz('new/b.npz')
+    again, labels_again = session.npz('new/b.NPZ')
     np.testing.assert_array_equal(images, again)
     np.testing.assert_array_equal(labels, labels_again)
     for name in ('c.npz', 'd.npz'):

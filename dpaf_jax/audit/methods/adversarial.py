@@ -19,7 +19,6 @@ from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.adversarial.networks import AdversarialState
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase, Method
-from dpaf_jax.privacy.class_histogram import CLASSES
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.training.batch import ClipBatch
@@ -50,7 +49,7 @@ def audit_targets(
 
         return make_target(name, states, config, plan, devices, step_of)
 
-    return [target(mechanism.name) for mechanism in plan.mechanisms]
+    return [target(mechanism.name) for mechanism in plan]
 
 
 def wild_states(method: Method, number: int) -> list[AdversarialState]:
@@ -94,9 +93,7 @@ def trace(make: Make, config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace
 
 
 def _all_have(notes: Notes, plan: PrivacyPlan, steps: int) -> bool:
-    # A class histogram is nobody's step.
-    own = [m for m in plan.mechanisms if m.name != CLASSES]
-    wanted = {m.name: min(steps, m.steps) for m in own}
+    wanted = {m.name: min(steps, m.steps) for m in plan}
     return all(len(notes.keys.get(name, ())) >= n for name, n in wanted.items())
 
 

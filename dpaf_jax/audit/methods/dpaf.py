@@ -62,9 +62,7 @@ def audit_targets(
 ) -> list[AuditTarget]:
     """A target for each mechanism of the plan; `devices`: numbers of devices."""
     readable = _readable(config)
-    return [
-        _target(readable, plan, mechanism, devices) for mechanism in plan.mechanisms
-    ]
+    return [_target(readable, plan, mechanism, devices) for mechanism in plan]
 
 
 def _readable(config: Config) -> Config:

@@ -41,9 +41,5 @@ def shrink(config: Config, num_examples: int) -> Config:
 
 def _parts(plan: PrivacyPlan) -> tuple[PrivacyPlan, PrivacyPlan]:
     """The plan of the first release's mechanisms, and that of `score` alone."""
-    first = tuple(m for m in plan.mechanisms if m.name != 'score')
-    last = (plan['score'],)
-    return (
-        dataclasses.replace(plan, mechanisms=first),
-        dataclasses.replace(plan, mechanisms=last),
-    )
+    last = dataclasses.replace(plan, mechanisms=(plan['score'],))
+    return plan.without('score'), last

@@ -71,9 +71,7 @@ def _check(config: Config, num_examples: int) -> None:
 
 def critic_mechanisms(plan: PrivacyPlan) -> tuple[Mechanism, ...]:
     """Those of critic steps, from the least noise on; beside them may be a class histogram."""
-    return tuple(
-        m for m in plan.mechanisms if m.name == COST or m.name.startswith(CRITIC)
-    )
+    return tuple(m for m in plan if m.name == COST or m.name.startswith(CRITIC))
 
 
 def num_models(config: Config) -> int:

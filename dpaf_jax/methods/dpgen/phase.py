@@ -131,7 +131,7 @@ class ScorePhase:
         return self._run.first_state(self._matching.init, 'init score')
 
     def charged(self, step: int) -> Mapping[str, int]:
-        before = {m.name: m.steps for m in self._run.plan.mechanisms}
+        before = {m.name: m.steps for m in self._run.plan}
         return {**before, 'score': step}
 
     def picture(self, state: TrainState) -> Image.Image:

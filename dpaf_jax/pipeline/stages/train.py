@@ -37,7 +37,8 @@ def run(job: Job) -> Any:
     return methods.train(
         Run(
             workdir=job.workdir.root,
-            config=job.config,
+            # Whether N was stated or found must not change what is trained.
+            config=job.config.with_num_examples(privacy.num_examples),
             plan=privacy,
             data=data.placed(keys.lasting('places')),
             keys=keys,

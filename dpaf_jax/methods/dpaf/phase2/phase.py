@@ -30,9 +30,7 @@ class GanPhase:
         self._start = start or {}
         self.images_per_step = gan.schedule.dpagg.expected_batch_size
         before = {'conv1', LABELLER} - gan.updates.keys()
-        self._before = {
-            m.name: m.steps for m in run.plan.mechanisms if m.name in before
-        }
+        self._before = {m.name: m.steps for m in run.plan if m.name in before}
 
     def init(self) -> GanState:
         state = self._run.first_state(self._gan.init, 'init gan', self._learnt)
