@@ -68,7 +68,7 @@ def rough_plan(config: Config, num_examples: int) -> PrivacyPlan:
         epsilon_pld=lambda event, delta: 1.0,
         epsilon_rdp=lambda event, delta: 1.0,
     ):
-        return methods.get(config.method).plan(config, num_examples)
+        return methods.plan(config, num_examples)
 
 
 class Window:

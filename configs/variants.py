@@ -73,7 +73,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
     dpaf.taps = 'count,contrast,fourier,wavelet,shape,texture,labeller,leaves,kinds'
     config.networks.generator = 'fine'
     dpaf.generator.learning_rate = 4e-3
-    dpaf.generator_steps = 0  # by the records
+    dpaf.generator_steps = 0  # by the noise
     dpaf.generator.loss_smooth = 0.35
     dpaf.generator.whitenings = 1
     # 60 000 records in ten classes: from epsilon 6 on. With more noise it gains nothing, and

@@ -11,7 +11,7 @@ matplotlib.use('Agg')
 from absl import app, flags
 from matplotlib import pyplot
 
-from dpaf_jax.pipeline.outlook import FAIR, FEW, MEASURED, TOO_FEW
+from dpaf_jax.pipeline.outlook import FAIR, GOOD, MEASURED, ROUGH
 
 _OUT = flags.DEFINE_string('out', None, 'The PNG file.', required=True)
 SHOWN = {
@@ -35,7 +35,7 @@ def draw(path: pathlib.Path) -> None:
             marker=marker,
             label=name,
         )
-    words = {TOO_FEW: 'rough', FEW: 'fair', FAIR: 'good'}
+    words = {ROUGH: 'rough', FAIR: 'fair', GOOD: 'good'}
     for start, word in words.items():
         axes.axvline(start, color='0.75', linewidth=1, zorder=0)
         axes.text(start * 1.08, 1.02, word, color='0.35')

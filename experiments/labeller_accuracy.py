@@ -59,7 +59,7 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
     from dpaf_jax.training.run import Run
 
     number = config.data.num_examples
-    plan = methods.get('dpaf').plan(config, number)
+    plan = methods.plan(config, number)
     few = dataclasses.replace(
         data,
         images=data.images[:number],

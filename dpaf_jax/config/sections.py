@@ -45,6 +45,10 @@ class PrivacyConfig:
         """Whether anything is clipped and noised; with an infinite epsilon nothing is."""
         return math.isfinite(self.epsilon)
 
+    def bound(self, value: float) -> float:
+        """What clips to `value`, or nothing where nothing is clipped: infinite."""
+        return value if self.is_private else math.inf
+
     @property
     def as_published(self) -> bool:
         """Whether the method runs as its paper prints it."""

@@ -1,8 +1,7 @@
 """Generative methods: one module each, with `plan(config, N)` and `train(run)`."""
 
 import dataclasses
-from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from dpaf_jax.config import Config
 from dpaf_jax.methods import (
@@ -37,7 +36,18 @@ from dpaf_jax.release.samplers.registry import PRIOR
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.run import Run
 
-METHODS: dict[str, ModuleType] = {
+
+class Method(Protocol):
+    """What the module of a method has."""
+
+    def plan(self, config: Config, num_examples: int) -> PrivacyPlan:
+        """Its own mechanisms; `plan` below adds what the data section asks for."""
+
+    def train(self, run: Run) -> Any:
+        """Its own training, by the run's plan; returns the release's parameters."""
+
+
+METHODS: dict[str, Method] = {
     'dpaf': dpaf,
     'dpgen': dpgen,
     'dpdm': dpdm,
@@ -59,8 +69,8 @@ METHODS: dict[str, ModuleType] = {
 }
 
 
-def get(name: str) -> ModuleType:
-    """The module of a method, with `plan` and `train`.
+def get(name: str) -> Method:
+    """The module of a method.
 
     Args:
         name: as `config.method` has it.
@@ -69,8 +79,8 @@ def get(name: str) -> ModuleType:
         UserError: no method has this name.
 
     Example:
-        >>> get('dpaf').__name__
-        'dpaf_jax.methods.dpaf'
+        >>> get('dpaf') is dpaf
+        True
     """
     if name not in METHODS:
         raise UserError(
@@ -93,7 +103,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         UserError: the config does not fit the method, or epsilon cannot be met.
     """
     privacy, share = config.privacy, config.data.noisy_prior
-    made: PrivacyPlan = get(config.method).plan(_with_the_rest(config), num_examples)
+    made = get(config.method).plan(_with_the_rest(config), num_examples)
     if share:
         classes = class_histogram(num_examples, privacy.epsilon * share)
         made = with_first(classes, made, privacy)

@@ -183,8 +183,7 @@ class DpSinkhorn:
         """
         real = self._points(batch)
         by_fakes, by_fresh = jax.grad(self.loss, (0, 1))(images, fresh, labels, real)
-        free = math.isinf(self.mechanism.l2_sensitivity)
-        clip = math.inf if free else self.settings.l2_clip_norm
+        clip = self.mechanism.bound(self.settings.l2_clip_norm)
         clipped = clip_vector(settled(by_fakes), clip)
         grid = self.mechanism.grid
         exact = ExactSum.of(grid.units(clipped), grid.spacing) if grid else clipped

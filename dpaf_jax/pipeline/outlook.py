@@ -13,14 +13,15 @@ from ml_collections import ConfigDict
 
 from dpaf_jax import methods
 from dpaf_jax.config import MANY_RECORDS, Config, from_config_dict, undecided
-from dpaf_jax.methods.dpaf.plan import generator_steps
+from dpaf_jax.methods.dpaf.phase2.schedule import Schedule
+from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.pipeline import decide
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, describe
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.text import between, factor, number
 
-TOO_FEW = 100  # records per class times epsilon: nothing was measured below 147
-FEW, FAIR = 400, MANY_RECORDS
+# Records per class times epsilon; nothing was measured below 147.
+ROUGH, FAIR, GOOD = 100, 400, MANY_RECORDS
 MOST_EPSILON = 10  # that is suggested: a larger one promises hardly anything
 WEAK_EPSILON = 5  # from which the promise should not stand alone
 OTHER_DPAF = 'dpaf without one-shot class aggregates and a labeller'
@@ -163,7 +164,7 @@ def outlook(config: Config, privacy: PrivacyPlan) -> Outlook:
         _verdict(config, privacy.num_examples, epsilon),
         _promise(config, privacy),
         _nearest(strength) if certified and _is_measured(config) else (),
-        _seconds(config) if config.method == 'dpaf' else None,
+        _seconds(config, privacy) if config.method == 'dpaf' else None,
     )
 
 
@@ -223,17 +224,17 @@ def _counted(count: int, word: str, plural: str) -> str:
 def _expected(classes: int, count: int, epsilon: float) -> str:
     """The words of docs/howto/owners_before.md for so many records and this epsilon."""
     strength = count * epsilon / classes
-    if strength < TOO_FEW:
-        wanted = _rounded_up(TOO_FEW * classes / epsilon)
+    if strength < ROUGH:
+        wanted = _rounded_up(ROUGH * classes / epsilon)
         rough = f'TOO FEW. Expect noise. From {wanted} on images are rough at this ε'
-        enough = math.ceil(10 * TOO_FEW * classes / count) / 10
+        enough = math.ceil(10 * ROUGH * classes / count) / 10
         if enough > MOST_EPSILON:
             return f'{rough}. More are needed: a larger ε alone will not do.'
         return f'{rough}, or from ε = {number(enough)} on with these.'
-    if strength < FEW:
-        wanted = _rounded_up(FEW * classes / epsilon)
-        return f'few. Expect rough images; from {wanted} on they are fair.'
     if strength < FAIR:
+        wanted = _rounded_up(FAIR * classes / epsilon)
+        return f'enough for rough images; from {wanted} on they are fair.'
+    if strength < GOOD:
         return 'enough for fair images.'
     return 'enough for good images; more help less and less.'
 
@@ -270,7 +271,7 @@ def _told(run: Measured) -> str:
     )
 
 
-def _seconds(config: Config) -> float | None:
+def _seconds(config: Config, privacy: PrivacyPlan) -> float | None:
     settings: Any = config.dpaf
     if settings.batch_size:
         return None
@@ -279,5 +280,6 @@ def _seconds(config: Config) -> float | None:
     if config.public_features:  # larger images are seen at 128 x 128
         seconds += SEEN_SECONDS * (4 if height > 64 else 1)
     times = 2 if config.warm_start else 1  # on public images first
-    made = generator_steps(config) * settings.generator.batch_size
+    schedule = Schedule(config, privacy, make_tap_layout(config))
+    made = schedule.generator_steps * settings.generator.batch_size
     return float(times * (START_SECONDS + made * seconds))

@@ -5,11 +5,10 @@ import logging
 import math
 from collections.abc import Sequence
 
-import dp_accounting
-
 from dpaf_jax.config import PrivacyConfig
 from dpaf_jax.privacy import accounting, published
 from dpaf_jax.privacy.grid import MAX_CONTRIBUTIONS
+from dpaf_jax.privacy.noise import TAIL_DELTA
 from dpaf_jax.privacy.plan import ACCOUNTANT, CERTIFIED, Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 
@@ -120,7 +119,7 @@ def make_plan(
     if not privacy.is_private:
         # Draws are padded: leave them room.
         if privacy.guarantee == 'certified' or not published_reason:
-            mechanisms = _fit(mechanisms, NO_NOISE_OVERFLOW, num_examples)
+            mechanisms = _fitted(mechanisms, privacy, num_examples)
         return _plan(mechanisms, NO_NOISE, privacy.delta, num_examples)
     present = [m.name for m in mechanisms]
     shares = parse(privacy.budgets, names, privacy.epsilon, present)
@@ -183,9 +182,8 @@ def _certified(
     privacy: PrivacyConfig,
     num_examples: int,
 ) -> PrivacyPlan:
-    tail = privacy.delta * privacy.overflow_fraction
-    fitted = _fit(mechanisms, tail, num_examples)
-    beta = sum(accounting.overflow_delta(m, num_examples) for m in fitted)
+    fitted = _fitted(mechanisms, privacy, num_examples)
+    beta = _overflow(fitted, num_examples)
     delta = privacy.delta - beta
     settled = [
         accounting.calibrate(m, (), share, delta)
@@ -218,17 +216,14 @@ def make_joint_plan(
     Raises:
         UserError: the budget cannot be met, or delta is not below 1 / N.
     """
-    free = not privacy.is_private
-    tail = privacy.delta * privacy.overflow_fraction
-    fitted = _fit(mechanisms, NO_NOISE_OVERFLOW if free else tail, num_examples)
+    fitted = _fitted(mechanisms, privacy, num_examples)
     largest = max(m.capacity for m in fitted)
     fitted = [dataclasses.replace(m, capacity=largest) for m in fitted]
-    if free:
-        silent = [dataclasses.replace(m, noise_multiplier=0.0) for m in fitted]
-        return _plan(silent, NO_NOISE, privacy.delta, num_examples)
+    if not privacy.is_private:
+        return _plan(_silent(fitted), NO_NOISE, privacy.delta, num_examples)
     if too_large := _excessive(privacy.delta, num_examples):
         raise too_large
-    beta = sum(accounting.overflow_delta(m, num_examples) for m in fitted)
+    beta = _overflow(fitted, num_examples)
     settled = accounting.calibrate_together(
         fitted, (), privacy.epsilon, privacy.delta - beta
     )
@@ -271,13 +266,11 @@ def with_last(
     Raises:
         UserError: the others have left nothing.
     """
-    free = not privacy.is_private
-    tail = NO_NOISE_OVERFLOW if free else privacy.delta * privacy.overflow_fraction
-    (fitted,) = _fit([mechanism], tail, plan.num_examples)
-    if free:
-        silent = dataclasses.replace(fitted, noise_multiplier=0.0)
-        return dataclasses.replace(plan, mechanisms=(*plan.mechanisms, silent))
-    beta = plan.overflow_delta + accounting.overflow_delta(fitted, plan.num_examples)
+    (fitted,) = _fitted([mechanism], privacy, plan.num_examples)
+    if not privacy.is_private:
+        settled = (*plan.mechanisms, *_silent([fitted]))
+        return dataclasses.replace(plan, mechanisms=settled)
+    beta = plan.overflow_delta + _overflow([fitted], plan.num_examples)
     last = accounting.calibrate(
         fitted, plan.mechanisms, privacy.epsilon, privacy.delta - beta
     )
@@ -293,7 +286,7 @@ def _composed(
     """The certified plan of settled mechanisms, with its epsilon."""
     delta = privacy.delta - beta
     plan = _plan(settled, CERTIFIED, privacy.delta, num_examples, overflow=beta)
-    event = plan_event(plan)
+    event = plan.dp_event
     epsilon, by_rdp = (
         spent(event, delta)
         for spent in (accounting.epsilon_pld, accounting.epsilon_rdp)
@@ -304,6 +297,7 @@ def _composed(
             f'compose to epsilon {epsilon:.4f}, above {privacy.epsilon:g}',
             "Lower one share or make it 'rest'",
         )
+    _check_tail(settled, privacy.delta)
     coarser = accounting.pld_grid(by_rdp) / accounting.PLD_GRID
     return dataclasses.replace(
         plan,
@@ -313,10 +307,24 @@ def _composed(
     )
 
 
-def _fit(
-    mechanisms: Sequence[Mechanism], overflow: float, num_examples: int
+def _check_tail(settled: Sequence[Mechanism], delta: float) -> None:
+    """What the noise's tail owes in all must be next to nothing of delta."""
+    releases = sum(m.steps * m.sampling_prob for m in settled)
+    if (owed := TAIL_DELTA * releases) > delta / 1000:
+        raise UserError(
+            'config.privacy.delta',
+            f'is {delta:g}, and the noise of {releases:.0f} releases falls short by '
+            f'{owed:.1g}',
+            f'Use {1000 * owed:.0e} or more, or fewer steps',
+        )
+
+
+def _fitted(
+    mechanisms: Sequence[Mechanism], privacy: PrivacyConfig, num_examples: int
 ) -> list[Mechanism]:
-    each = overflow / len(mechanisms)
+    """With the capacity that draws exceed rarely enough."""
+    certified = privacy.delta * privacy.overflow_fraction
+    each = (certified if privacy.is_private else NO_NOISE_OVERFLOW) / len(mechanisms)
     fitted = [accounting.fit_capacity(m, num_examples, each) for m in mechanisms]
     for m in fitted:
         if m.capacity > MAX_CONTRIBUTIONS:
@@ -329,9 +337,13 @@ def _fit(
     return fitted
 
 
-def plan_event(plan: PrivacyPlan) -> dp_accounting.DpEvent:
-    """The composition, before the plan has its epsilon."""
-    return dataclasses.replace(plan, epsilon=0.0).dp_event
+def _overflow(fitted: Sequence[Mechanism], num_examples: int) -> float:
+    """Beta: the chance that some draw exceeds its capacity."""
+    return sum(accounting.overflow_delta(m, num_examples) for m in fitted)
+
+
+def _silent(fitted: Sequence[Mechanism]) -> list[Mechanism]:
+    return [dataclasses.replace(m, noise_multiplier=0.0) for m in fitted]
 
 
 def _with_rest(
@@ -362,15 +374,14 @@ def _plan(
     delta: float,
     num_examples: int,
     *,
-    epsilon: tuple[float | None, float | None] = (None, None),
     claimed: float | None = None,
     overflow: float = 0.0,
 ) -> PrivacyPlan:
     return PrivacyPlan(
         mechanisms=tuple(mechanisms),
         guarantee=guarantee,
-        epsilon=epsilon[0],
-        epsilon_rdp=epsilon[1],
+        epsilon=None,
+        epsilon_rdp=None,
         claimed_epsilon=claimed,
         delta=delta,
         overflow_delta=overflow,

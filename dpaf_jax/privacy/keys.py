@@ -1,8 +1,9 @@
 """Secret randomness: every key of a run derives from its entropy and its fingerprint.
 
-A key is SHA-256(entropy, fingerprint, purpose, step). The same run resumed repeats the
-same bits, so a step that is computed again releases nothing new; a run with another
-config, data set, code or machine gets unrelated ones. Entropy comes from the
+A key is SHA-256(entropy, fingerprint, purpose, step). On CPU the same run resumed repeats
+the same bits, so a step that is computed again releases nothing new; elsewhere nothing of
+it has been told before (training/session.py). A run with another config, data set, code or
+machine gets unrelated keys. Entropy comes from the
 operating system and stays in the private run folder until the release is made.
 """
 

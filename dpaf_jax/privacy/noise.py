@@ -5,21 +5,24 @@ What floating point does to noise, and what is done about it:
 - *The grid.* Float32 noise on a float32 sum lands on points that depend on the sum, so its
   last bits may tell neighbours apart (Mironov 2012). Here sum and noise are integers on one
   public grid (grid.py), whatever the data. The noise is the sum of `DRAWS` normals, each
-  rounded to the grid. Up to less than 1e-40 that is distributed as one normal of the planned
-  standard deviation plus independent roundings, rounded once (Poisson summation: the grid is
-  at least 1000 times finer than the noise): post-processing of the Gaussian mechanism.
+  rounded to the grid at random: up with the chance of what is cut off. A normal here is a
+  float32, and where the grid is fine one of thirty lies half-way between two integers.
+  Rounded to the nearest, ties to even, they would make even noise likelier than odd, and
+  whether a sum is even is what one record decides.
 - *The tail.* jax.random.normal in float32 inverts a 23-bit uniform: its values end at -5.420
-  and 5.221 and are up to 0.3 apart there. Here a draw inverts 63 bits and a sign: its values
-  end at +-9.155 and the sum of two at 12.9 standard deviations, beyond which a normal has a
-  mass below 1e-37. The law of the sum is computed in tests/privacy/test_noise_law.py: its
-  density differs from a normal's by 2e-6 of itself within 3 standard deviations, 1e-4 within
-  9. At 10 it lacks 0.1 %, at 11 3 %, at 12 a quarter.
+  and 5.221 and are up to 0.3 apart there. Here a draw inverts up to 63 bits and a sign: its
+  values end at +-9.155 and the sum of two at 12.9 standard deviations, beyond which a normal
+  has a mass below 1e-37.
+- *The law* of the sum is computed in tests/privacy/test_noise_law.py. Its density differs
+  from a normal's by 1e-5 of itself within 3 standard deviations, 1e-4 within 9. At 10 it
+  lacks 0.1 %, at 11 3 %, at 12 a quarter. A move of a few units, odd or even, is told no
+  better than by the Gaussian mechanism: the chi squared of the two laws is smaller.
 - *The rest* of the difference, all in the tails, is paid for by `EXCESS`. A record moves a
   sum by 1 / multiplier standard deviations, so the smaller the multiplier, the nearer it
   comes to the end. From 0.3 on, which is the least that a plan may have, delta(epsilon) of
   the noise lies below that of the Gaussian mechanism wherever the latter is above 1e-12; at
-  any epsilon it exceeds it by less than 1e-15 a release, which falls faster than the square
-  of the move (same tests). At 0.15 neither holds.
+  any epsilon it exceeds it by less than `TAIL_DELTA` a release, which falls faster than the
+  square of the move (same tests). At 0.15 neither holds.
 - *The key* has 256 bits, and words come from ChaCha20 (chacha.py). Whoever sees noise and
   cannot try 2^128 keys is as far from it as from a law drawn by true coins.
 """
@@ -40,27 +43,41 @@ from dpaf_jax.runtime import parallel
 DRAWS = 2
 WORDS = 2 * DRAWS  # of each coordinate
 COORDINATES = BLOCK_WORDS // WORDS  # of a block of random words
+COINS = 9  # bits of a draw's second word that round it
 # The standard deviation of private noise exceeds the plan's by this share.
 EXCESS = 2**-12
+TAIL_DELTA = (
+    1e-15  # of each release that a record takes part in, at most; see the module
+)
 
 
 def _normals(words: jax.Array) -> jax.Array:
-    """[...] float32 normals from [2, ...] words: a sign, a rank, a place within it."""
-    rank = words[0] >> 1
-    place = (words[1].astype(jnp.float32) + 0.5) * 2**-32  # in (0, 1]
+    """[...] float32 normals from [2, ...] words: a sign, a rank, a place within it.
+
+    A rank of 2 or more leaves no room in a float32 for the last `COINS` bits of the place.
+    """
+    rank, above = words[0] >> 1, words[1] >> COINS
+    first = (words[1].astype(jnp.float32) + 0.5) * 2**-32  # the nearest to 0
+    place = (above.astype(jnp.float32) + 0.5) * 2.0 ** (COINS - 32)
+    place = jnp.where(above == 0, first, place)  # in (0, 1)
     tail = (rank.astype(jnp.float32) + place) * 2**-32  # in (0, 1/2]
     magnitude = -jax.scipy.special.ndtri(tail)
     return jnp.where(words[0] & 1, magnitude, -magnitude)
 
 
-def _draws(words: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _normals(words[:2]), _normals(words[2:])
+def _units(words: jax.Array, scale: jax.Array) -> jax.Array:
+    """[...] int32, a draw times `scale`, rounded up with the chance of what is cut off.
+
+    In 32 bits: 9.155 times 2^17.5 times 2^`COINS` is below 2^31.
+    """
+    fine = jnp.round(_normals(words) * (scale * 2**COINS)).astype(jnp.int32)
+    coin = (words[1] & (2**COINS - 1)).astype(jnp.int32)
+    return (fine + coin) >> COINS
 
 
 def gaussian(words: jax.Array) -> jax.Array:
     """[...] float32 standard normals, of reach 12.9, from [WORDS, ...] random words."""
-    one, other = _draws(words)
-    return (one + other) / math.sqrt(DRAWS)
+    return (_normals(words[:2]) + _normals(words[2:])) / math.sqrt(DRAWS)
 
 
 def gaussian_units(words: jax.Array, std_units: float | jax.Array) -> jax.Array:
@@ -74,8 +91,7 @@ def gaussian_units(words: jax.Array, std_units: float | jax.Array) -> jax.Array:
         [...] int32.
     """
     scale = jnp.float32(std_units / math.sqrt(DRAWS) * (1 + EXCESS))
-    one, other = (jnp.round(draw * scale) for draw in _draws(words))
-    return one.astype(jnp.int32) + other.astype(jnp.int32)
+    return _units(words[:2], scale) + _units(words[2:], scale)
 
 
 def noisy_total(sums: Any, key_data: jax.Array, noise_std: float | jax.Array) -> Any:
@@ -88,7 +104,7 @@ def noisy_total(sums: Any, key_data: jax.Array, noise_std: float | jax.Array) ->
     Guarantee: if one record moves the sum over devices by at most s in l2 norm and noise_std
     is noise_multiplier * s, this is the Gaussian mechanism of that multiplier. For an
     `ExactSum` it holds in exact arithmetic, and the result is that of `add_gaussian` after
-    the sum, bit for bit, on any number of devices.
+    the sum, on any number of devices: in all bits, where two programs round a draw alike.
 
     Args:
         sums: over this device's private examples; inside a `pmapped` function. An

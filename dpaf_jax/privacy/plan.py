@@ -108,7 +108,7 @@ class Mechanism:
             name=name,
             kind=kind,
             sampling_prob=batch_size / num_examples,
-            l2_sensitivity=l2_sensitivity if privacy.is_private else math.inf,
+            l2_sensitivity=privacy.bound(l2_sensitivity),
             steps=steps,
             expected_batch_size=float(batch_size),
             capacity=batch_size,
@@ -122,6 +122,10 @@ class Mechanism:
         the sum moves by twice the bound.
         """
         return self.l2_sensitivity / 2 if self.num_groups > 1 else self.l2_sensitivity
+
+    def bound(self, value: float) -> float:
+        """What clips to `value`, or nothing in a run without privacy: infinite."""
+        return value if math.isfinite(self.l2_sensitivity) else math.inf
 
     @property
     def expected_units(self) -> float:
@@ -182,7 +186,7 @@ class PrivacyPlan:
         >>> from dpaf_jax.config import defaults, from_config_dict
         >>> config = defaults()
         >>> config.method, config.privacy.epsilon = 'dp_merf', 1.0
-        >>> plan = methods.get('dp_merf').plan(from_config_dict(config), 1469)
+        >>> plan = methods.plan(from_config_dict(config), 1469)
         >>> plan.guarantee, plan.epsilon, plan['embedding'].noise_multiplier
         ('certified', 0.9999, 3.731)
         >>> PrivacyPlan.from_json(plan.to_json()) == plan

@@ -83,7 +83,8 @@ A licence is for whoever publishes this to choose.
 
 ONE_RECORD = """\
 The unit of protection is one record with its label, not one person. Somebody with k
-  records is protected at about k times ε."""
+  records is protected at k times ε, and only at a δ that is up to k e^((k-1) ε) times as
+  large: at ε = 10 next to nothing for k = 3."""
 ONE_GROUP = """\
 The unit of protection is a whole group of records that belong together, such as all of
   one person: one of each group took part in training."""

@@ -2,7 +2,8 @@
 
 What resumes a run: the newest complete checkpoint of its phase, or the phase's start.
 All randomness derives from the run's entropy and the step, so nothing else is needed
-for the resumed run to repeat the uninterrupted one bit for bit.
+for the resumed run to repeat the uninterrupted one, on CPU bit for bit. Elsewhere bits may
+differ, so nothing of a step is told before a checkpoint has it (session.py).
 
 On other devices it would not: there it has other keys, and may only go on from where it
 stopped (`Inherited`). With several processes all save and restore together; the first one
@@ -165,11 +166,15 @@ class Checkpoints:
         return bytes(owner).hex() in self._heirloom and step == self._first_step
 
     def _unusable(self, step: int, problem: str) -> UserError:
+        remedy = (
+            'Delete this folder to resume from the one before it, if there is one; the steps '
+            'since then are computed again with the same keys and bits'
+            if jax.default_backend() == 'cpu'
+            else 'Restore it, or give a new workdir: it spends epsilon anew. Steps that are '
+            'computed again on this device may give other bits under the same noise'
+        )
         return UserError(
-            f'{self._directory}/{step}',
-            f'this checkpoint {problem}',
-            'Delete this folder to resume from the one before it, if there is one; '
-            'the steps since then are computed again with the same keys and bits',
+            f'{self._directory}/{step}', f'this checkpoint {problem}', remedy
         )
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What shapes a run: same fingerprint, same bits; another one is not the same run."""
+"""What shapes a run: same fingerprint, same keys, and on CPU the same bits."""
 
 import hashlib
 import importlib.metadata

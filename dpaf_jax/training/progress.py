@@ -9,7 +9,8 @@ that: leave times out of what is handed on.
 
 A run that was killed computes again what came after its last checkpoint. What it had told
 of that is taken back (`History.truncate`, `TensorBoard`), but for lines on a terminal,
-which have steps, rates and epsilon alone.
+which have steps, rates and epsilon alone. Where another result may come out, as on a GPU,
+nothing is told before a checkpoint has it.
 """
 
 import collections
@@ -103,6 +104,8 @@ class Progress:
             seconds, epsilon_spent, and each metric's mean since the row before.
         start_step: of a resumed run.
         stream: default: standard output.
+        holds_rows: rows wait for `write_rows`: a step that is computed again, after a kill,
+            may give others under the same noise, and the two together are not covered.
         clock: seconds, monotonic; for tests.
     """
 
@@ -119,6 +122,7 @@ class Progress:
         history: History | None = None,
         start_step: int = 0,
         stream: TextIO | None = None,
+        holds_rows: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._phase, self._total = phase, total_steps
@@ -134,6 +138,8 @@ class Progress:
         self._earlier = history.seconds(phase) if history else 0.0
         self._row_steps = max(1, math.ceil(total_steps / ROWS_PER_PHASE))
         self._row_at = self._step = start_step
+        self._holds_rows = holds_rows
+        self._rows: list[dict[str, Any]] = []
         self._pending: dict[str, list[Scalar]] = collections.defaultdict(list)
         self._missing: dict[str, int] = collections.defaultdict(int)
         self._marks: collections.deque[tuple[float, int]] = collections.deque(
@@ -161,19 +167,31 @@ class Progress:
             self._marks.append((self._clock(), step))
         done = step >= self._total
         if done or step // self._row_steps > self._row_at // self._row_steps:
-            self._write_row()
+            self._end_row()
+            if not self._holds_rows:
+                self.write_rows()
         if done or self._clock() - self._shown_at >= self._every:
             self._show()
 
     def close(self) -> None:
         """Ends the line, and writes what came after the last row."""
         if self._pending:
-            self._write_row()
+            self._end_row()
+        self.write_rows()
         if self._tty and self._width:
             print(file=self._stream, flush=True)
             self._width = 0
 
-    def _write_row(self) -> None:
+    def write_rows(self) -> None:
+        """Writes the rows that have ended: what they tell is in a checkpoint."""
+        for row in self._rows:
+            if self._history:
+                self._history.append(row)
+            if self._writer:
+                self._writer.row(row)
+        self._rows.clear()
+
+    def _end_row(self) -> None:
         values = {name: self._mean(name, v) for name, v in self._pending.items()}
         self._pending.clear()
         self._row_at = self._step
@@ -183,10 +201,7 @@ class Progress:
         seconds = round(self._earlier + self._clock() - self._started, 3)
         row = {'phase': self._phase, 'step': self._step, 'seconds': seconds}
         row |= values if spent is None else {'epsilon_spent': spent, **values}
-        if self._history:
-            self._history.append(row)
-        if self._writer:
-            self._writer.row(row)
+        self._rows.append(row)
 
     def _mean(self, name: str, values: list[Scalar]) -> float:
         numbers = np.array([float(np.asarray(value)) for value in values])

@@ -73,15 +73,15 @@ def test_too_few_are_told_with_what_would_do():
 
 
 def test_what_is_advised_is_the_next_band():
-    assert 'few. Expect rough images; from 800 on they are fair.' in (
+    assert 'enough for rough images; from 800 on they are fair.' in (
         planned(200).verdict
     )
-    assert 'few. Expect rough' in planned(100, epsilon=2.0).verdict
+    assert 'enough for rough' in planned(100, epsilon=2.0).verdict
     assert 'fair images' in planned(800).verdict
     assert 'From 20 on' in planned(19, epsilon=5.0, classes=1).verdict
     # 3.34 would do: rounded down it would not.
     assert 'from ε = 3.4 on' in planned(60).verdict
-    assert 'few. Expect rough' in planned(60, epsilon=3.4).verdict
+    assert 'enough for rough' in planned(60, epsilon=3.4).verdict
 
 
 def test_no_epsilon_is_advised_that_promises_hardly_anything():
@@ -162,7 +162,7 @@ def test_photographs_are_promised_less_than_grey_shapes():
 
 
 def test_more_pictures_or_epsilon_or_fewer_classes_never_promise_less():
-    order = ['TOO FEW', 'few.', 'fair', 'good']
+    order = ['TOO FEW', 'rough', 'fair', 'good']
 
     def rank(**changed):
         verdict = planned(**({'count': 500} | changed)).verdict

@@ -165,13 +165,14 @@ def test_without_noise_draws_have_the_same_room_where_both_modes_run_the_same_st
 
 
 def test_more_records_at_a_time_than_exact_sums_have_room_for_are_refused():
+    privacy = tiny.config().privacy
     for number in (2**24, 2**24 + 1):
         whole = dataclasses.replace(make('dpagg'), sampling_prob=1.0)
         refused = pytest.raises(UserError, match='exact sums have room for 16777216')
         with refused if number > 2**24 else contextlib.nullcontext():
-            budgets._fit([whole], 1e-7, number)
+            budgets._fitted([whole], privacy, number)
     sampled = dataclasses.replace(make('dpagg'), sampling_prob=1e-6)
-    assert budgets._fit([sampled], 1e-7, 2**30)[0].capacity < 2**12
+    assert budgets._fitted([sampled], privacy, 2**30)[0].capacity < 2**12
 
 
 @pytest.mark.parametrize('delta', [1 / 40, 0.5])
@@ -196,3 +197,14 @@ def test_a_paper_may_claim_a_delta_of_one_over_n_and_is_warned(calls, caplog):
         plan = budgets.make_plan([make('dpagg')], NAMES, REST_ORDER, privacy, 40, 'why')
     assert plan.epsilon is None
     assert 'not below 1 / num_examples' in caplog.text
+
+
+def test_a_delta_that_the_tails_of_many_releases_would_eat_is_refused(calls):
+    privacy = tiny.config(privacy__delta=1e-11, privacy__overflow_fraction=0.01).privacy
+    few = dataclasses.replace(make('conv1'), sampling_prob=1.0, steps=9)
+    many = dataclasses.replace(few, steps=11)
+    plan = budgets.plan_of_one(few, privacy, 40)
+    assert plan.delta == 1e-11
+    message = 'delta: is 1e-11, and the noise of 11 releases falls short .* Use 1e-11'
+    with pytest.raises(UserError, match=message):
+        budgets.plan_of_one(many, privacy, 40)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.fft
 from scipy import special, stats
 
 from dpaf_jax.privacy import noise
@@ -13,9 +14,15 @@ from dpaf_jax.privacy.accounting import MIN_NOISE_MULTIPLIER
 
 pytestmark = pytest.mark.usefixtures('optimised')
 
-STD = 2**13  # in units of the grid; real plans have 2^14.6 to 2^18
-SCALE = np.float32(STD / np.sqrt(noise.DRAWS) * (1 + noise.EXCESS))  # of one draw
+# In units of the grid. Real plans have 2^17 to 2^18; a coarser one has the same tails.
+COARSE, STDS = 2**13, [2**17, 2**18]
 REACH = 12.9  # standard deviations
+COIN = 2**noise.COINS
+
+
+def scale_of(std):
+    """Of one draw."""
+    return np.float32(std / np.sqrt(noise.DRAWS) * (1 + noise.EXCESS))
 
 
 @jax.jit
@@ -24,62 +31,81 @@ def magnitude(rank):
     return -jax.scipy.special.ndtri(rank * 2**-32)
 
 
-@functools.cache
-def one_draw():
-    """P[a rounded draw = k], k = -reach .. reach, over all binades of ranks and signs.
+def magnitudes():
+    """Values of a draw and their chances times 2^32, by binades of ranks.
 
-    A rank with its fraction is a float32 from 2^-33 to 2^31. From 2^16 on every one
-    counts, nearer to 0 (beyond 4.2 standard deviations of the draw) 2^20 of each binade:
-    a thousand or more in each unit of the grid.
+    A rank with its fraction is a float32 from 2^-33 to 2^31. From 2^20 on every one
+    counts, nearer to 0 (beyond 3.5 standard deviations of the draw) 2^19 of each binade.
     """
-    weight = np.zeros(int(10 * SCALE))
     for exponent in range(-33, 31):
-        number = 2 ** (23 if exponent >= 16 else 20)
+        number = 2 ** (23 if exponent >= 20 else 19)
         rank = np.float32(2.0**exponent * (1 + np.arange(number) / number))
-        each = 2.0**exponent / number
+        each = np.full(number, 2.0**exponent / number)
+        if exponent >= 24:  # whole ranks between two floats go to the even one of them
+            each[::2] += 1
+            each[1::2] -= 1
         if exponent == -33:  # its end, which stands for all below
-            rank, each = rank[:1], 2.0**-32
-        units = np.round(np.asarray(magnitude(rank)) * SCALE).astype(np.int32)
-        weight += each * np.bincount(units, minlength=len(weight))
-    assert weight.sum() == 2**31
-    half = np.trim_zeros(weight, 'b') / 2**32
+            rank, each = rank[:1], np.array([2.0**-32])
+        yield np.asarray(magnitude(rank)), each
+
+
+@functools.cache
+def one_draw(std, rounding='at random'):
+    """P[a rounded draw = k], k = -reach .. reach."""
+    scale = scale_of(std)
+    weight = np.zeros(int(10 * scale))
+    for values, each in magnitudes():
+        if rounding == 'to even':
+            units = np.round(values * scale).astype(np.int32)
+            weight += np.bincount(units, each, len(weight))
+            continue
+        fine = np.round(values * (scale * COIN)).astype(np.int32)
+        below, rest = fine >> noise.COINS, (fine & (COIN - 1)) / COIN
+        weight += np.bincount(below, each * (1 - rest), len(weight))
+        weight += np.bincount(below + 1, each * rest, len(weight))
+    half = np.trim_zeros(weight, 'b') / (2 * weight.sum())
     return np.concatenate([half[:0:-1], [2 * half[0]], half[1:]])
 
 
 @functools.cache
-def law():
-    """(k, P[noise = k]) of `gaussian_units` with STD: rounded draws, convolved.
+def law(std, rounding='at random'):
+    """(k, P[noise = k]) of `gaussian_units`: rounded draws, convolved.
 
     A Fourier transform is off by 1e-17 of the largest mass everywhere, which is more than
-    all that a tail has. Tilted by exp(t k / STD) the law has its largest mass at t standard
+    all that a tail has. Tilted by exp(t k / std) the law has its largest mass at t standard
     deviations: each stretch of it is taken from where it is large.
     """
-    one = one_draw()
+    one = one_draw(std, rounding)
     k = np.arange(len(one)) - len(one) // 2
     size = noise.DRAWS * (len(one) - 1) + 1
     places = np.arange(size) - size // 2
     half = np.zeros(size // 2 + 1)  # P[noise = 0, 1, ...]
+    length = scipy.fft.next_fast_len(size, real=True)
     for tilt in range(int(REACH) + 2):
-        tilted = one * np.exp(tilt * k / STD)
+        tilted = one * np.exp(tilt * k / std)
         total = tilted.sum()
-        transform = np.fft.rfft(tilted / total, 2**18)
-        sums = np.fft.irfft(transform**noise.DRAWS, 2**18)[:size]
-        here = (places >= 0) & (np.abs(places / STD - tilt) <= 0.5)
-        back = noise.DRAWS * np.log(total) - tilt * places[here] / STD
+        transform = scipy.fft.rfft(tilted / total, length)
+        sums = scipy.fft.irfft(transform**noise.DRAWS, length)[:size]
+        here = (places >= 0) & (np.abs(places / std - tilt) <= 0.5)
+        back = noise.DRAWS * np.log(total) - tilt * places[here] / std
         half[places[here]] = np.maximum(sums[here], 0) * np.exp(back)
     return places, np.concatenate([half[:0:-1], half])
 
 
-def ideal(k):
-    """A normal of STD with the roundings' variance, on the integers."""
-    std = np.sqrt(noise.DRAWS * (np.float64(SCALE) ** 2 + 1 / 12))
+def ideal(k, std):
+    """A normal with the roundings' variance, 1/6 on average, on the integers."""
+    std = np.sqrt(noise.DRAWS * (np.float64(scale_of(std)) ** 2 + 1 / 6))
     return stats.norm.pdf(k / std) / std
 
 
 def test_a_draw_is_a_sign_and_a_magnitude_of_two_words():
     words = np.random.default_rng(5).integers(2**32, size=(2, 3000), dtype=np.uint32)
     words[0, :1000] >>= np.arange(1000, dtype=np.uint32) % 32  # small ranks too
-    place = (words[1].astype(np.float32) + np.float32(0.5)) * np.float32(2**-32)
+    words[1, :9] >>= 24  # the least places
+    above = words[1] >> noise.COINS
+    first = (words[1].astype(np.float32) + np.float32(0.5)) * np.float32(2**-32)
+    place = (above.astype(np.float32) + np.float32(0.5)) * np.float32(COIN * 2**-32)
+    place = np.where(above == 0, first, place)
     rank = (words[0] >> 1).astype(np.float32) + place
     expected = np.where(words[0] & 1, 1, -1) * np.asarray(magnitude(rank))
     assert np.array_equal(jax.jit(noise._normals)(words), expected)
@@ -107,41 +133,89 @@ def test_one_normal_of_jax_would_be_short_of_a_tail():
     assert stats.norm.sf(5.22) > 8e-8  # times coordinates and steps: above delta
 
 
-def test_the_units_are_two_draws_each_rounded_then_added_as_integers(monkeypatch):
-    draws = iter([np.float32([0.3, 5.22]), np.float32([-1.25, 9.0])])
-    monkeypatch.setattr(noise, '_normals', lambda words: next(draws))
-    made = noise.gaussian_units(np.zeros((4, 2), np.uint32), 10.0 * np.sqrt(2))
-    assert made.dtype == jnp.int32
-    assert made.tolist() == [3 - 13, 52 + 90]  # with std 10 each
+def test_the_bits_that_round_a_draw_have_no_part_in_it():
+    words = np.random.default_rng(6).integers(2**32, size=(2, 30_000), dtype=np.uint32)
+    words[0] >>= np.arange(30_000, dtype=np.uint32) % 31
+    words[0] |= 4  # a rank of 2 or more
+    other = words.copy()
+    other[1] ^= np.uint32(COIN - 1)
+    assert np.array_equal(noise._normals(words), noise._normals(other))
+
+
+def test_the_units_are_two_draws_each_rounded_at_random_then_added(monkeypatch):
+    values = np.float32([0.25, -0.25, 5.125])
+    monkeypatch.setattr(noise, '_normals', lambda words: values[:, None])
+    coins = np.arange(COIN, dtype=np.uint32)
+    words = np.zeros((4, 3, COIN), np.uint32)
+    words[1] = words[3] = coins
+    std = 10 * np.sqrt(noise.DRAWS) / (1 + noise.EXCESS)
+    made = np.asarray(noise.gaussian_units(words, std))
+    assert made.dtype == np.int32
+    for units, exact, below in zip(made / 2, values * 10, (2, -3, 51), strict=True):
+        assert units.mean() == pytest.approx(exact, abs=1e-6)
+        assert set(units) == {below, below + 1}
+
+
+def shifted_chi_squared(std, move, rounding):
+    """How far a move of so many units is told by, over that of the Gaussian mechanism.
+
+    Chi squared within 5 standard deviations: twice Kullback and Leibler's divergence.
+    """
+    k, mass = law(std, rounding)
+    inside = slice(len(k) // 2 - 5 * std, len(k) // 2 + 5 * std)
+    here, there = mass[inside], mass[inside.start + move : inside.stop + move]
+    return np.sum(np.square(there - here) / here) / np.expm1((move / std) ** 2)
+
+
+@pytest.mark.parametrize('std', STDS)
+def test_a_move_of_few_units_is_told_no_better_than_by_the_gaussian_mechanism(std):
+    """Whether it is odd, say: chances that differed from unit to unit would tell."""
+    for move in (1, 2, 3, 4, 5, 8, 10, 16, 30, 100, 1000):
+        assert shifted_chi_squared(std, move, 'at random') < 1
+
+
+def test_rounding_to_even_would_tell_odd_moves_from_even_ones():
+    """As it was until 2026-11-28."""
+    odd, even = (shifted_chi_squared(2**18, m, 'to even') for m in (1, 2))
+    assert odd > 5000 * even > 5000
+
+
+@pytest.mark.parametrize('std', STDS)
+def test_the_noise_has_no_ripple(std):
+    k, mass = law(std)
+    inside = np.abs(k) <= 3 * std
+    ratio = mass[inside] / ideal(k[inside], std) - 1
+    assert np.abs(ratio).max() < 1e-5
 
 
 def test_the_noise_reaches_where_a_normal_has_no_mass_left():
-    k, mass = law()
+    k, mass = law(COARSE)
     assert mass.sum() == pytest.approx(1, abs=1e-12)
-    assert k.max() / STD > REACH and 2 * stats.norm.sf(REACH) < 1e-37
+    assert k.max() / COARSE > REACH and 2 * stats.norm.sf(REACH) < 1e-37
 
 
 def test_the_tail_is_computed_and_no_round_off():
     """Where a plain transform has its own error, 1e-17, the tilted one has the normal."""
-    k, mass = law()
-    far = np.abs(k) == 10 * STD
+    k, mass = law(COARSE)
+    far = np.abs(k) == 10 * COARSE
     assert np.all(mass[far] < 1e-25)
-    np.testing.assert_allclose(mass[far], ideal(k[far]), rtol=5e-3)
+    np.testing.assert_allclose(mass[far], ideal(k[far], COARSE), rtol=5e-3)
 
 
-def test_the_noise_is_not_smaller_than_planned():
-    k, mass = law()
-    std = np.sqrt(np.sum(mass * np.square(k / STD)))
-    assert 1 < std < 1 + 1.1 * noise.EXCESS
+@pytest.mark.parametrize('std', [COARSE, *STDS])
+def test_the_noise_is_not_smaller_than_planned(std):
+    k, mass = law(std)
+    measured = np.sqrt(np.sum(mass * np.square(k / std)))
+    assert 1 < measured < 1 + 1.1 * noise.EXCESS
 
 
 def test_the_noise_has_no_gap_and_is_normal():
-    k, mass = law()
+    k, mass = law(COARSE)
     for reach, most in ((3, 2e-6), (6, 2e-5), (9, 1e-4)):
-        inside = np.abs(k) <= reach * STD
-        ratio = mass[inside] / ideal(k[inside]) - 1
+        inside = np.abs(k) <= reach * COARSE
+        ratio = mass[inside] / ideal(k[inside], COARSE) - 1
         assert np.abs(ratio).max() < most
-    assert np.sum(ideal(k[inside]) * np.square(ratio)) < 1e-12
+    assert np.sum(ideal(k[inside], COARSE) * np.square(ratio)) < 1e-12
 
 
 def deltas(sigma):
@@ -149,9 +223,9 @@ def deltas(sigma):
 
     A record moves one coordinate by all of the sensitivity.
     """
-    mass = law()[1]
-    shift = round(STD / sigma)
-    sigma = STD / shift
+    mass = law(COARSE)[1]
+    shift = round(COARSE / sigma)
+    sigma = COARSE / shift
     shifted = np.concatenate([np.zeros(shift), mass[:-shift]])
     made = []
     for epsilon in np.linspace(0, 0.5 / sigma**2 + REACH / sigma, 200):

@@ -305,3 +305,16 @@ def test_curves_are_made_again_from_the_history(tmp_path):
     assert b'gan/kept' in content
     for name in (b'gan/lost', b'gan/none', b'gan/seconds', b'gan/phase'):
         assert name not in content
+
+
+def test_rows_that_are_held_wait_for_a_checkpoint(tmp_path):
+    history = History(tmp_path)
+    progress, _, _ = watched(total=10, history=history, holds_rows=True)
+    progress.update(1, {'loss': 1.0})
+    progress.update(2, {'loss': 2.0})
+    assert history.rows() == []
+    progress.write_rows()
+    assert [row['loss'] for row in history.rows()] == [1.0, 2.0]
+    progress.update(10, {'loss': 3.0})
+    progress.close()
+    assert [row['step'] for row in history.rows()] == [1, 2, 10]

@@ -19,6 +19,8 @@ from dpaf_jax.methods import dpaf
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
 from dpaf_jax.methods.dpaf.phase2.whitening import Whitening
 from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.training.history import History
+from dpaf_jax.training.run import Run
 from dpaf_jax.training.signals import Interrupted, StopRequest
 
 # Runs a config up to its release with a fixed entropy, as `main` does, and notes every
@@ -30,7 +32,7 @@ from dpaf_jax.methods.dpaf.phase1 import classifier_phase
 from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.training.progress import Progress
-from dpaf_jax.training.run import Interrupted, StopRequest
+from dpaf_jax.training.signals import Interrupted, StopRequest
 
 kind, source, workdir, log, number, phase, step, seconds = sys.argv[1:]
 classifier_phase.WINDOW = 2  # compiles sooner
@@ -270,7 +272,7 @@ class TestSignals:
     def test_outside_training_one_ends_the_run_at_once(self):
         code = (
             'import os, signal, time\n'
-            'from dpaf_jax.training.run import Interrupted, StopRequest\n'
+            'from dpaf_jax.training.signals import Interrupted, StopRequest\n'
             'stop = StopRequest()\n'
             'stop.listen()\n'
             'stop.check("prepare")\n'
@@ -289,7 +291,7 @@ class TestSignals:
     def test_one_that_comes_while_a_callback_runs_is_not_lost(self):
         code = (
             'import gc, os, signal, time\n'
-            'from dpaf_jax.training.run import Interrupted, StopRequest\n'
+            'from dpaf_jax.training.signals import Interrupted, StopRequest\n'
             'stop = StopRequest()\n'
             'stop.listen()\n'
             'stop.check("prepare")\n'
@@ -388,6 +390,33 @@ class TestSignals:
         ):
             Pipeline(config, tmp_path / 'run').run('train')
         assert seen == [True, False] and not stopped.exists()
+
+    @pytest.mark.parametrize('repeats', [True, False])
+    def test_where_bits_may_differ_nothing_is_told_before_it_is_saved(
+        self, tmp_path, repeats
+    ):
+        """A kill loses steps; on a GPU they may have other bits under the same noise."""
+        config = tiny_runs.begun(tmp_path / 'run')
+        history, window = History(tmp_path / 'run'), OneShotPhase.window
+        before, calls = history.rows(), []
+
+        def killed(phase, state, step):
+            calls.append(step)
+            if len(calls) > 1:
+                raise MemoryError
+            return window(phase, state, step)
+
+        with (
+            mock.patch.object(Run, 'repeats_bits', repeats),
+            mock.patch.object(OneShotPhase, 'window', killed),
+            pytest.raises(MemoryError),
+        ):
+            Pipeline(config, tmp_path / 'run').run('train')
+        told = [row['step'] for row in history.rows() if row not in before]
+        assert told == (calls[1:] if repeats else [])
+        with mock.patch.object(Run, 'repeats_bits', repeats):
+            Pipeline(config, tmp_path / 'run').run('train')
+        assert history.rows()[-1]['step'] == 4
 
     def test_whitening_that_is_left_behind_a_release_leaves_the_state_before_it(
         self, tmp_path

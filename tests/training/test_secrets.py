@@ -230,5 +230,5 @@ def test_other_processes_see_private_states_by_a_tag_that_needs_the_entropy(
     run = tiny.run('unused', tiny.config(method='dp_merf'))
     others = dataclasses.replace(run, keys=tiny.keys(ENTROPY))
     for which, state in ((run, [1.0]), (run, [1.0]), (run, [2.0]), (others, [1.0])):
-        which._check_same('states', state)
+        which.check_same('states', state)
     assert shown[0] == shown[1] and len(set(shown)) == 3

@@ -37,7 +37,9 @@ def audit_targets(
 
 
 def _matching(config: Config, plan: PrivacyPlan, number: int) -> Matching:
-    return get(config.method).matching(config, plan, number)
+    method: Any = get(config.method)  # those of this kind have one
+    made: Matching = method.matching(config, plan, number)
+    return made
 
 
 def wild_state(matching: Matching, seed: int) -> Any:

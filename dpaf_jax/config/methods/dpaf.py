@@ -254,8 +254,8 @@ class DpafConfig:
     generator_steps: int = at_least(
         1,
         0,
-        'Number of generator steps in a round; 0, where batch_size is 0: 2000, with few '
-        'records 800 (num_examples times epsilon below 5000 a class).',
+        'Number of generator steps in a round; 0, where batch_size is 0: 2000, or fewer '
+        "where the aggregates' noise is long.",
     )
     keep_fraction: float = between(
         0.9,

@@ -15,7 +15,6 @@ from dpaf_jax.runtime.errors import UserError
 NAMES = ('conv1', 'conv2', 'dpagg')  # in the order of config.privacy.budgets
 REST_ORDER = ('conv2', 'dpagg', 'conv1', LABELLER)
 STEPS = 500  # of DPAGG, where epochs do not say
-GENERATOR_STEPS, GENERATOR_STEPS_OF_FEW = 2000, 800  # behind one table
 PUBLISHED_REASON = (
     'Algorithm 1 trains the classifier head without protection, takes per-example '
     'gradients through batch aggregates, and uses one batch for two mechanisms'
@@ -52,10 +51,8 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
 
 
 def _clip_bound(config: Config, l2_clip_norm: float, grouped: bool) -> float:
-    if not config.privacy.is_private:
-        return math.inf
     # A group's content may change to anything, a singleton only to nothing.
-    return 2 * l2_clip_norm if grouped else l2_clip_norm
+    return config.privacy.bound(2 * l2_clip_norm if grouped else l2_clip_norm)
 
 
 def _phase1_name(config: Config) -> str:
@@ -101,9 +98,7 @@ def _dpagg(config: Config, num_examples: int) -> Mechanism:
         if pure
         else 'sum of bounded rows',
         sampling_prob=prob,
-        l2_sensitivity=make_tap_layout(config).bound
-        if config.privacy.is_private
-        else math.inf,
+        l2_sensitivity=config.privacy.bound(make_tap_layout(config).bound),
         steps=round(turns),
         expected_batch_size=prob * num_examples * share,
         capacity=num_examples if prob == 1 else dpaf.batch_size,
@@ -117,16 +112,6 @@ def dpagg_steps(config: Config, dpagg: Mechanism) -> int:
     if config.dpaf.batches == 'mixed' or not config.dpaf.classes_per_step:
         return dpagg.steps
     return dpagg.steps * k // config.dpaf.classes_per_step
-
-
-def generator_steps(config: Config) -> int:
-    """Generator steps in a round, post-processing: the asked number, or by the records.
-
-    Where those are few the last of many steps learn the table's noise
-    (docs/research/2026-11-28-few-records-anew.md).
-    """
-    by_records = GENERATOR_STEPS_OF_FEW if config.has_few_records else GENERATOR_STEPS
-    return config.dpaf.generator_steps or by_records
 
 
 def _conv2(config: Config, num_examples: int) -> Mechanism | None:

@@ -46,7 +46,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
             name=f'{CRITIC}{i}',
             kind=KIND,
             sampling_prob=_rate(config, num_examples),
-            l2_sensitivity=wgan.l2_clip_norm if config.privacy.is_private else math.inf,
+            l2_sensitivity=config.privacy.bound(wgan.l2_clip_norm),
             steps=int(counts[i]),
             expected_batch_size=float(min(wgan.batch_size, num_examples / models)),
             capacity=wgan.batch_size,

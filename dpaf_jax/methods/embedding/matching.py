@@ -8,7 +8,6 @@ that PEARL's critic weighs them.
 """
 
 import dataclasses
-import math
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -160,7 +159,7 @@ class Matching:
             labels,
             batch.is_padding_example[:, 0],
             self.config.data.num_classes,
-            ROW_BOUND if math.isfinite(self.mechanism.l2_sensitivity) else math.inf,
+            self.mechanism.bound(ROW_BOUND),
             self.mechanism.grid,
         )
 

@@ -62,7 +62,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         name=GRADIENT,
         kind='clipped gradients by generated images, of one critic in its turns',
         sampling_prob=1 / critics if published else 1.0,
-        l2_sensitivity=sensitivity if config.privacy.is_private else math.inf,
+        l2_sensitivity=config.privacy.bound(sensitivity),
         steps=wgan.generator_steps * images
         if published
         else turns_of_one(wgan, critics, wgan.generator_steps),

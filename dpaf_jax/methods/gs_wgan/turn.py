@@ -10,7 +10,6 @@ plan.py has what follows.
 """
 
 import dataclasses
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -192,9 +191,7 @@ class GsWgan:
             network = self.adversaries.discriminator
             return -network.apply(critic, image[None], label[None])[0]
 
-        clip = self.settings.l2_clip_norm
-        if math.isinf(self.mechanism.l2_sensitivity):
-            clip = math.inf
+        clip = self.mechanism.bound(self.settings.l2_clip_norm)
         by_image = jax.vmap(jax.grad(loss, 1), (None, 0, 0))
         each = jax.vmap(by_image, (0, None, None))(critics, fakes, labels)
         clipped = jax.vmap(jax.vmap(lambda g: clip_vector(g, clip)))(settled(each))

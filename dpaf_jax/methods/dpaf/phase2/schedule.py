@@ -6,10 +6,12 @@ import math
 import numpy as np
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf.plan import dpagg_steps, generator_steps
+from dpaf_jax.methods.dpaf.plan import dpagg_steps
 from dpaf_jax.methods.dpaf.taps.layout import TapLayout
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 
+FEWEST_STEPS, MOST_STEPS = 100, 2000  # of the generator, behind one table
+NOISY_STEPS = 240  # where the table's noise is as long as a row's bound
 EARLY = 3  # by how many the fakes of a step are fewer before the distance is whitened
 
 
@@ -58,8 +60,14 @@ class Schedule:
 
     @property
     def generator_steps(self) -> int:
-        """Generator steps in a round."""
-        return generator_steps(self.config)
+        """Generator steps in a round, post-processing: as asked, or by the table's noise.
+
+        Where noise is long the last of many steps learn it
+        (docs/research/2026-11-28-steps-by-noise.md).
+        """
+        by_noise = NOISY_STEPS / self.noise_length if self.noise_length else math.inf
+        within = max(FEWEST_STEPS, 10 * round(min(by_noise, MOST_STEPS) / 10))
+        return self.config.dpaf.generator_steps or within
 
     @property
     def trains_head(self) -> bool:

@@ -1,7 +1,6 @@
 """What NDPDC sums of a record, and how images are fitted to the noisy sums."""
 
 import dataclasses
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -103,10 +102,6 @@ class Condensation:
         return self.config.data.num_classes, rows.shape[1]
 
     @property
-    def _bound(self) -> float:
-        return ROW_BOUND if math.isfinite(self.mechanism.l2_sensitivity) else math.inf
-
-    @property
     def _network(self) -> Extractor:
         layers = self.settings.layers(self.config.data.image_size)
         return Extractor(self.settings.width, layers)
@@ -142,7 +137,7 @@ class Condensation:
             jnp.asarray(batch.labels[:, 0]),
             jnp.asarray(batch.is_padding_example[:, 0]),
             self.config.data.num_classes,
-            self._bound,
+            self.mechanism.bound(ROW_BOUND),
             self.mechanism.grid,
         )
 
@@ -185,5 +180,5 @@ class Condensation:
         )
         labels = jnp.repeat(jnp.arange(k), number)
         everybody = jnp.zeros(len(labels), bool)
-        sums = aggregate(rows, labels, everybody, k, self._bound)
+        sums = aggregate(rows, labels, everybody, k, self.mechanism.bound(ROW_BOUND))
         return jnp.mean(jnp.sum(jnp.square(sums / number - means), axis=1))
