@@ -58,7 +58,7 @@ def test_heun_is_the_flow_that_carries_the_first_level_to_the_gaussian():
 
 
 def network_and_params(**fields):
-    config = tiny.config(method='dpgen', **fields)
+    config = tiny.config(method='dpgen', dpgen__scales=2, **fields)
     sampler = score_sampler(config)
     params = jax.jit(sampler.init)(jax.random.key(0))
     rng = np.random.default_rng(0)
