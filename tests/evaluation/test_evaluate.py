@@ -62,6 +62,7 @@ def test_both_models_learn_a_separable_set(learned):
         assert min(values) > 0.9, name
 
 
+@pytest.mark.slow
 def test_labels_without_information_stay_at_chance():
     images, labels = toy(400)
     shuffled = np.random.default_rng(2).permutation(labels)
