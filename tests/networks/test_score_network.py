@@ -136,7 +136,9 @@ def test_guidance_goes_from_any_class_to_the_class_and_beyond():
     np.testing.assert_allclose(made[3.0], 3 * made[1.0] - 2 * made[0.0], atol=1e-4)
 
 
-@pytest.mark.parametrize('kind', ['heun', 'langevin'])
+@pytest.mark.parametrize(
+    'kind', [pytest.param('heun', marks=pytest.mark.slow), 'langevin']
+)
 def test_samples_depend_on_key_and_label_alone(kind):
     sampler, params = network_and_params(dpgen__sampler=kind)
     sample, labels = jax.jit(sampler.sample), jnp.array([0, 1, 2, 0])

@@ -101,7 +101,10 @@ def released(sums, devices, release):
     return jax.tree.map(lambda leaf: leaf[0], made)
 
 
-@pytest.mark.parametrize('devices', [1, 2, 3, 8])
+FEW_OR_MANY = [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3)), 8]
+
+
+@pytest.mark.parametrize('devices', FEW_OR_MANY)
 @pytest.mark.parametrize('size', [5, 2000])
 def test_the_noise_of_a_sum_is_the_same_whoever_makes_it(devices, size):
     sums = exact_sums(devices, size)

@@ -77,7 +77,7 @@ def ridges(gan):
         yield max(whitening.LEAST_RIDGE * mean, noise) * np.eye(len(covariance))
 
 
-@pytest.mark.parametrize('devices', [1, 8])
+@pytest.mark.parametrize('devices', [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_factors_are_the_inverse_of_the_covariance_within_classes(
     devices, monkeypatch, tmp_path
 ):

@@ -88,6 +88,7 @@ def test_one_image_moves_the_sum_by_at_most_c_whatever_the_multiplicity(number):
         assert found.max() > 0.02
 
 
+@pytest.mark.slow
 def test_a_clip_of_each_draw_on_its_own_would_be_seen():
     # Draws as images of their own: the planted fault of multiplicity outside the clip.
     matching = make(dpgen__l2_clip_norm=1e-3, dpgen__multiplicity=2)
@@ -102,6 +103,7 @@ def test_a_clip_of_each_draw_on_its_own_would_be_seen():
     assert norms[0] <= 1e-3 < norms[1]
 
 
+@pytest.mark.slow
 def test_microbatches_and_devices_add_up_exactly():
     matching = make()
     params = tiny.state(matching, 2, 1.0).params
