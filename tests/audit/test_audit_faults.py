@@ -149,7 +149,7 @@ def test_the_same_noise_on_every_device():
         assert not mechanism_failures('dpagg', (1,))
 
 
-@pytest.mark.parametrize('factor', [0.5, 0.98])
+@pytest.mark.parametrize('factor', [0.5, pytest.param(0.98, marks=pytest.mark.slow)])
 def test_noise_of_another_level(factor):
     def wrong(sums, key, std):
         return noisy_total(sums, key, factor * std)

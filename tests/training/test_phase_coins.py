@@ -41,8 +41,8 @@ def schedule(monkeypatch, **fields):
     'mode',
     [
         *('canonical', 'turns, three losses'),
-        'all classes at once, cotangent',
-        'conv1 with D',
+        pytest.param('all classes at once, cotangent', marks=pytest.mark.slow),
+        pytest.param('conv1 with D', marks=pytest.mark.slow),
     ],
 )
 def test_every_draw_of_the_plan_is_made_once(mode, monkeypatch):
@@ -71,6 +71,7 @@ def test_each_class_has_its_planned_turns_and_no_other(monkeypatch):
     assert turns.tolist() == [run.plan['dpagg'].steps] * 3
 
 
+@pytest.mark.slow
 def test_published_runs_draw_no_poisson_batches(monkeypatch):
     _, _, asked = schedule(monkeypatch, **MODES['as published'])
     assert not asked
