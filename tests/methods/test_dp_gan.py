@@ -156,6 +156,7 @@ def test_unrolled_calls_equal_single_steps_and_a_scan():
     assert_close(end, trained(DpGan, settings(), unrolls=False)[1])
 
 
+@pytest.mark.slow
 def test_the_generator_learns_to_please_the_discriminator():
     gan = gan_of(dp_gan__generator_learning_rate=0.02, dp_gan__generator_batch_size=64)
     state = jax.device_get(jax.jit(gan.adversaries.init)(jax.random.key(0)))

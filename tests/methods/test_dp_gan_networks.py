@@ -148,6 +148,7 @@ def test_optimisers_begin_anew_where_a_doubling_begins_and_only_there():
     ]  # of five phases of one step, the fades are the second and fourth
 
 
+@pytest.mark.slow
 def test_pictures_of_a_run_show_what_has_grown():
     gan = gan_of('pggan')
     adversaries = gan.adversaries

@@ -205,9 +205,8 @@ def test_a_step_adds_the_plans_noise_once(number):
 # --- training -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(  # 0: no fresh fakes
-    'debias_share', [pytest.param(0.0, marks=pytest.mark.slow), 0.2]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('debias_share', [0.0, 0.2])  # 0: no fresh fakes
 def test_fakes_come_nearer_to_the_records(debias_share):
     fields = {'learning_rate': 0.02, 'debias_share': debias_share}
     method = method_of(

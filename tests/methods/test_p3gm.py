@@ -253,6 +253,7 @@ def test_the_encoder_variance_descends_the_divergence_from_the_classes_gaussian(
     assert not np.any(slope[0])
 
 
+@pytest.mark.slow
 def test_the_decoder_learns_and_the_encoder_stays():
     vae, data, made = learnt(p3gm__learning_rate=0.02, p3gm__steps=40, p3gm__width=16)
     step = parallel.pmapped(vae.step, jax.local_devices()[:1])

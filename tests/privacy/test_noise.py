@@ -262,7 +262,7 @@ WITH_D = {
     ('gradient', 'expected', 'name', 'fields'),
     [
         ('cotangent', 0.26, 'conv2', {}),
-        ('group', 0.52, 'conv2', {}),
+        pytest.param('group', 0.52, 'conv2', {}, marks=pytest.mark.slow),
         ('singleton', 0.13, 'conv1', WITH_D | {'dpaf__classifier__l2_clip_norm': 0.1}),
     ],
 )

@@ -160,6 +160,7 @@ def test_where_the_noise_is_longer_than_the_limit_nothing_is_whitened():
         assert gan.schedule.updates_per_part == 4 // (1 + expected)
 
 
+@pytest.mark.slow
 def test_until_it_is_whitened_a_step_looks_at_a_share_of_the_fakes(
     monkeypatch, tmp_path
 ):

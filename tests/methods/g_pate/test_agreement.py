@@ -59,6 +59,7 @@ def test_a_resumed_run_counts_no_step_twice(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_nobody_asks_and_nothing_is_counted(tmp_path):
     config = settings()
     run = tiny.run(tmp_path, config)

@@ -261,6 +261,7 @@ def test_the_student_remembers_the_latest_and_learns_of_nothing_else():
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(taught.params))
 
 
+@pytest.mark.slow
 def test_student_and_generator_learn_what_teachers_like():
     """Teachers who like bright images: after some steps they are brighter."""
     gan = gan_of(
@@ -294,6 +295,7 @@ def test_student_and_generator_learn_what_teachers_like():
     assert brightness(state) > before + 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('variety', [0.0, 10.0])
 def test_variety_keeps_images_of_a_class_apart(variety):
     gan = gan_of(
