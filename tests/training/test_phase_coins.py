@@ -28,11 +28,11 @@ def schedule(monkeypatch, **fields):
         asked.append((mechanism.name, step, eligible))
         return poisson_draw(mechanism, eligible, keys, step)
 
-    run, gan, phase, start = gan_phase(1, **fields)
     monkeypatch.setattr(draws, 'poisson_draw', record)
-    monkeypatch.setattr(
+    monkeypatch.setattr(  # before a phase is made, which keeps it
         BatchPhase, '_compile', lambda *_: lambda state, *_: (state, {})
     )
+    run, gan, phase, start = gan_phase(1, **fields)
     train(run, phase, start)
     return run, gan, asked
 
@@ -41,8 +41,8 @@ def schedule(monkeypatch, **fields):
     'mode',
     [
         *('canonical', 'turns, three losses'),
-        pytest.param('all classes at once, cotangent', marks=pytest.mark.slow),
-        pytest.param('conv1 with D', marks=pytest.mark.slow),
+        'all classes at once, cotangent',
+        'conv1 with D',
     ],
 )
 def test_every_draw_of_the_plan_is_made_once(mode, monkeypatch):
@@ -71,7 +71,6 @@ def test_each_class_has_its_planned_turns_and_no_other(monkeypatch):
     assert turns.tolist() == [run.plan['dpagg'].steps] * 3
 
 
-@pytest.mark.slow
 def test_published_runs_draw_no_poisson_batches(monkeypatch):
     _, _, asked = schedule(monkeypatch, **MODES['as published'])
     assert not asked
