@@ -359,6 +359,7 @@ class Dropping(nn.Module):
         return nn.Dense(3)(x)
 
 
+@pytest.mark.slow
 def test_a_scanned_window_equals_an_unrolled_one(monkeypatch):
     made = recipe(Dropping())._replace(ema=0.5)
     images, labels = (jnp.asarray(a) for a in toy(32))

@@ -53,9 +53,8 @@ def test_the_plan_is_the_same_whatever_the_network():
     assert plans[0] == plans[1] == plans[2] and plans[0].guarantee == CERTIFIED
 
 
-@pytest.mark.parametrize(
-    'network', ['biggan', pytest.param('pggan', marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('network', BOTH)
 def test_one_record_moves_the_sum_by_at_most_the_clip_bound(network):
     far = moves(gan_of(network), 1)
     assert 0.9 * CLIP < far.max() <= CLIP

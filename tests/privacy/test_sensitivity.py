@@ -232,7 +232,7 @@ def conv2_case(number, *, free=False, name='conv2', **fields):
     [
         ('singleton', 'mixed'),
         ('singleton', 'class_pure'),
-        ('cotangent', 'mixed'),
+        pytest.param('cotangent', 'mixed', marks=pytest.mark.slow),
         ('cotangent', 'class_pure'),
     ],
 )
@@ -263,7 +263,9 @@ def test_one_record_moves_it_by_at_most_c_in_every_variant(fields):
 
 
 @pytest.mark.parametrize('number', DEVICES)
-@pytest.mark.parametrize('gradient', ['singleton', 'cotangent'])
+@pytest.mark.parametrize(
+    'gradient', ['singleton', pytest.param('cotangent', marks=pytest.mark.slow)]
+)
 def test_one_record_moves_a_conv1_that_learns_with_d_by_at_most_its_c(gradient, number):
     query, states, sensitivity = conv2_case(
         number,

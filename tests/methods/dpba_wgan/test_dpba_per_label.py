@@ -135,7 +135,8 @@ def test_no_record_is_in_more_steps_than_are_charged():
     assert np.all(drawn.sum(axis=1) == charged) and charged == 4
 
 
-@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 8])
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [1, 8])
 def test_one_record_moves_the_sum_by_at_most_the_clip_bound(number):
     far = moves(method_of(number), number)
     assert 0.9 * 0.02 < far.max() <= 0.02
