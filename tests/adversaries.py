@@ -78,7 +78,7 @@ def noise_of_a_step(method, number, step=0):
     """
     devices, batch = jax.local_devices()[:number], some_units(method)
     batch.is_padding_example[:] = True
-    state = jax.device_get(method.adversaries.init(jax.random.key(0)))
+    state = jax.device_get(jax.jit(method.adversaries.init)(jax.random.key(0)))
     m = method.mechanism_at(step)
     keys = tiny.keys().noise(m.name, step), tiny.keys().public('step', step)
     placed, *rng = parallel.replicate((state, *keys, np.float32(m.noise_std)), devices)

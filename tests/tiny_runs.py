@@ -27,7 +27,7 @@ from absl.testing import flagsaver
 from ml_collections import ConfigDict
 from PIL import Image
 
-from dpaf_jax.privacy import accounting
+from dpaf_jax.privacy import accounting, published
 
 ROOT = pathlib.Path(__file__).parent.parent
 ENTROPY = bytes(range(200, 232))
@@ -104,15 +104,29 @@ def load_config(name: str, argument: str = '') -> ConfigDict:
     return module.get_config(argument) if argument else module.get_config()
 
 
-def without_accountant() -> Any:
+@contextlib.contextmanager
+def without_accountant() -> Iterator[None]:
     """Noise multiplier 1 for everything: a plan's other numbers need no accountant."""
 
     def settle(mechanism: Any, *_: Any) -> Any:
         return dataclasses.replace(mechanism, noise_multiplier=1.0)
 
+    def settle_all(mechanisms: Any, *_: Any) -> Any:
+        return [settle(m) for m in mechanisms]
+
     # Below any share of any epsilon, so that all of them are met.
-    fast = {'epsilon_pld': lambda *_: 0.01, 'epsilon_rdp': lambda *_: 0.02}
-    return mock.patch.multiple(accounting, calibrate=settle, **fast)
+    fast = {
+        'calibrate': settle,
+        'calibrate_together': settle_all,
+        'epsilon_pld': lambda *_: 0.01,
+        'epsilon_rdp': lambda *_: 0.02,
+    }
+    claimed = {'calibrate': settle_all, 'epsilon': lambda *_: 0.01}
+    with (
+        mock.patch.multiple(accounting, **fast),
+        mock.patch.multiple(published, **claimed),
+    ):
+        yield
 
 
 EMBEDDINGS = 'dp_merf', 'dp_kernel', 'dp_hp', 'pearl'

@@ -74,6 +74,7 @@ def test_certified_is_the_clipped_gradient_and_noise_of_the_bound():
     assert abs(np.mean(seen) - inversion.CLIP / 200) < 0.02  # a norm of 1, not of 1200
 
 
+@pytest.mark.slow
 def test_published_noise_hides_no_image_from_who_fits_the_span(scenes):
     found = {
         (strategy, attacker): inversion.attack(

@@ -47,7 +47,7 @@ def promised(right):
     return stats.binomtest(count, len(right), 0.94, 'less').pvalue > 0.01
 
 
-@pytest.mark.parametrize('side', SIDES)
+@pytest.mark.parametrize('side', [64, pytest.param(128, marks=pytest.mark.slow), 1000])
 @pytest.mark.parametrize('null', NULLS)
 def test_nothing_is_found_and_intervals_hold(null, side):
     made = Right(*attack_nulls.right(worlds()[null], side, RUNS[side]).T)

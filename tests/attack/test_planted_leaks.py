@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures('optimised')
 MEMBERS, TUNED, SYNTHETIC = 600, 100, 500
 Z_DIM, HIDDEN = 16, 256
 BOTH = 'membership', 'memorisation'
+QUICKLY = pytest.param('membership', marks=pytest.mark.slow), 'memorisation'
 
 
 @functools.cache
@@ -107,14 +108,15 @@ def test_what_a_large_epsilon_permits_is_found_but_no_violation(tmp_path):
     assert 'Epsilon = 20 permits that much' in found['verdict']
 
 
-@pytest.mark.parametrize('attack', BOTH)
+# Of membership the fast tests are those of the command, below.
+@pytest.mark.parametrize('attack', QUICKLY)
 def test_a_generator_fine_tuned_on_a_hundred_training_images_is_found(tmp_path, attack):
     synthetic = samples_of(0)
     found = ATTACKS[attack].run(target(tmp_path, synthetic))
     assert found['found']
 
 
-@pytest.mark.parametrize('attack', BOTH)
+@pytest.mark.parametrize('attack', QUICKLY)
 def test_a_generator_fine_tuned_on_strangers_is_not(tmp_path, attack):
     synthetic = samples_of(2)
     found = ATTACKS[attack].run(target(tmp_path, synthetic))

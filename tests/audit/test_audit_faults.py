@@ -63,6 +63,7 @@ def test_no_clip():
     assert not honest('conv1')
 
 
+@pytest.mark.slow
 def test_a_gradient_through_the_unclipped_aggregate_of_the_batch():
     def query(self, params, units):
         printed = PublishedClassifier(self.networks, self.config, self.plan)
@@ -87,12 +88,14 @@ def divided_by(counts_of):
     return mock.patch.object(Aggregator, 'query', wrong)
 
 
+@pytest.mark.slow
 def test_division_by_the_true_size_of_the_batch():
     with divided_by(lambda _, units: jnp.sum(~units.is_padding_example)):
         assert 'sensitivity' in mechanism_failures('dpagg')
     assert not honest('dpagg')
 
 
+@pytest.mark.slow
 def test_division_by_the_true_sizes_of_the_classes():
     def class_sizes(_, units):
         is_there = (~units.is_padding_example[:, 0]).astype(jnp.float32)
@@ -120,6 +123,7 @@ def changed(change):
     return mock.patch.object(noise, '_noise', wrong)
 
 
+@pytest.mark.slow
 def test_one_coordinate_without_noise():
     with changed(lambda x: x.at[..., 0].set(0)):
         caught = mechanism_failures('dpagg', **tiny.ONE_SHOT)
@@ -133,6 +137,7 @@ def test_the_same_noise_for_two_classes():
     assert 'repeated noise' in caught
 
 
+@pytest.mark.slow
 def test_the_same_noise_on_every_device():
     blocks = chacha.blocks
 
@@ -144,7 +149,7 @@ def test_the_same_noise_on_every_device():
         assert not mechanism_failures('dpagg', (1,))
 
 
-@pytest.mark.parametrize('factor', [0.5, 0.98])
+@pytest.mark.parametrize('factor', [0.5, pytest.param(0.98, marks=pytest.mark.slow)])
 def test_noise_of_another_level(factor):
     def wrong(sums, key, std):
         return noisy_total(sums, key, factor * std)
@@ -156,6 +161,7 @@ def test_noise_of_another_level(factor):
     assert not honest('dpagg')
 
 
+@pytest.mark.slow
 def test_noise_on_each_device_before_the_sum():
     def wrong(sums, key_data, std, expected_count):
         own = chacha.derived(key_data, parallel.place()[0])
@@ -167,6 +173,7 @@ def test_noise_on_each_device_before_the_sum():
     assert not honest('dpagg', (2,))
 
 
+@pytest.mark.slow
 def test_different_noise_on_each_device_after_the_sum():
     def wrong(sums, key_data, std, expected_count):
         own = chacha.derived(key_data, parallel.place()[0])
@@ -187,6 +194,7 @@ def test_a_device_that_leaves_out_its_share_of_the_noise():
         assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
 
 
+@pytest.mark.slow
 def test_noise_without_the_two_of_groups():
     def std(self):
         return self.noise_multiplier * self.l2_sensitivity / (1 + (self.num_groups > 1))
@@ -201,8 +209,14 @@ def test_noise_without_the_two_of_groups():
 # --- coins ------------------------------------------------------------------------------
 
 
-def test_honest_coins():
-    assert not coin_failures(noise=('conv1', 'conv2', 'dpagg', 'fake'))
+ALL = 'conv1', 'conv2', 'dpagg', 'fake'
+
+
+@pytest.mark.parametrize(
+    'purposes', [('dpagg',), pytest.param(ALL, marks=pytest.mark.slow)]
+)
+def test_honest_coins(purposes):
+    assert not coin_failures(noise=purposes)
 
 
 def changed_keys(kind, purpose=lambda p: p, step=lambda s: s):
@@ -218,6 +232,7 @@ def test_one_noise_key_for_two_steps():
     assert caught == {'noise keys', 'noise independence'}
 
 
+@pytest.mark.slow
 def test_one_noise_key_for_two_mechanisms():
     with changed_keys('noise', purpose=lambda p: 'any'):
         caught = coin_failures(noise=('conv1', 'conv2'))
@@ -235,6 +250,7 @@ def test_one_noise_key_for_reals_and_fakes():
         assert 'noise keys' in coin_failures()
 
 
+@pytest.mark.slow
 def test_fakes_that_ignore_their_own_key():
     fake_aggregates = Gan.fake_aggregates
 

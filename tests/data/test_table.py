@@ -280,7 +280,7 @@ def test_the_audit_passes_both_mechanisms():
     assert not audited('classes', repetitions=2000) and not audited('votes')
 
 
-@pytest.mark.parametrize('share', [0.5, 0.9])
+@pytest.mark.parametrize('share', [0.5, pytest.param(0.9, marks=pytest.mark.slow)])
 def test_a_histogram_with_too_little_noise_is_found_out(share):
     draw = class_histogram.rounded_laplace
     with mock.patch.object(
@@ -304,6 +304,10 @@ def test_a_record_that_counts_twice_is_found_out():
     counts = class_histogram.counts
     with mock.patch.object(class_histogram, 'counts', lambda *a: 2 * counts(*a)):
         assert {'sensitivity', 'epsilon'} <= audited('classes', repetitions=2000)
+
+
+@pytest.mark.slow
+def test_votes_that_count_twice_are_found_out():
     count = voting.count
     with mock.patch.object(
         voting, 'count', lambda votes, *a: count(jnp.concatenate([votes, votes]), *a)

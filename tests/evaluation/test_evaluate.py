@@ -66,6 +66,7 @@ def test_both_models_learn_a_separable_set(learned):
         assert min(values) > 0.9, name
 
 
+@pytest.mark.slow
 def test_labels_without_information_stay_at_chance():
     images, labels = toy(400)
     shuffled = np.random.default_rng(2).permutation(labels)
@@ -341,9 +342,9 @@ def test_the_cnns_units_live_through_its_first_steps_on_large_images():
 def test_the_rate_rises_over_a_tenth_of_the_steps(steps):
     optimizer = classifiers.make_optimizer(classifiers.Cnn(2), steps)
     params, moved = {'w': np.zeros(1)}, []
-    state = optimizer.init(params)
+    state, update = optimizer.init(params), jax.jit(optimizer.update)
     for _ in range(steps + 1):
-        updates, state = optimizer.update({'w': np.ones(1)}, state)
+        updates, state = update({'w': np.ones(1)}, state)
         moved.append(-float(updates['w'][0]))
     assert moved[0] == 0
     assert moved[max(1, steps // 10)] == pytest.approx(1e-3, rel=0.01)
@@ -359,8 +360,9 @@ def test_max_pool_is_flaxs_and_so_is_its_gradient():
     def flaxs(x):
         return (nn.max_pool(x, (2, 2), (2, 2)) ** 2).sum()
 
-    np.testing.assert_allclose(ours(x), flaxs(x), rtol=1e-6)
-    np.testing.assert_allclose(jax.grad(ours)(x), jax.grad(flaxs)(x), rtol=1e-6)
+    one, other = (jax.jit(jax.value_and_grad(pool))(x) for pool in (ours, flaxs))
+    for made, expected in zip(one, other, strict=True):
+        np.testing.assert_allclose(made, expected, rtol=1e-6)
 
 
 class Dropping(nn.Module):
@@ -378,6 +380,7 @@ class Dropping(nn.Module):
         return nn.Dense(3)(x)
 
 
+@pytest.mark.slow
 def test_a_scanned_window_equals_an_unrolled_one(monkeypatch):
     made = recipe(Dropping())._replace(ema=0.5)
     images, labels = (jnp.asarray(a) for a in toy(32))

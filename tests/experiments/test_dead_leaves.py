@@ -22,6 +22,7 @@ def made():
     return np.asarray(jax.jit(pairs, static_argnums=1)(jax.random.key(0), 24))
 
 
+@pytest.mark.slow
 def test_a_pair_is_two_pictures_of_one_object(made):
     assert made.shape == (24, 2, SIDE, SIDE, 3)
     assert np.isfinite(made).all() and np.abs(made).max() <= 1
@@ -29,6 +30,7 @@ def test_a_pair_is_two_pictures_of_one_object(made):
     assert not any(np.array_equal(one, other) for one, other in made)
 
 
+@pytest.mark.slow
 def test_the_folded_weights_see_what_the_taught_network_sees(made):
     variables = Judge().init(jax.random.key(1), jnp.zeros((2, SIDE, SIDE, 3)), True)
     params, stats = variables['params'], variables['batch_stats']
@@ -50,6 +52,7 @@ def test_the_folded_weights_see_what_the_taught_network_sees(made):
     )
 
 
+@pytest.mark.slow
 def test_who_goes_on_begins_with_what_the_package_sees(made):
     pictures, known = jnp.asarray(made[:, 0]), leaves.load_params()
     shape = (2, SIDE, SIDE, 3)
@@ -68,6 +71,7 @@ def test_it_learns(go_on):
     assert all(np.isfinite(value).all() for value in made.values())
 
 
+@pytest.mark.slow
 def test_the_shipped_network_knows_an_object_again(made):
     """In another pose, light and ground: far above the chance of one in 48."""
     both = jnp.concatenate([jnp.asarray(made[:, 0]), jnp.asarray(made[:, 1])])

@@ -25,6 +25,7 @@ def test_every_pair_holds_a_training_image_pixel_for_pixel(records, epsilon):
     assert measure(records[0], shifted, epsilon).exact == 0.0
 
 
+@pytest.mark.slow
 def test_whether_an_image_is_there_is_answered_beyond_the_claimed_epsilon(records):
     images, labels = records
     bound = play(images[:20], labels[:20], 0.2, 150)

@@ -50,6 +50,7 @@ def test_the_last_iterate_betrays_the_record_where_published(games, guarantee):
         assert outcome.lower_bound < outcome.epsilon1
 
 
+@pytest.mark.slow
 def test_one_batch_without_the_record_goes_backwards(games):
     # The second game with one hundredth of its steps, and the noise of the full size.
     game = games.subsampled('as_published', num_examples=24 * 104)

@@ -25,7 +25,7 @@ from dpaf_jax.training.fakes import prior_labels
 
 CLIP = 0.02
 SMALL = {'method': 'dp_cgan', 'dp_cgan__l2_clip_norm': CLIP}
-DEVICES = [1, 8]
+DEVICES = [pytest.param(1, marks=pytest.mark.slow), 8]
 COINS = np.arange(4, dtype=np.uint32)
 
 
@@ -118,7 +118,7 @@ def descent(monkeypatch):
 def test_fakes_move_with_no_record(descent):
     gan = gan_of()
     step, batch = stepper(gan, 1), some_units(gan)
-    state = jax.device_get(gan.adversaries.init(jax.random.key(0)))
+    state = jax.device_get(jax.jit(gan.adversaries.init)(jax.random.key(0)))
     scene, whole = Scene(state, batch), step(state, batch, 1e-9)
     rests = [step(state, scene.without(p).batch, 1e-9) for p in scene.places]
     far = [np.linalg.norm(whole - rest) for rest in rests]
@@ -130,7 +130,7 @@ def test_noise_comes_once_and_beside_it_the_clipped_fakes(number, descent):
     gan = gan_of(number, dp_cgan__fc_width=40)
     step, batch = stepper(gan, number), some_units(gan)
     batch.is_padding_example[:] = True
-    state = jax.device_get(gan.adversaries.init(jax.random.key(0)))
+    state = jax.device_get(jax.jit(gan.adversaries.init)(jax.random.key(0)))
     fakes = step(state, batch, 1e-9)
     np.testing.assert_allclose(fakes, tiny.vector(by_one(gan, state)), atol=2e-5)
     noise = (step(state, batch, 1.3) - fakes) / 1.3
@@ -163,6 +163,7 @@ def by_one(gan, state):
 # --- training and audit ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_whole_phase_trains_both_networks():
     start, end, metrics = trained(DpCgan, settings(), unrolled=1)
     assert set(metrics) == {'noisy_gradient_norm', 'loss_generator', 'fakes_rejected'}

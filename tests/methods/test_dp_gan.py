@@ -34,7 +34,7 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 
 SMALL = {'method': 'dp_gan', 'dp_gan__l2_clip_norm': 0.02}
-DEVICES = [1, 8]
+DEVICES = [pytest.param(1, marks=pytest.mark.slow), 8]
 
 
 def settings(**fields):
@@ -156,9 +156,10 @@ def test_unrolled_calls_equal_single_steps_and_a_scan():
     assert_close(end, trained(DpGan, settings(), unrolls=False)[1])
 
 
+@pytest.mark.slow
 def test_the_generator_learns_to_please_the_discriminator():
     gan = gan_of(dp_gan__generator_learning_rate=0.02, dp_gan__generator_batch_size=64)
-    state = jax.device_get(gan.adversaries.init(jax.random.key(0)))
+    state = jax.device_get(jax.jit(gan.adversaries.init)(jax.random.key(0)))
     step = parallel.pmapped(gan.generator_step, jax.local_devices()[:1])
     placed, values = parallel.replicate(state, jax.local_devices()[:1]), []
     for t in range(20):

@@ -53,6 +53,7 @@ def test_the_plan_is_the_same_whatever_the_network():
     assert plans[0] == plans[1] == plans[2] and plans[0].guarantee == CERTIFIED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('network', BOTH)
 def test_one_record_moves_the_sum_by_at_most_the_clip_bound(network):
     far = moves(gan_of(network), 1)
@@ -146,6 +147,7 @@ def test_optimisers_begin_anew_where_a_doubling_begins_and_only_there():
     ]  # of five phases of one step, the fades are the second and fourth
 
 
+@pytest.mark.slow
 def test_pictures_of_a_run_show_what_has_grown():
     gan = gan_of('pggan')
     adversaries = gan.adversaries

@@ -123,7 +123,7 @@ def test_records_on_many_devices_are_one_batch():
     method = method_of()
     images = canaries.noise_images(method.config.data, 8, seed=0)
     batch = canaries.batch(images, method.config.data, (8, 1))
-    state = jax.device_get(method.init(jax.random.key(0)))
+    state = jax.device_get(jax.jit(method.init)(jax.random.key(0)))
     keys = np.arange(8, dtype=np.uint32), np.arange(4, dtype=np.uint32)
     ends = []
     for number in (1, 8):

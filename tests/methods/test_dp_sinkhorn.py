@@ -184,7 +184,7 @@ def released(method, batch, number, noise_key):
     return np.asarray(parallel.unreplicate(made)).ravel()
 
 
-@pytest.mark.parametrize('number', [1, 8])
+@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_a_step_adds_the_plans_noise_once(number):
     method = method_of(sigma=1.3)
     batch = canaries.batch(
@@ -205,6 +205,7 @@ def test_a_step_adds_the_plans_noise_once(number):
 # --- training -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('debias_share', [0.0, 0.2])  # 0: no fresh fakes
 def test_fakes_come_nearer_to_the_records(debias_share):
     fields = {'learning_rate': 0.02, 'debias_share': debias_share}

@@ -32,7 +32,7 @@ from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training import input_pipeline, phase
 from dpaf_jax.training.run import Run
 
-DEVICES = [1, 8]
+DEVICES = [pytest.param(1, marks=pytest.mark.slow), 8]
 METHODS = 'dp_merf', 'dp_kernel', 'dp_hp', 'pearl'
 ROWS = {  # the features that a method's rows are
     'dp_merf': FourierFeatures,
@@ -256,7 +256,7 @@ def test_features_that_are_not_finite_stay_out(number):
 def noise_of(number, **fields):
     """Noise of a release of no record, in the units of the sum."""
     made = match_of(number, 1.3, dp_merf__features=4000, **fields)
-    state = jax.device_get(made.init(jax.random.key(0)))
+    state = jax.device_get(jax.jit(made.init)(jax.random.key(0)))
     nothing = made.mechanism.grid.nothing(state.embedding.shape)
     devices = jax.local_devices()[:number]
     release = parallel.pmapped(made.release, devices)

@@ -38,7 +38,8 @@ def config(**fields):
 
 def first_images(run):
     """The middle part on a first release of random parameters."""
-    released = dpaf_sampler(first_release(run.config)).init(jax.random.key(3))
+    init = jax.jit(dpaf_sampler(first_release(run.config)).init)
+    released = init(jax.random.key(3))
     weights = released['labeller']['weights']
     some = np.random.default_rng(0).normal(size=weights.shape).astype(np.float32)
     released['labeller']['weights'] = some
@@ -153,6 +154,7 @@ def test_score_starts_from_them_and_tells_what_was_spent_before(tmp_path):
     assert score.charged(2) == {**before, 'score': 2}
 
 
+@pytest.mark.slow
 def test_either_part_has_its_own_learning_rate(tmp_path):
     still = config(feta__learning_rate=1e-9, dpgen__learning_rate=0.5)
     phase, _ = first_images(run := tiny.run(tmp_path, still))
@@ -166,6 +168,7 @@ def test_either_part_has_its_own_learning_rate(tmp_path):
     assert not any(jax.tree.leaves(near))
 
 
+@pytest.mark.slow
 def test_the_loss_of_a_batch_is_that_of_each_image():
     typed = config()
     matching = make_score_matching(typed, tiny.plan(typed))
@@ -200,6 +203,7 @@ def train(folder, workdir, stop=None):
     return workdir / 'release'
 
 
+@pytest.mark.slow
 def test_a_release_holds_the_score_network_alone_and_verifies(tmp_path):
     folder = train(tmp_path, tmp_path / 'run')
     release = load_release(folder)

@@ -1,6 +1,7 @@
 """GS-WGAN: a record reaches one critic, and no critic moves gradients by more than said."""
 
 import dataclasses
+import functools
 import math
 from unittest import mock
 
@@ -145,11 +146,10 @@ def test_of_critics_that_answer_together_each_moves_the_sum_by_its_own():
     method = method_of()
     fakes = np.random.default_rng(0).uniform(-1, 1, (6, 8, 8, 1)).astype(np.float32)
     labels, (one, other, third) = np.arange(6) % 3, critics_of(method, 3)
-    alone = [
-        method.query(stacked([c]), fakes, labels).units() for c in (one, other, third)
-    ]
+    query = jax.jit(method.query)
+    alone = [query(stacked([c]), fakes, labels).units() for c in (one, other, third)]
     for i, pair in enumerate(([one, other], [one, third])):
-        both = method.query(stacked(pair), fakes, labels).units()
+        both = query(stacked(pair), fakes, labels).units()
         np.testing.assert_array_equal(both, alone[0] + alone[1 + i])
 
 
@@ -178,19 +178,17 @@ def turned(method, batch, number, whose=(1,)):
     return state, *parallel.unreplicate(made)
 
 
-@pytest.fixture(scope='module')
-def turns():
-    """(before, after, noisy) on 1 and 8 devices, with 12 times as many images."""
-    made = {}
-    for number in (1, 8):
-        method = method_of(number, 1.3, gs_wgan__generator_batch_size=72)
-        made[number] = method, *turned(method, some_units(method), number)
-    return made
+@functools.cache
+def a_turn(number):
+    """(method, before, after, noisy) on so many devices, with 12 times as many images."""
+    fields = {'gs_wgan__generator_batch_size': 72, 'data__image_size': 16}
+    method = method_of(number, 1.3, gs_wgan__cell=2, **fields)
+    return method, *turned(method, some_units(method), number)
 
 
-@pytest.mark.parametrize('number', [1, 8])
-def test_a_turn_adds_the_plans_noise_once_and_trains_one_critic(turns, number):
-    method, before, after, noisy = turns[number]
+@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 8])
+def test_a_turn_adds_the_plans_noise_once_and_trains_one_critic(number):
+    method, before, after, noisy = a_turn(number)
     noise = noisy.ravel() / method.mechanism.noise_std
     square, n = np.sum(np.square(noise)), noise.size
     low, high = stats.chi2.ppf([5e-5, 1 - 5e-5], n)
@@ -208,6 +206,7 @@ def test_a_turn_adds_the_plans_noise_once_and_trains_one_critic(turns, number):
     assert np.any(moved) and after.generator_steps == 1
 
 
+@pytest.mark.slow
 def test_critics_that_take_a_turn_together_learn_and_no_other():
     method = method_of(gs_wgan__critics_per_turn=2)
     before, after, _ = turned(method, some_units(method), 1, whose=(0, 3))
@@ -237,8 +236,8 @@ def test_critics_do_not_see_what_is_finer_than_their_cells(cell):
 
 
 def test_the_noise_is_on_small_images():
-    method = method_of(gs_wgan__cell=2, data__image_size=16)
-    assert turned(method, some_units(method), 1)[2].shape == (6, 8, 8, 1)
+    *_, noisy = a_turn(8)  # of 16 x 16 pixels in cells of 2 x 2
+    assert noisy.shape == (72, 8, 8, 1)
 
 
 # --- whose records --------------------------------------------------------------------

@@ -81,7 +81,7 @@ def summed(vae, name, number):
     return tiny.over_devices(functools.partial(QUERIES[name], vae), number)
 
 
-@pytest.mark.parametrize('number', [1, 8])
+@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 8])
 @pytest.mark.parametrize('name', QUERIES)
 def test_one_record_moves_a_sum_by_the_sensitivity_at_most(name, number):
     vae = vae_of(**BOUND)
@@ -142,7 +142,7 @@ def noisy(vae, name, state, batch, key):
     return np.ravel(parallel.unreplicate(made))
 
 
-@pytest.mark.parametrize('number', [1, 8])
+@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 8])
 @pytest.mark.parametrize('name', QUERIES)
 def test_a_release_has_the_plans_noise_once(name, number):
     vae, units = vae_of(sigma=1.3), sensitivity.make_units(False)
@@ -191,7 +191,7 @@ def learnt(number=1, **fields):
     return vae, run.data, parallel.unreplicate(state)
 
 
-@pytest.mark.parametrize('number', [1, 8])
+@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_without_noise_it_is_pca_and_the_classes_own_gaussians(number):
     vae, data, made = learnt(number)
     rows = data.images.reshape(40, -1) / 255 / (0.5 * 8)
@@ -242,7 +242,7 @@ def test_the_encoder_variance_descends_the_divergence_from_the_classes_gaussian(
     log_std = jnp.asarray(rng.normal(size=(3, 4)), jnp.float32)
     params = {**wild(vae, 0).params, 'log_std': log_std}
     # Without a draw only the divergence depends on the variance.
-    slope = jax.grad(vae.loss)(params, factors, shot)['log_std']
+    slope = jax.jit(jax.grad(vae.loss))(params, factors, shot)['log_std']
 
     def divergence(log_std):
         inverse = jnp.linalg.inv(factors[1] @ factors[1].T)
@@ -253,6 +253,7 @@ def test_the_encoder_variance_descends_the_divergence_from_the_classes_gaussian(
     assert not np.any(slope[0])
 
 
+@pytest.mark.slow
 def test_the_decoder_learns_and_the_encoder_stays():
     vae, data, made = learnt(p3gm__learning_rate=0.02, p3gm__steps=40, p3gm__width=16)
     step = parallel.pmapped(vae.step, jax.local_devices()[:1])
@@ -265,7 +266,7 @@ def test_the_decoder_learns_and_the_encoder_stays():
         codes = vae.encoder.codes(state.moments, data.images)
         pixels = data.images / 255.0
         shots = Shot(pixels, jnp.asarray(data.labels), codes, jnp.zeros_like(codes))
-        each = jax.vmap(vae.loss, (None, None, 0))
+        each = jax.jit(jax.vmap(vae.loss, (None, None, 0)))
         given = state.params, state.moments.factors
         return float(jnp.mean(each(*jax.tree.map(jnp.asarray, given), shots)))
 
@@ -313,6 +314,7 @@ def test_codes_follow_the_gaussian_of_the_label():
 # --- whole runs -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_release_verifies_and_draws(tmp_path):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     small = {'dims': 3, 'width': 4, 'batch_size': 4, 'steps': 2}

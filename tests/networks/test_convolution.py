@@ -35,7 +35,16 @@ def flax_conv(stride, **how):
 
 
 @pytest.mark.parametrize('stride', [1, 2])
-@pytest.mark.parametrize(('side', 'kernel'), [(8, 4), (7, 4), (7, 3), (5, 5), (2, 4)])
+@pytest.mark.parametrize(
+    ('side', 'kernel'),
+    [
+        *((7, 4), (2, 4)),
+        *(
+            pytest.param(*sizes, marks=pytest.mark.slow)
+            for sizes in [(8, 4), (7, 3), (5, 5)]
+        ),
+    ],
+)
 def test_it_is_flaxs_convolution_with_the_same_gradients(side, kernel, stride):
     maps, weights = arrays(side, kernel)
     ours = loss(flax_conv(stride, conv_general_dilated=convolve))

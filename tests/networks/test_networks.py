@@ -228,7 +228,9 @@ def test_conv1_has_the_same_shapes_in_c_and_in_d(injection):
     assert jax.tree.map(np.shape, in_c) == jax.tree.map(np.shape, in_d)
 
 
-@pytest.mark.parametrize('kind', ['reverse', 'styled', 'fine'])
+@pytest.mark.parametrize(
+    'kind', ['reverse', 'styled', pytest.param('fine', marks=pytest.mark.slow)]
+)
 def test_the_generator_depends_on_its_label_and_stays_within_the_range(kind):
     generator = make_generator(make_config('C1-C1-x', 9, networks__generator=kind))
     z = 50 * np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)

@@ -58,7 +58,7 @@ def test_heun_is_the_flow_that_carries_the_first_level_to_the_gaussian():
 
 
 def network_and_params(**fields):
-    config = tiny.config(method='dpgen', **fields)
+    config = tiny.config(method='dpgen', dpgen__scales=2, **fields)
     sampler = score_sampler(config)
     params = jax.jit(sampler.init)(jax.random.key(0))
     rng = np.random.default_rng(0)
@@ -136,7 +136,9 @@ def test_guidance_goes_from_any_class_to_the_class_and_beyond():
     np.testing.assert_allclose(made[3.0], 3 * made[1.0] - 2 * made[0.0], atol=1e-4)
 
 
-@pytest.mark.parametrize('kind', ['heun', 'langevin'])
+@pytest.mark.parametrize(
+    'kind', [pytest.param('heun', marks=pytest.mark.slow), 'langevin']
+)
 def test_samples_depend_on_key_and_label_alone(kind):
     sampler, params = network_and_params(dpgen__sampler=kind)
     sample, labels = jax.jit(sampler.sample), jnp.array([0, 1, 2, 0])

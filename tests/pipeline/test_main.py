@@ -150,6 +150,7 @@ def test_a_whole_run_from_elsewhere_then_once_more(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_each_stage_alone_in_order(tmp_path):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     command = [f'--config={CONFIG}', f'--workdir={tmp_path}/run', *flags(source)]

@@ -269,7 +269,14 @@ def test_a_factor_is_a_number_whatever_the_vector(value):
 
 
 @pytest.mark.parametrize(
-    'sizes', [(5, SMALL, 3), (SMALL, 7), (2, 3), (SMALL, 2 * SMALL)]
+    'sizes',
+    [
+        *((5, SMALL, 3), (2, 3)),
+        *(
+            pytest.param(s, marks=pytest.mark.slow)
+            for s in [(SMALL, 7), (SMALL, 2 * SMALL)]
+        ),
+    ],
 )
 def test_leaves_large_and_small_come_back_where_they_were(sizes):
     rng = np.random.default_rng(4)

@@ -177,6 +177,11 @@ CONFIGS = {
         },
     ),
 }
+FORMS = (  # of queries that are fuzzed anyway
+    'conv1 head random, 8 devices',
+    'conv2 groups',
+    'conv2 singletons, an answer for each class',
+)
 MORE = {
     f'{name}, {devices} devices, {injection}': (
         mechanism,
@@ -211,7 +216,13 @@ def check(chosen, seed, features, rest, sparse):
         assert np.linalg.norm(far) <= built.sensitivity
 
 
-@pytest.mark.parametrize('chosen', CONFIGS.values(), ids=CONFIGS.keys())
+@pytest.mark.parametrize(
+    'chosen',
+    [
+        pytest.param(chosen, id=name, marks=[pytest.mark.slow] * (name in FORMS))
+        for name, chosen in CONFIGS.items()
+    ],
+)
 @settings(
     max_examples=40, deadline=None, suppress_health_check=CHECKS, derandomize=True
 )

@@ -218,7 +218,7 @@ def check_against_dp_accounting(query):
 @pytest.mark.parametrize(
     'query',
     [
-        (0.7, 4e-4, 300),
+        pytest.param((0.7, 4e-4, 300), marks=pytest.mark.slow),
         (1.5, 0.01, 1),
         (1.5, 0.2, 30),
         (8.0, 0.7, 300),
@@ -243,7 +243,9 @@ def test_bounds_hold_it_everywhere(noise_multiplier, sampling_prob, steps):
         # conv1, conv2 and DPAGG as plans compose them, with fewer steps.
         ([(2.0, 192 / 6e4, 208), (1.0, 192 / 6e4, 521), (1.0, 24 / 6e4, 1000)], 1e-6),
         ([(8.0, 0.1, 20), (6.0, 1.0, 3), (9.0, 1.0, 1)], 1e-5),
-        ([(1.0, 0.05, 100), (0.9, 0.01, 30)], 1e-5),
+        pytest.param(
+            *([(1.0, 0.05, 100), (0.9, 0.01, 30)], 1e-5), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_several_mechanisms_compose(queries, delta):

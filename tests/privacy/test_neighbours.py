@@ -143,6 +143,7 @@ CASES = {
     'dpgen': (dpgen, {'method': 'dpgen', 'dpgen__l2_clip_norm': CLIP}),
     'p3gm': (p3gm, {'method': 'p3gm', 'p3gm__l2_clip_norm': CLIP}),
 }
+VARIANTS = 'conv2 with conv1', 'conv1 with D', 'dp_cgan'  # of a case beside them
 OWN_COINS = {
     'dp_gan': dp_gan,
     'dpba_wgan': critic,
@@ -202,8 +203,9 @@ def summed(name, number, data, draw):
 def furthest(name, number=1, rows=(0, 7, 29)):
     """(where drawn, where not, where all are) how far removing a record moves the sum."""
     run, case, _ = built(name, number)
-    m, data, step = case.mechanism, run.data, 1
-    everybody = dataclasses.replace(m, sampling_prob=1.0, capacity=N)
+    data, step = run.data, 1
+    m = dataclasses.replace(case.mechanism, capacity=N)  # so that one program does both
+    everybody = dataclasses.replace(m, sampling_prob=1.0)
     drawn, not_drawn, always = [0.0], [0.0], []
     for row in rows:
         rest = without(data, row)
@@ -227,7 +229,10 @@ def furthest(name, number=1, rows=(0, 7, 29)):
 
 
 @pytest.mark.parametrize('number', [1, pytest.param(8, marks=pytest.mark.slow)])
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize(
+    'name',
+    [pytest.param(n, marks=[pytest.mark.slow] * (n in VARIANTS)) for n in CASES],
+)
 def test_arrays_without_a_record_move_a_sum_by_its_contribution_alone(name, number):
     sensitivity = built(name, number)[1].mechanism.l2_sensitivity
     drawn, not_drawn, always = furthest(name, number)
@@ -240,7 +245,10 @@ def by_slot(key, index):
     return keys.record_keys(key, jax.numpy.arange(len(index)))
 
 
-@pytest.mark.parametrize('name', OWN_COINS)
+@pytest.mark.parametrize(
+    'name',
+    [pytest.param(n, marks=[pytest.mark.slow] * (n == 'dpgen')) for n in OWN_COINS],
+)
 def test_coins_of_slots_are_found_out(name):
     sensitivity = built(name, 1)[1].mechanism.l2_sensitivity
     built.cache_clear()
@@ -408,8 +416,9 @@ RUNS = {
 }
 
 
-# Those that share their draws with another.
+# Those that share their draws with another, or are a variant of few users.
 SLOWLY = (
+    'a model for each label',
     'groups',
     'classes in turn',
     'dp_gan',

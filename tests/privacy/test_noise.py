@@ -101,8 +101,11 @@ def released(sums, devices, release):
     return jax.tree.map(lambda leaf: leaf[0], made)
 
 
+FEW_OR_MANY = [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3)), 8]
+
+
 @pytest.mark.usefixtures('optimised')  # other programs may round a draw otherwise
-@pytest.mark.parametrize('devices', [1, 2, 3, 8])
+@pytest.mark.parametrize('devices', FEW_OR_MANY)
 @pytest.mark.parametrize('size', [5, 2000])
 def test_the_noise_of_a_sum_is_the_same_whoever_makes_it(devices, size):
     sums = exact_sums(devices, size)
@@ -261,7 +264,7 @@ WITH_D = {
     ('gradient', 'expected', 'name', 'fields'),
     [
         ('cotangent', 0.26, 'conv2', {}),
-        ('group', 0.52, 'conv2', {}),
+        pytest.param('group', 0.52, 'conv2', {}, marks=pytest.mark.slow),
         ('singleton', 0.13, 'conv1', WITH_D | {'dpaf__classifier__l2_clip_norm': 0.1}),
     ],
 )

@@ -15,7 +15,7 @@ from dpaf_jax.privacy.accounting import MIN_NOISE_MULTIPLIER
 pytestmark = pytest.mark.usefixtures('optimised')
 
 # In units of the grid. Real plans have 2^17 to 2^18; a coarser one has the same tails.
-COARSE, STDS = 2**13, [2**17, 2**18]
+COARSE, STDS = 2**13, [pytest.param(2**17, marks=pytest.mark.slow), 2**18]
 REACH = 12.9  # standard deviations
 COIN = 2**noise.COINS
 

@@ -27,7 +27,7 @@ from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_query
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.runtime import parallel
 
-DEVICES = [1, 8]
+DEVICES = [pytest.param(1, marks=pytest.mark.slow), 8]
 
 
 # --- phase 1 --------------------------------------------------------------------------
@@ -45,7 +45,8 @@ def classifier_case(number, *, free=False, **fields):
     return query, states, plan['conv1'].l2_sensitivity
 
 
-@pytest.mark.parametrize(('private', 'number'), [('all', 1), ('all', 8), ('conv1', 8)])
+@pytest.mark.parametrize('number', DEVICES)
+@pytest.mark.parametrize('private', ['all', 'conv1'])
 def test_one_record_moves_the_classifiers_sum_by_at_most_c(private, number):
     query, states, sensitivity = classifier_case(
         number, dpaf__classifier__private=private, dpaf__classifier__l2_clip_norm=0.02
@@ -54,7 +55,8 @@ def test_one_record_moves_the_classifiers_sum_by_at_most_c(private, number):
     check(query, number, states, make_units(grouped=False), sensitivity)
 
 
-@pytest.mark.parametrize(('private', 'number'), [('all', 1), ('all', 8), ('conv1', 8)])
+@pytest.mark.parametrize('number', DEVICES)
+@pytest.mark.parametrize('private', ['all', 'conv1'])
 def test_one_record_moves_the_classifiers_groups_by_at_most_2c(private, number):
     query, states, sensitivity = classifier_case(
         number,
@@ -128,7 +130,7 @@ FIXED_TAPS = 'count,contrast,fourier,wavelet,shape,texture,labeller,leaves'
     [
         ('conv2', 'mixed', 'first_layer', 1),
         ('count,pixels,conv1,conv2', 'class_pure', 'input', 1),
-        (FIXED_TAPS, 'class_pure', 'none', 1),
+        pytest.param(FIXED_TAPS, 'class_pure', 'none', 1, marks=pytest.mark.slow),
         (FIXED_TAPS, 'class_pure', 'none', 3),
         pytest.param(
             *('count,conv2,perceptual', 'class_pure', 'none', 1), marks=pytest.mark.slow
@@ -230,7 +232,7 @@ def conv2_case(number, *, free=False, name='conv2', **fields):
     [
         ('singleton', 'mixed'),
         ('singleton', 'class_pure'),
-        ('cotangent', 'mixed'),
+        pytest.param('cotangent', 'mixed', marks=pytest.mark.slow),
         ('cotangent', 'class_pure'),
     ],
 )
@@ -261,7 +263,9 @@ def test_one_record_moves_it_by_at_most_c_in_every_variant(fields):
 
 
 @pytest.mark.parametrize('number', DEVICES)
-@pytest.mark.parametrize('gradient', ['singleton', 'cotangent'])
+@pytest.mark.parametrize(
+    'gradient', ['singleton', pytest.param('cotangent', marks=pytest.mark.slow)]
+)
 def test_one_record_moves_a_conv1_that_learns_with_d_by_at_most_its_c(gradient, number):
     query, states, sensitivity = conv2_case(
         number,

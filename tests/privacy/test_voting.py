@@ -14,7 +14,7 @@ from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.runtime import parallel
 from dpaf_jax.verify.accountant import gaussian_epsilon
 
-DEVICES = [1, 8]
+DEVICES = [pytest.param(1, marks=pytest.mark.slow), 8]
 TEACHERS, QUERIES, BINS = 16, (3, 2), 5
 
 

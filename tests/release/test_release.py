@@ -34,7 +34,7 @@ FILES = {
 }
 
 
-@pytest.fixture(params=['one_shot', 'canonical'])
+@pytest.fixture(params=['one_shot', pytest.param('canonical', marks=pytest.mark.slow)])
 def made(request) -> pathlib.Path:
     return tiny_runs.finished(request.param).workdir / 'release'
 

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpaf_jax.release.samplers.warp import warped
+from dpaf_jax.release.samplers import warp
+
+warped = jax.jit(warp.warped, static_argnums=2)
 
 
 def ramps(number, side):

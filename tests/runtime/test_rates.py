@@ -7,7 +7,9 @@ from scipy import stats
 from dpaf_jax.runtime.rates import clopper_pearson
 
 
-@pytest.mark.parametrize('number', [1, 7, 400])
+@pytest.mark.parametrize(
+    'number', [1, 7, 100, pytest.param(400, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize('alpha', [1e-5, 0.05, 0.3])
 def test_limits_are_those_of_scipy_for_every_count(number, alpha):
     counts = np.arange(number + 1)

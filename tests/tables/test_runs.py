@@ -1,18 +1,18 @@
 """Runs are made once, wherever they stand; several at a time; one may fail or be stopped."""
 
 import dataclasses
-import os
 import pathlib
 import signal
-import subprocess
 import sys
 
 import numpy as np
 import pytest
+import tiny_runs
 from finished_runs import finish, setup
 
 from dpaf_jax.attack.target import Target
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.tables import __main__ as command
 from dpaf_jax.tables import data_sets
 from dpaf_jax.tables.execute import Outcome, execute, wanted
 from dpaf_jax.tables.fill import fill
@@ -222,20 +222,18 @@ def test_the_first_records_alone(tmp_path):
         (['--table=dpaf/77'], "--table: is 'dpaf/77'"),
         (['--table=dpaf/1', '--part=9/3'], "--part: is '9/3'"),
         (['--table=dpaf/1', '--data=/no/such/place'], '--data: /no/such/place is no'),
-        ([], '--table or --list is needed'),
     ],
 )
 def test_a_mistake_is_one_line(flags, message):
-    done = subprocess.run(
-        [sys.executable, '-m', 'dpaf_jax.tables', *flags],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, 'PYTHONPATH': str(ROOT)},
-    )
+    done = tiny_runs.call(command.run, 'dpaf_jax.tables', *flags)
+    assert done.code == 2
+    assert message in done.err and done.err.count('\n') == 1
+
+
+def test_without_a_table_it_says_so_in_one_line_as_a_process_too():
+    done = tiny_runs.run_python('-m', 'dpaf_jax.tables')
     assert done.returncode == 2
-    assert message in done.stderr and done.stderr.count('\n') == 1
+    assert '--table or --list is needed' in done.stderr and done.stderr.count('\n') == 1
 
 
 # --- public images --------------------------------------------------------------------

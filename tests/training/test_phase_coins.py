@@ -28,11 +28,11 @@ def schedule(monkeypatch, **fields):
         asked.append((mechanism.name, step, eligible))
         return poisson_draw(mechanism, eligible, keys, step)
 
-    run, gan, phase, start = gan_phase(1, **fields)
     monkeypatch.setattr(draws, 'poisson_draw', record)
-    monkeypatch.setattr(
+    monkeypatch.setattr(  # before a phase is made, which keeps it
         BatchPhase, '_compile', lambda *_: lambda state, *_: (state, {})
     )
+    run, gan, phase, start = gan_phase(1, **fields)
     train(run, phase, start)
     return run, gan, asked
 

@@ -49,6 +49,7 @@ def test_there_is_no_phase_1_and_each_update_is_charged(guarantee):
     assert done == {m.name: m.steps for m in run.plan.mechanisms} and updates > 0
 
 
+@pytest.mark.slow
 def test_an_update_moves_its_own_part_and_forgets_what_no_longer_fits():
     config = tiny.config(**WITH_D)
     gan = Gan(config, tiny.plan(config), 1)
@@ -84,6 +85,7 @@ def test_an_update_moves_its_own_part_and_forgets_what_no_longer_fits():
         assert moved == {name} and not after.num_pooled.any()
 
 
+@pytest.mark.slow
 def test_the_whole_phase_trains_both():
     run, _, phase, start = gan_phase(1, **WITH_D)
     end = train(run, phase, start)
@@ -92,6 +94,7 @@ def test_the_whole_phase_trains_both():
         assert not np.array_equal(before, after)
 
 
+@pytest.mark.slow
 def test_its_draws_and_keys_are_its_own():
     assert not coin_failures(noise=('conv1', 'conv2'), **WITH_D)
 

@@ -46,7 +46,7 @@ def test_the_head_has_an_answer_for_each_aggregate(batches, number):
 
 def test_answers_begin_at_zero():
     gan, _ = make_gan(dpaf__batches='class_pure')
-    start = gan.init(jax.random.key(0), None)
+    start = jax.jit(lambda key: gan.init(key, None))(jax.random.key(0))
     made = aggregate_logits(gan, start.params['head'], np.ones((3, gan.taps.size)))
     assert not np.any(made)
 
@@ -226,7 +226,7 @@ def test_a_penalty_has_a_gradient_through_conv3():
     def loss(head):
         return jnp.sum(_loss(gan, head, state.latest[None] + 1.0, True))
 
-    gradient = jax.grad(loss)(state.params['head'])
+    gradient = jax.jit(jax.grad(loss))(state.params['head'])
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
 
 

@@ -1,6 +1,7 @@
 """Contracts of the labeller: its bound, its noise, and what its labels do to a release."""
 
 import dataclasses
+import functools
 import math
 
 import jax
@@ -59,9 +60,9 @@ def case(number, free=False, features='wavelet'):
 @pytest.mark.parametrize(
     'number,features',
     [
-        (1, 'wavelet'),
+        pytest.param(1, 'wavelet', marks=pytest.mark.slow),
         (8, 'wavelet'),
-        (8, 'leaves'),
+        pytest.param(8, 'leaves', marks=pytest.mark.slow),
         pytest.param(8, 'perceptual', marks=pytest.mark.slow),
     ],
 )
@@ -278,7 +279,7 @@ def finished(tmp_path_factory):
         dpaf__generator__warp=0.1,
     )
     pipeline = Pipeline(config, folder / 'run')
-    for stage in pipeline.stages():
+    for stage in ('prepare', 'plan', 'train', 'release', 'samples'):
         pipeline.run(stage)
     return folder / 'run'
 
@@ -416,14 +417,16 @@ def learnt_by(taps):
     plan = tiny.plan(config)
     gan = Gan(config, plan, 1)
     known = jax.tree.map(jnp.ones_like, init_weights(config))
-    return gan, gan.init(jax.random.key(0), {LABELLER: known}).params
+    init = jax.jit(lambda key: gan.init(key, {LABELLER: known}))
+    return gan, init(jax.random.key(0)).params
 
 
 def test_its_tap_looks_with_what_phase_1_has_learnt():
     gan, params = learnt_by('count,wavelet,labeller')
     assert np.all(params[LABELLER]['weights'] == 1)
     images = np.random.default_rng(0).uniform(-1, 1, (5, 8, 8, 1)).astype(np.float32)
-    taps = features(gan.networks, params, jnp.asarray(images), jnp.zeros(5, jnp.int32))
+    seen = jax.jit(functools.partial(features, gan.networks))
+    taps = seen(params, jnp.asarray(images), jnp.zeros(5, jnp.int32))
     logits = np.asarray(wavelet_features(images) @ params[LABELLER]['weights'])
     waves = np.cos(logits @ params[LABELLER]['directions'] + params[LABELLER]['phases'])
     waves /= np.linalg.norm(waves, axis=1, keepdims=True)

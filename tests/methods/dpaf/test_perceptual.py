@@ -66,7 +66,10 @@ def test_kinds_are_of_the_network_that_is_tapped():
     params['conv1'] = networks.conv1.init(jax.random.key(2), images[:1], planes)
     maps1 = networks.conv1.apply(params['conv1'], images[:1], planes)
     params['conv2'] = networks.conv2.init(jax.random.key(3), maps1)
-    rows = features(networks, params, images, jnp.zeros(number, jnp.int32))['kinds']
+    labels = jnp.zeros(number, jnp.int32)
+    rows = jax.jit(lambda p, x: features(networks, p, x, labels)['kinds'])(
+        params, images
+    )
     assert rows.shape == (number, SHAPE_COLUMNS)
     assert float(jnp.linalg.norm(rows, axis=1).max()) <= 1 + 1e-6
     assert (
@@ -114,7 +117,9 @@ def test_without_the_network_a_run_stops_before_it_reads_a_picture(
     assert not (tmp_path / 'run' / 'private').exists()
 
 
-@pytest.mark.parametrize('features', ['perceptual', 'leaves'])
+@pytest.mark.parametrize(
+    'features', [pytest.param('perceptual', marks=pytest.mark.slow), 'leaves']
+)
 def test_a_labeller_judges_by_what_the_network_sees(features):
     fields = {**LABELLER, 'dpaf__classifier__features': features}
     config = tiny.config(**tiny.ONE_SHOT | fields)

@@ -32,7 +32,7 @@ from dpaf_jax.training.input_pipeline import Feed, gather
 # --- one device, eight devices --------------------------------------------------------
 
 
-FAST = 'turns, three losses', 'one shot, labelled'
+FAST = ('one shot, labelled',)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +163,7 @@ def assert_only_the_head_has_changed(before, after):
     assert equal(before._replace(params=rest, **mine), after)
 
 
+@pytest.mark.slow
 def test_a_window_equals_its_single_steps_and_only_the_head_reads_dpagg():
     fields = MODES['canonical']
     run, gan, _, start = gan_phase(1, **fields)
@@ -170,6 +171,7 @@ def test_a_window_equals_its_single_steps_and_only_the_head_reads_dpagg():
     assert_close(by_hand(run, gan, start), trained('canonical')[1])
 
 
+@pytest.mark.slow
 def test_the_length_of_a_window_does_not_change_a_one_shot_run(monkeypatch):
     monkeypatch.setattr(one_shot_phase, 'window_length', lambda total, unrolls: 2)
     run, _, phase, start = gan_phase(1, **MODES['one shot'])
@@ -204,6 +206,7 @@ def test_everything_that_persists_is_finite(mode):
     assert all(np.all(np.isfinite(leaf)) for leaf in leaves)
 
 
+@pytest.mark.slow
 def test_aggregates_of_an_older_conv2_are_dropped():
     _, end, _ = trained('canonical')
     assert not np.any(end.pooled)

@@ -16,6 +16,10 @@ SIDE = 16
 
 def shape_features(images):
     """The tap's features of [B, 16, 16, 1] images in [-1, 1]."""
+    return jax.jit(_shape_features)(images)
+
+
+def _shape_features(images):
     config = tiny.config(data__image_size=SIDE, data__channels=1, dpaf__taps='shape')
     networks = make_networks(config)
     planes = jnp.zeros((1, config.data.num_classes))

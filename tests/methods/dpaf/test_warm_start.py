@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -119,9 +120,56 @@ def test_the_card_tells_of_public_data():
 # --- the public part ------------------------------------------------------------------
 
 
-def test_it_reads_no_private_image_and_gives_what_is_asked_for(tmp_path):
-    start = started_from(run_of(tmp_path / 'both', config()))
-    assert start.keys() == DISCRIMINATOR | {'generator'}
+class PublicPart(NamedTuple):
+    """What a warm start gives, and what it does.
+
+    Attributes:
+        run: whose part it is; its private images fail whoever looks at them.
+        start: the parameters.
+        coins: by fingerprint: (kind, purpose, step) of each key that is taken.
+        phases: (name, what it charges, the epsilon of its plan) of each.
+        drawn: (mechanism, number of images drawn from) of each draw.
+    """
+
+    run: Run
+    start: dict
+    coins: dict
+    phases: list
+    drawn: list
+
+
+@pytest.fixture(scope='module')
+def public_part(tmp_path_factory):
+    run = run_of(tmp_path_factory.mktemp('both'), config())
+    coins, phases, drawn = {}, [], []
+    train, draw = Run.train, draws.draw_records
+
+    def noted_train(self, phase):
+        phases.append((phase.name, dict(phase.charged(2)), self.plan.epsilon))
+        return train(self, phase)
+
+    def noted_draw(run, mechanism, *more):
+        drawn.append((mechanism.name, len(run.data.images)))
+        return draw(run, mechanism, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in ('noise', 'rng', 'public'):
+            made = getattr(RunKeys, kind)
+
+            def noted(self, purpose, step, kind=kind, made=made):
+                coins.setdefault(self.fingerprint, set()).add((kind, purpose, step))
+                return made(self, purpose, step)
+
+            patch.setattr(RunKeys, kind, noted)
+        patch.setattr(Run, 'train', noted_train)
+        for place in ('phase1.classifier_phase', 'phase2.phase', 'phase2.batch_phase'):
+            patch.setattr(f'dpaf_jax.methods.dpaf.{place}.draw_records', noted_draw)
+        start = started_from(run)
+    return PublicPart(run, start, coins, phases, drawn)
+
+
+def test_it_reads_no_private_image_and_gives_what_is_asked_for(public_part):
+    assert public_part.start.keys() == DISCRIMINATOR | {'generator'}
 
 
 @pytest.mark.slow
@@ -138,22 +186,12 @@ def test_nothing_is_bounded_or_noised_there():
         assert math.isinf(mechanism.l2_sensitivity) and not mechanism.noise_multiplier
 
 
-def test_private_draws_and_noise_have_keys_that_the_public_part_has_not(
-    tmp_path, monkeypatch
-):
+def test_private_draws_and_noise_have_keys_that_the_public_part_has_not(public_part):
     """What the public part has made is released; it must tell nothing of later coins."""
-    run, seen = run_of(tmp_path, config()), {}
-    for kind in ('noise', 'rng', 'public'):
-        made = getattr(RunKeys, kind)
-
-        def noted(self, purpose, step, kind=kind, made=made):
-            seen.setdefault(self.fingerprint, set()).add((kind, purpose, step))
-            return made(self, purpose, step)
-
-        monkeypatch.setattr(RunKeys, kind, noted)
-    started_from(run)
-    assert seen.keys() == {run.keys.apart('warm start').fingerprint}
-    assert {kind for kind, *_ in seen.popitem()[1]} == {'noise', 'rng', 'public'}
+    (fingerprint,) = public_part.coins
+    assert fingerprint == public_part.run.keys.apart('warm start').fingerprint
+    kinds = {kind for kind, *_ in public_part.coins[fingerprint]}
+    assert kinds == {'noise', 'rng', 'public'}
 
 
 def test_keys_apart_are_others():
@@ -163,20 +201,12 @@ def test_keys_apart_are_others():
     assert apart == keys.apart('warm start') != keys.apart('another part')
 
 
-def test_its_phases_have_names_of_their_own_and_charge_nothing(tmp_path, monkeypatch):
-    phases, train = [], Run.train
-
-    def noted(self, phase):
-        phases.append((phase.name, dict(phase.charged(2)), self.plan.epsilon))
-        return train(self, phase)
-
-    monkeypatch.setattr(Run, 'train', noted)
-    run = run_of(tmp_path, config())
-    started_from(run)
-    nothing = {m.name: 0 for m in run.plan.mechanisms}
-    names = [name for name, *_ in phases]
+def test_its_phases_have_names_of_their_own_and_charge_nothing(public_part):
+    plan = public_part.run.plan
+    nothing = {m.name: 0 for m in plan.mechanisms}
+    names = [name for name, *_ in public_part.phases]
     assert names == ['warm_classifier', 'warm_gan']
-    assert all(rest == [nothing, run.plan.epsilon] for _, *rest in phases)
+    assert all(rest == [nothing, plan.epsilon] for _, *rest in public_part.phases)
 
 
 def test_too_few_public_images_are_refused_by_name(tmp_path):
@@ -243,19 +273,10 @@ def test_what_has_another_shape_stays_random_and_is_named(caplog):
     assert 'conv1/bias starts at random' in caplog.text
 
 
-def test_it_is_the_same_algorithm_on_other_images(tmp_path, monkeypatch):
+def test_it_is_the_same_algorithm_on_other_images(public_part):
     """The public part draws from the public images alone."""
-    drawn, made = [], draws.draw_records
-
-    def noted(run, mechanism, *more):
-        drawn.append((mechanism.name, len(run.data.images)))
-        return made(run, mechanism, *more)
-
-    for place in ('phase1.classifier_phase', 'phase2.phase', 'phase2.batch_phase'):
-        monkeypatch.setattr(f'dpaf_jax.methods.dpaf.{place}.draw_records', noted)
-    started_from(run_of(tmp_path, config()))
-    assert {name for name, _ in drawn} == {'conv1', 'conv2', 'dpagg'}
-    assert {number for _, number in drawn} == {30}
+    assert {name for name, _ in public_part.drawn} == {'conv1', 'conv2', 'dpagg'}
+    assert {number for _, number in public_part.drawn} == {30}
 
 
 @pytest.mark.parametrize(('source', 'told'), [

@@ -77,7 +77,7 @@ def ridges(gan):
         yield max(whitening.LEAST_RIDGE * mean, noise) * np.eye(len(covariance))
 
 
-@pytest.mark.parametrize('devices', [1, 8])
+@pytest.mark.parametrize('devices', [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_factors_are_the_inverse_of_the_covariance_within_classes(
     devices, monkeypatch, tmp_path
 ):
@@ -160,6 +160,7 @@ def test_where_the_noise_is_longer_than_the_limit_nothing_is_whitened():
         assert gan.schedule.updates_per_part == 4 // (1 + expected)
 
 
+@pytest.mark.slow
 def test_until_it_is_whitened_a_step_looks_at_a_share_of_the_fakes(
     monkeypatch, tmp_path
 ):

@@ -135,13 +135,16 @@ def test_no_record_is_in_more_steps_than_are_charged():
     assert np.all(drawn.sum(axis=1) == charged) and charged == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('number', [1, 8])
 def test_one_record_moves_the_sum_by_at_most_the_clip_bound(number):
     far = moves(method_of(number), number)
     assert 0.9 * 0.02 < far.max() <= 0.02
 
 
-@pytest.mark.parametrize('depth', [1, critic.DEPTH])  # 8 columns, or one
+@pytest.mark.parametrize(  # 8 columns, or one
+    'depth', [1, pytest.param(critic.DEPTH, marks=pytest.mark.slow)]
+)
 def test_chunks_add_up_to_the_sum_and_their_number_moves_no_integer(depth, monkeypatch):
     """Of 90 slots 50 are taken, or 11, or 39."""
     monkeypatch.setattr(critic, 'DEPTH', depth)
@@ -189,6 +192,7 @@ def test_nobody_moves_anybody_to_another_slot_of_a_chunk(length):
         assert chunk_slots(fewer, length) == others
 
 
+@pytest.mark.slow
 def test_a_critic_that_does_not_clip_is_found_out():
     assert moves(unclipped(method_of()), 1).max() > 0.04
 
@@ -196,6 +200,7 @@ def test_a_critic_that_does_not_clip_is_found_out():
 # --- training -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_only_the_model_in_turn_learns(tmp_path):
     run = tiny.run(tmp_path, settings(dpba_wgan__discriminator_steps=1))
     phase = AdversarialPhase(run, DpbaWgan(run.config, run.plan, 1))

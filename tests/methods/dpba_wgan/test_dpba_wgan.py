@@ -41,7 +41,7 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 
 SMALL = {'method': 'dpba_wgan', 'dpba_wgan__l2_clip_norm': 0.02}
-DEVICES = [1, 8]
+DEVICES = [pytest.param(1, marks=pytest.mark.slow), 8]
 
 
 def settings(**fields):
@@ -185,7 +185,7 @@ def test_a_convolution_by_products_is_the_convolution(side, stride, kernel):
             made = convolve(maps, weights, (stride, stride), 'SAME')
             return jnp.sum(jnp.sin(made)), made
 
-        return jax.value_and_grad(value, (0, 1), has_aux=True)(maps, weights)
+        return jax.jit(jax.value_and_grad(value, (0, 1), has_aux=True))(maps, weights)
 
     for a, b in zip(
         jax.tree.leaves(both(convolve)),
@@ -197,7 +197,7 @@ def test_a_convolution_by_products_is_the_convolution(side, stride, kernel):
 
 def test_a_critic_without_slope_has_a_penalty_with_a_finite_gradient():
     method = method_of()
-    state = jax.device_get(method.adversaries.init(jax.random.key(0)))
+    state = jax.device_get(jax.jit(method.adversaries.init)(jax.random.key(0)))
     flat = jax.tree.map(np.zeros_like, state.discriminator)
     trio = wgan.Trio(*np.zeros((2, 8, 8, 1), np.float32), np.int32(0), np.float32(0.5))
     critic = method.adversaries.discriminator
@@ -234,7 +234,10 @@ def test_networks_fit_the_papers_data_sets(side, channels, layers):
 # --- sensitivity ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(('number', 'alternate'), [(1, True), (1, False), (8, True)])
+@pytest.mark.parametrize(
+    ('number', 'alternate'),
+    [pytest.param(1, True, marks=pytest.mark.slow), (1, False), (8, True)],
+)
 def test_one_record_moves_the_sum_by_at_most_the_clip_bound(number, alternate):
     far = moves(method_of(number, dpba_wgan__alternate=alternate), number)
     assert 0.9 * 0.02 < far.max() <= 0.02
@@ -321,6 +324,7 @@ def published_gradient(method, state, batch, seed=0, std=0.5):
     return tiny.vector(parallel.unreplicate(made))
 
 
+@pytest.mark.slow
 def test_the_published_noise_scales_distances_and_leaves_penalties_alone():
     method = published(dpba_wgan__cost_clip=1e6)
     state, batch = states_of(method)[0], some_units(method, 1)
@@ -334,6 +338,7 @@ def test_the_published_noise_scales_distances_and_leaves_penalties_alone():
     assert 0 < untouched.sum() < 12
 
 
+@pytest.mark.slow
 def test_nothing_bounds_a_published_gradient():
     method = published()
     (m,) = method.plan.mechanisms
@@ -351,6 +356,7 @@ def test_nothing_bounds_a_published_gradient():
     assert max(far) / 8 > 10 * m.l2_sensitivity
 
 
+@pytest.mark.slow
 def test_the_published_gradient_is_the_same_on_several_devices():
     one, eight = published(1), published(8)
     state, batch = states_of(one)[0], some_units(one)

@@ -74,7 +74,7 @@ def moves(matching, number):
     return np.array(far)
 
 
-@pytest.mark.parametrize('number', [1, 8])
+@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_one_image_moves_the_sum_by_at_most_c_whatever_the_multiplicity(number):
     matching = make(dpgen__l2_clip_norm=0.02, dpgen__multiplicity=3)
     assert matching.mechanism.l2_sensitivity == 0.02
@@ -83,11 +83,12 @@ def test_one_image_moves_the_sum_by_at_most_c_whatever_the_multiplicity(number):
     assert far.max() > 0.9 * 0.02
     free = dataclasses.replace(matching.mechanism, l2_sensitivity=math.inf)
     unclipped = dataclasses.replace(matching.plan, mechanisms=(free,))
-    if number == 1:
+    if number == 8:
         found = moves(dataclasses.replace(matching, plan=unclipped), number)
         assert found.max() > 0.02
 
 
+@pytest.mark.slow
 def test_a_clip_of_each_draw_on_its_own_would_be_seen():
     # Draws as images of their own: the planted fault of multiplicity outside the clip.
     matching = make(dpgen__l2_clip_norm=1e-3, dpgen__multiplicity=2)
@@ -102,6 +103,7 @@ def test_a_clip_of_each_draw_on_its_own_would_be_seen():
     assert norms[0] <= 1e-3 < norms[1]
 
 
+@pytest.mark.slow
 def test_microbatches_and_devices_add_up_exactly():
     matching = make()
     params = tiny.state(matching, 2, 1.0).params
@@ -194,13 +196,13 @@ def test_levels_noises_and_dropped_labels_are_as_said():
 
 def test_epsilon_is_that_of_the_sampled_gaussian_and_all_of_it_is_spent():
     typed = config(privacy__epsilon=2.0, dpgen__steps=50)
-    with tiny_runs.accounting_grid(1e-4):
+    with tiny_runs.accounting_grid(5e-4):
         made = dpgen.plan(typed, 1000)
     (m,) = made.mechanisms
     assert (m.sampling_prob, m.steps, m.expected_batch_size) == (0.008, 50, 8.0)
     accountant = pld.PLDAccountant(
         dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
-        value_discretization_interval=1e-4,
+        value_discretization_interval=5e-4,
     )
     once = dp_accounting.PoissonSampledDpEvent(
         0.008, dp_accounting.GaussianDpEvent(m.noise_multiplier)
@@ -302,9 +304,8 @@ def run_stages(config_dict, workdir, *stages, stop=None):
         pipeline.run(stage)
 
 
-@pytest.mark.parametrize(
-    'guarantee', ['certified', pytest.param('as_published', marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('guarantee', ['certified', 'as_published'])
 def test_a_run_from_start_to_report(tmp_path, guarantee):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     made = run_config(source, privacy__guarantee=guarantee)

@@ -44,6 +44,7 @@ def test_agreement_goes_to_the_nonprivate_folder_alone(tmp_path):
     assert 0 < rows[-1]['nonprivate_renyi'][0] <= 2 * most
 
 
+@pytest.mark.slow
 def test_a_resumed_run_counts_no_step_twice(tmp_path):
     _, _, whole = watched(tmp_path / 'whole')
     watched(tmp_path / 'other', stop=3)
@@ -58,6 +59,7 @@ def test_a_resumed_run_counts_no_step_twice(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_nobody_asks_and_nothing_is_counted(tmp_path):
     config = settings()
     run = tiny.run(tmp_path, config)

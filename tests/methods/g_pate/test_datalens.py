@@ -90,7 +90,7 @@ def test_the_largest_are_signed():
 
 def answers(lens, images, state=None):
     """[m, ...] exact sums of one step, whose teachers see these records."""
-    state = state or jax.device_get(lens.init(jax.random.key(0)))
+    state = state or jax.device_get(jax.jit(lens.init)(jax.random.key(0)))
     batch = audit.canaries.batch(images, lens.config.data, (8, 3))
     released = audit._releaser(lens, 1)(state, batch, np.zeros((1, 8), np.uint32))
     return released.reshape(6, -1)
@@ -114,8 +114,9 @@ def test_what_lies_in_an_empty_slot_reaches_no_teacher(kind):
     """A slot without a record points at another teacher's; of a table it may be NaN."""
     config = tiny.config(method='g_pate' if kind is GPate else 'datalens')
     gan = kind(config, tiny.plan(config))
-    state = jax.device_get(gan.init(jax.random.key(0)))
-    fakes = gan.fakes(state.generator, jax.random.key(1))
+    state = jax.device_get(jax.jit(gan.init)(jax.random.key(0)))
+    fakes = jax.jit(gan.fakes)(state.generator, jax.random.key(1))
+    query = jax.jit(gan.query)
     images = np.full((8, 3, *config.data.shape), 0.3, np.float32)
     is_padding = np.arange(24).reshape(8, 3) % 3 == 1
 
@@ -123,7 +124,7 @@ def test_what_lies_in_an_empty_slot_reaches_no_teacher(kind):
         filled = np.where(is_padding[..., None, None, None], content, images)
         labels = np.zeros((8, 3), np.int32)
         batch = ClipBatch(jnp.asarray(filled), labels, is_padding, labels)
-        return jax.device_get(gan.query(state.teachers.tree, batch, fakes))
+        return jax.device_get(query(state.teachers.tree, batch, fakes))
 
     empty, wild = answered(np.float32(0)), answered(np.float32(np.nan))
     same = jax.tree.map(np.array_equal, empty, wild)
@@ -185,6 +186,7 @@ def test_sums_are_the_same_on_one_device_and_on_eight():
     np.testing.assert_array_equal(eight, signs.sum(axis=0))
 
 
+@pytest.mark.slow
 def test_a_release_verifies(tmp_path):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     small = {
@@ -212,7 +214,8 @@ def test_no_goal_lies_beyond_what_an_image_can_be():
         fakes = lens.fakes(state.generator, jax.random.key(1))
         places = math.prod(coarse_shape(lens.config))
         down = jnp.full((len(fakes.images), places), -99.0)
-        return float(lens.learn(state, fakes, down)[1]['student_gradient_norm'])
+        learn = jax.jit(lambda *args: lens.learn(*args)[1])
+        return float(learn(state, fakes, down)['student_gradient_norm'])
 
     assert after(2.0) == pytest.approx(after(100.0), rel=1e-6)
     assert after(0.5) != pytest.approx(after(2.0), rel=1e-2)

@@ -196,9 +196,10 @@ def test_a_vote_is_for_the_way_in_which_the_discriminators_loss_rises():
         np.testing.assert_array_equal(votes[:, k], ends[0] > ends[1])
 
 
+@pytest.mark.slow
 def test_the_student_follows_the_votes():
     gan = gan_of(g_pate__generator_learning_rate=1e-3)
-    state = jax.device_get(gan.init(jax.random.key(0)))
+    state = jax.device_get(jax.jit(gan.init)(jax.random.key(0)))
     fakes = gan.fakes(state.generator, jax.random.key(1))
     rng = np.random.default_rng(0)
     histogram = 8.0 * jax.nn.one_hot(rng.integers(4, size=(6, 2)), 4)

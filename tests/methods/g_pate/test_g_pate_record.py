@@ -20,7 +20,7 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.parallel import Split
 from dpaf_jax.training.batch import ClipBatch
 
-DEVICES = [1, 8]
+DEVICES = [pytest.param(1, marks=pytest.mark.slow), 8]
 STEPS = 4
 
 
@@ -49,7 +49,7 @@ def histories(gan, number, datasets, parts_of=Parts.of):
     """
     g, devices, keys = gan.config.g_pate, jax.local_devices()[:number], tiny.keys()
     make_fakes, query, counted, release, learn = compiled(gan, number)
-    start = jax.device_get(gan.init(jax.random.key(3)))
+    start = jax.device_get(jax.jit(gan.init)(jax.random.key(3)))
     state = parallel.replicate(start, devices)
     teachers = [state.teachers.tree for _ in datasets]
     made = [[] for _ in datasets]

@@ -44,8 +44,8 @@ def gan_of(sigma=1.0, **fields):
 
 
 def started(gan):
-    state = jax.device_get(gan.init(jax.random.key(0)))
-    return state, gan.fakes(state.generator, jax.random.key(1))
+    state = jax.device_get(jax.jit(gan.init)(jax.random.key(0)))
+    return state, jax.jit(gan.fakes)(state.generator, jax.random.key(1))
 
 
 # --- the plan -------------------------------------------------------------------------
@@ -83,13 +83,14 @@ def test_a_vote_is_0_or_1_whatever_the_teacher(value, relative):
     params = jax.tree.map(
         lambda leaf: jnp.full_like(leaf[0], value), state.teachers.tree[0]
     )
-    votes = gan.teachers.say(params, fakes.questions, gan.labels_shown(fakes))
+    say = jax.jit(gan.teachers.say)
+    votes = say(params, fakes.questions, gan.labels_shown(fakes))
     assert votes.shape == (SHOWN,) and set(np.unique(votes)) <= {0.0, 1.0}
 
 
 def counts(gan, images):
     """[SHOWN] exact counts of one step, whose teachers see these records."""
-    state = jax.device_get(gan.init(jax.random.key(0)))
+    state = jax.device_get(jax.jit(gan.init)(jax.random.key(0)))
     batch = audit.canaries.batch(images, gan.config.data, (8, 3))
     return audit._releaser(gan, 1)(state, batch, np.zeros((1, 8), np.uint32))[0]
 
@@ -113,12 +114,13 @@ def test_what_lies_in_an_empty_slot_reaches_no_teacher():
     state, fakes = started(gan)
     images = np.full((8, 3, *gan.config.data.shape), 0.3, np.float32)
     is_padding = np.arange(24).reshape(8, 3) % 3 == 1
+    query = jax.jit(gan.query)
 
     def answered(content):
         filled = np.where(is_padding[..., None, None, None], content, images)
         labels = np.zeros((8, 3), np.int32)
         batch = ClipBatch(jnp.asarray(filled), labels, is_padding, labels)
-        return jax.device_get(gan.query(state.teachers.tree, batch, fakes))
+        return jax.device_get(query(state.teachers.tree, batch, fakes))
 
     empty, wild = answered(np.float32(0)), answered(np.float32(np.nan))
     assert all(jax.tree.leaves(jax.tree.map(np.array_equal, empty, wild)))
@@ -130,11 +132,12 @@ def test_what_is_shown_and_learnt_from_depends_on_counts_alone():
     state, _ = started(gan)
     key, noise = np.arange(4, dtype=np.uint32), np.arange(8, dtype=np.uint32)
     released = jnp.linspace(0.0, 8.0, SHOWN)
+    step = jax.jit(lambda *args: gan.step(*args))  # traced where `release` is replaced
 
     def after(images):
         batch = audit.canaries.batch(images, gan.config.data, (8, 3))
         with mock.patch.object(PateGan, 'release', lambda *_: released):
-            made, _ = gan.step(state, batch, noise, key)
+            made, _ = step(state, batch, noise, key)
         return jax.device_get(made._replace(teachers=None))
 
     rng = np.random.default_rng(0)
@@ -258,6 +261,7 @@ def test_the_student_remembers_the_latest_and_learns_of_nothing_else():
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(taught.params))
 
 
+@pytest.mark.slow
 def test_student_and_generator_learn_what_teachers_like():
     """Teachers who like bright images: after some steps they are brighter."""
     gan = gan_of(
@@ -291,6 +295,7 @@ def test_student_and_generator_learn_what_teachers_like():
     assert brightness(state) > before + 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('variety', [0.0, 10.0])
 def test_variety_keeps_images_of_a_class_apart(variety):
     gan = gan_of(
@@ -312,6 +317,7 @@ def test_variety_keeps_images_of_a_class_apart(variety):
     assert (apart(state) > 1.5 * before) == (variety > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('fields', [{}, PRINTED], ids=['default', 'printed'])
 def test_a_release_verifies(tmp_path, fields):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpaf_jax.networks.fixed import contrast
-from dpaf_jax.networks.fixed.wavelets import wavelet_features
+from dpaf_jax.networks.fixed import contrast, wavelets
 
-pytestmark = pytest.mark.usefixtures('optimised')
+contrast_features = jax.jit(contrast.contrast_features)
+wavelet_features = jax.jit(wavelets.wavelet_features)
 
 
 def pictures(side, channels, number=3):
@@ -20,10 +20,10 @@ def pictures(side, channels, number=3):
 def features(images, seed=0):
     _, side, _, channels = images.shape
     params = contrast.init_contrast(jax.random.key(seed), side, channels)
-    return contrast.contrast_features(jnp.asarray(images), params)
+    return contrast_features(jnp.asarray(images), params)
 
 
-@pytest.mark.parametrize('channels', [1, 3])
+@pytest.mark.parametrize('channels', [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_half_the_contrast_is_told_where_wavelets_hardly_see_it(channels):
     strong = pictures(32, channels)
     weak = 0.5 + (strong - 0.5) / 2
@@ -60,7 +60,7 @@ def test_statistics_do_not_depend_on_how_fine_pixels_are():
 @pytest.mark.parametrize('grey', [0.0, 0.5, 1.0])
 def test_a_grey_image_has_finite_features_and_gradient(grey):
     blank = jnp.full((1, 16, 16, 3), grey)
-    gradient = jax.grad(lambda x: jnp.sum(features(x) ** 2))(blank)
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(features(x) ** 2)))(blank)
     assert jnp.isfinite(gradient).all()
     assert jnp.isfinite(features(blank)).all()
 

@@ -7,10 +7,10 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
+from dpaf_jax.networks.fixed import wavelets
 from dpaf_jax.networks.images import reduced
 
-pytestmark = pytest.mark.usefixtures('optimised')
+wavelet_features = jax.jit(wavelets.wavelet_features)
 
 
 def images(number, side, channels, seed=0):
@@ -18,11 +18,17 @@ def images(number, side, channels, seed=0):
     return rng.uniform(-1, 1, (number, side, side, channels)).astype(np.float32)
 
 
-@pytest.mark.parametrize('side', [8, 33])
-@pytest.mark.parametrize('channels', [1, 3])
+@pytest.mark.parametrize(
+    ('side', 'channels'),
+    [
+        (8, 1),
+        (33, 3),
+        *(pytest.param(*s, marks=pytest.mark.slow) for s in [(8, 3), (33, 1)]),
+    ],
+)
 def test_shape_and_norm(side, channels):
     made = wavelet_features(images(4, side, channels))
-    assert made.shape == (4, num_features(side, channels))
+    assert made.shape == (4, wavelets.num_features(side, channels))
     norms = np.linalg.norm(np.float64(made), axis=1)
     assert (norms <= 1).all() and (norms > 0.5).all()
 
@@ -30,7 +36,8 @@ def test_shape_and_norm(side, channels):
 @pytest.mark.parametrize('grey', [-1.0, 0.0, 1.0])
 def test_a_grey_image_has_finite_features_and_gradient(grey):
     blank = jnp.full((1, 28, 28, 1), grey)
-    gradient = jax.grad(lambda x: jnp.sum(wavelet_features(x) ** 2))(blank)
+    slope = jax.jit(jax.grad(lambda x: jnp.sum(wavelet_features(x) ** 2)))
+    gradient = slope(blank)
     assert jnp.isfinite(gradient).all()
     assert jnp.linalg.norm(wavelet_features(blank)) <= 1
 
@@ -66,6 +73,7 @@ def test_a_stroke_that_moves_changes_them_less_than_the_pixels():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures('optimised')
 def test_a_linear_classifier_learns_more_from_them_than_from_pixels():
     digits = load_digits()
     larger = digits.images.repeat(2, axis=1).repeat(2, axis=2)[..., None]

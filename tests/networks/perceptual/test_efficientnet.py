@@ -36,7 +36,9 @@ GOLDEN = {
 }
 
 
-@pytest.mark.parametrize('side,channels', GOLDEN)
+@pytest.mark.parametrize(
+    ('side', 'channels'), [pytest.param(28, 1, marks=pytest.mark.slow), (40, 3)]
+)
 def test_features_are_those_of_the_torch_network(side, channels):
     found = efficientnet.features(pattern(side, channels))
     waves = np.cos(np.arange(1280))
