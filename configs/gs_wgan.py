@@ -18,6 +18,7 @@ def get_config(argument: str = 'mnist') -> ConfigDict:
     config = variants.on(argument, 'gs_wgan')
     if not variants.is_digits(argument):
         config.gs_wgan.cell = 4
+        config.networks.layers = ''  # by the size of what is left
         config.gs_wgan.batch_size = 60
         config.gs_wgan.critics_per_turn = 20
         config.gs_wgan.generator_steps = 600

@@ -85,10 +85,10 @@ def test_a_paper_says_the_same_here_and_in_the_docs():
     assert compared > 20
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ('cpu', 'gpu', 'paper')]
+SCALES = ['smoke', 'cpu', 'gpu', 'paper']
 
 
-@pytest.mark.parametrize('scale', ['smoke', *SLOW])
+@pytest.mark.parametrize('scale', SCALES)
 def test_every_run_of_every_table_parses_and_plans(scale, tmp_path):
     made = setup(tmp_path, scale)
     distinct, parsed = {}, set()
