@@ -85,10 +85,7 @@ def test_a_paper_says_the_same_here_and_in_the_docs():
     assert compared > 20
 
 
-SCALES = ['smoke', 'cpu', 'gpu', 'paper']
-
-
-@pytest.mark.parametrize('scale', SCALES)
+@pytest.mark.parametrize('scale', ['smoke', 'cpu', 'gpu', 'paper'])
 def test_every_run_of_every_table_parses_and_plans(scale, tmp_path):
     made = setup(tmp_path, scale)
     distinct, parsed = {}, set()
