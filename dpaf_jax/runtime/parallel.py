@@ -94,6 +94,25 @@ def mean(tree: Any) -> Any:
     return _packed(functools.partial(jax.lax.pmean, axis_name=AXIS), tree)
 
 
+def value_and_gradient(
+    loss: Callable[[Any], Any], params: Any, *, has_aux: bool = False
+) -> tuple[Any, Any]:
+    """Of a loss that is equal on all devices, made of `total`s; inside a `pmapped` function.
+
+    The transpose of a sum over devices is a sum over devices, so each device's own gradient
+    is of its share times their number: the mean is that of the loss.
+
+    Args:
+        loss: of the parameters; with `has_aux` it returns (loss, more).
+        params: a tree, equal on all devices.
+
+    Returns:
+        What `loss` returns, and the gradient.
+    """
+    value, gradient = jax.value_and_grad(loss, has_aux=has_aux)(params)
+    return value, mean(gradient)
+
+
 def _packed(reduce: Callable[[jax.Array], jax.Array], tree: Any) -> Any:
     """Applies `reduce` to all leaves of one type as one vector: a message costs time."""
     leaves, structure = jax.tree.flatten(tree)

@@ -1,6 +1,7 @@
 """Optimisers by the name that a config gives."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ _DIRECTIONS = {
     'momentum': lambda: optax.trace(decay=0.9),
     'sgd': optax.identity,
 }
+State = TypeVar('State', bound=tuple[Any, ...])
 FINAL_SHARE = 0.02  # of the learning rate, at the end of a cosine schedule
 
 
@@ -70,14 +72,29 @@ def descend(
 def averaged_step(
     optimizer: optax.GradientTransformation,
     gradient: Any,
-    state: TrainState,
+    state: State,
     decay: float,
-) -> TrainState:
-    """One step of parameters and of their moving average; `decay` as for that."""
-    params, opt_state = descend(optimizer, gradient, state.params, state.optimizer)
-    steps = state.steps + 1
-    average = moving_average(state.ema_params, params, steps, decay)
-    return TrainState(params, average, opt_state, steps)
+    of: str = 'params',
+    project: Callable[[Any], Any] = lambda params: params,
+) -> State:
+    """One step of a state's parameters, and of their moving average.
+
+    Args:
+        optimizer: whose state is `state.optimizer`.
+        gradient: a tree as the parameters.
+        state: a `TrainState`, or another with `ema_params`, `optimizer` and `steps`.
+        decay: as for `moving_average`.
+        of: the state's field that the parameters are.
+        project: brings stepped parameters back to where they are allowed.
+    """
+    held: Any = state
+    params, opt_state = descend(optimizer, gradient, getattr(held, of), held.optimizer)
+    params, steps = project(params), held.steps + 1
+    average = moving_average(held.ema_params, params, steps, decay)
+    stepped: State = held._replace(
+        **{of: params}, ema_params=average, optimizer=opt_state, steps=steps
+    )
+    return stepped
 
 
 def moving_average(

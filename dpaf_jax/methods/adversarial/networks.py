@@ -160,9 +160,9 @@ class Adversaries:
             means = {name: parallel.total(s) / number for name, s in sums.items()}
             return means['loss_generator'], means
 
-        gradient, metrics = jax.grad(loss, has_aux=True)(state.generator)
-        # The transpose of a sum over devices is a sum over devices: hence the mean.
-        gradient = parallel.mean(gradient)
+        (_, metrics), gradient = parallel.value_and_gradient(
+            loss, state.generator, has_aux=True
+        )
         return self.apply_generator_gradient(state, gradient), metrics
 
     def apply_generator_gradient(self, state: State, gradient: Any) -> State:

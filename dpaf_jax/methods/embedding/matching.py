@@ -29,7 +29,6 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import share_of_fakes
 from dpaf_jax.training.optimizers import (
-    TrainState,
     averaged_step,
     descend,
     make_optimizer,
@@ -178,20 +177,13 @@ class Matching:
         key = public_key(key_data)
         if self.critic is not None:
             state = self._criticised(self.critic, state, jax.random.fold_in(key, 1))
-        loss, gradient = jax.value_and_grad(self._loss)(
-            state.generator, self._weights(state.critic, state), state, key
+        weights = self._weights(state.critic, state)
+        loss, gradient = parallel.value_and_gradient(
+            lambda generator: self._loss(generator, weights, state, key),
+            state.generator,
         )
-        # The transpose of a sum over devices is a sum over devices: hence the mean.
-        gradient = parallel.mean(gradient)
-        held = TrainState(
-            state.generator, state.ema_params, state.optimizer, state.steps
-        )
-        generator, average, optimizer, steps = averaged_step(
-            self._optimizer, gradient, held, self.settings.ema_decay
-        )
-        state = state._replace(
-            generator=generator, ema_params=average, optimizer=optimizer, steps=steps
-        )
+        decay = self.settings.ema_decay
+        state = averaged_step(self._optimizer, gradient, state, decay, of='generator')
         return state, {'loss_match': loss}
 
     def _weights(self, critic: Any, state: MatchState) -> jax.Array | None:
@@ -210,7 +202,7 @@ class Matching:
 
         def step(held: Any) -> Any:
             params, optimizer = held
-            gradient = parallel.mean(jax.grad(gain)(params))
+            _, gradient = parallel.value_and_gradient(gain, params)
             return descend(self._critic_optimizer(critic), gradient, params, optimizer)
 
         turn = state.steps % critic.every == 0

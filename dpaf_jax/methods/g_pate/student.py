@@ -41,7 +41,7 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.parallel import Split
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.fakes import prior_labels
-from dpaf_jax.training.optimizers import TrainState, averaged_step, make_optimizer
+from dpaf_jax.training.optimizers import averaged_step, make_optimizer
 
 EXACT = 'nonprivate_votes', 'nonprivate_passed'  # go nowhere but to that folder
 Metrics = dict[str, jax.Array]
@@ -239,15 +239,8 @@ class GPate:
 
     def descended(self, state: GPateState, gradient: Any) -> GPateState:
         """After the generator's step by a gradient, and that of its average."""
-        held = TrainState(
-            state.generator, state.ema_params, state.optimizer, state.steps
-        )
-        generator, average, optimizer, steps = averaged_step(
-            self.optimizer, gradient, held, self.config.g_pate.ema_decay
-        )
-        return state._replace(
-            generator=generator, ema_params=average, optimizer=optimizer, steps=steps
-        )
+        decay = self.config.g_pate.ema_decay
+        return averaged_step(self.optimizer, gradient, state, decay, of='generator')
 
     def step(
         self, state: GPateState, parts: ClipBatch, noise_key: jax.Array, key: jax.Array

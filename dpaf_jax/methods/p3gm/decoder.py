@@ -27,7 +27,7 @@ from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.p3gm import phased_sampler
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.optimizers import TrainState, averaged_step, make_optimizer
+from dpaf_jax.training.optimizers import averaged_step, make_optimizer
 
 Metrics = dict[str, jax.Array]
 FIRST_LOG_STD = -1.0  # of the encoder's noise; all codes have a variance of about 1
@@ -163,7 +163,5 @@ class PhasedVae:
         size = self.mechanism.expected_batch_size
         gradient = jax.tree.map(lambda g: g / size, noisy)
         decay = self.config.p3gm.ema_decay
-        held = TrainState(**{n: getattr(state, n) for n in TrainState._fields})
-        held = averaged_step(self._optimizer, gradient, held, decay)
-        state = state._replace(**held._asdict())
+        state = averaged_step(self._optimizer, gradient, state, decay)
         return state, {'noisy_gradient_norm': optax.tree.norm(gradient)}

@@ -99,6 +99,6 @@ class PublishedClassifier(Classifier):
             aggregate, shares = self._batch(everything, batch)
             return self.loss_of_aggregate(everything, aggregate, shares)
 
-        gradient = parallel.mean(jax.grad(loss)(rest))
+        _, gradient = parallel.value_and_gradient(loss, rest)
         rest, plain = descend(self.optimizer(), gradient, rest, state.plain_optimizer)
         return {**params, **rest}, plain

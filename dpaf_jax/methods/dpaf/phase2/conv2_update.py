@@ -229,8 +229,7 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys, name: str) -> Para
         own = jnp.arange(number) if gan.schedule.class_pure else jnp.zeros(number, int)
         return jnp.mean(error(made, own))
 
-    # The transpose of a sum over devices is a sum over devices: hence the mean.
-    return parallel.mean(jax.grad(loss)(learns))
+    return parallel.value_and_gradient(loss, learns)[1]
 
 
 def conv2_step(

@@ -68,9 +68,9 @@ def generator_step(
         weighted = [getattr(weights, name) * value for name, value in parts.items()]
         return jnp.sum(jnp.stack(weighted)), parts
 
-    gradient, metrics = jax.grad(loss, has_aux=True)(state.generator)
-    # The transpose of a sum over devices is a sum over devices: hence the mean.
-    gradient = parallel.mean(gradient)
+    (_, metrics), gradient = parallel.value_and_gradient(
+        loss, state.generator, has_aux=True
+    )
     optimizer, moments = gan.optimizer('generator'), state.generator_optimizer
     generator, moments = descend(optimizer, gradient, state.generator, moments)
     steps = state.generator_steps + 1

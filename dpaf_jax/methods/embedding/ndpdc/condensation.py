@@ -20,7 +20,7 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.condensed import CondensedSampler, condensed_sampler
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
+from dpaf_jax.training.optimizers import TrainState, averaged_step, make_optimizer
 
 AGGREGATE = 'aggregate'
 
@@ -48,21 +48,6 @@ class Aggregates(NamedTuple):
 
     seeds: jax.Array
     means: jax.Array
-
-
-class CondenseState(NamedTuple):
-    """The images, the parameters of the release.
-
-    Attributes:
-        params, ema_params: {'images': [K, n, h, w, C]} and their moving average.
-        optimizer: of the images.
-        steps: int32 scalar.
-    """
-
-    params: Any
-    ema_params: Any
-    optimizer: optax.OptState
-    steps: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,14 +131,13 @@ class Condensation:
         expected = jnp.asarray(self.expected_counts)
         return dpagg(sums, key_data, self.mechanism.noise_std, expected)
 
-    def init(self, key: jax.Array) -> CondenseState:
-        """Grey images with noise: public coins."""
-        made = self.sampler.init(key)
-        return CondenseState(made, made, self._optimizer.init(made), jnp.int32(0))
+    def init(self, key: jax.Array) -> TrainState:
+        """Grey images with noise, {'images': [K, n, h, w, C]}: public coins."""
+        return TrainState.start(self.sampler.init(key), self._optimizer)
 
     def condense_step(
-        self, state: CondenseState, seed: jax.Array, means: jax.Array
-    ) -> tuple[CondenseState, dict[str, jax.Array]]:
+        self, state: TrainState, seed: jax.Array, means: jax.Array
+    ) -> tuple[TrainState, dict[str, jax.Array]]:
         """Moves all images towards one aggregate: post-processing.
 
         Args:
@@ -163,13 +147,14 @@ class Condensation:
         """
         coins = self.coins(seed)
         loss, gradient = jax.value_and_grad(self.loss)(state.params, coins, means)
-        params, optimizer = descend(
-            self._optimizer, gradient, state.params, state.optimizer
+        state = averaged_step(
+            self._optimizer,
+            gradient,
+            state,
+            self.settings.ema_decay,
+            project=lambda images: jax.tree.map(lambda x: jnp.clip(x, -1, 1), images),
         )
-        params = jax.tree.map(lambda images: jnp.clip(images, -1, 1), params)
-        steps, decay = state.steps + 1, self.settings.ema_decay
-        average = moving_average(state.ema_params, params, steps, decay)
-        return CondenseState(params, average, optimizer, steps), {'loss_match': loss}
+        return state, {'loss_match': loss}
 
     def loss(self, params: Any, coins: Coins, means: jax.Array) -> jax.Array:
         """Squared distance between the images' mean rows and `means`, over the classes."""

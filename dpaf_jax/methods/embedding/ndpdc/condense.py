@@ -11,9 +11,9 @@ from dpaf_jax.methods.embedding.ndpdc.condensation import (
     AGGREGATE,
     Aggregates,
     Condensation,
-    CondenseState,
 )
 from dpaf_jax.runtime import parallel
+from dpaf_jax.training.optimizers import TrainState
 from dpaf_jax.training.phase import repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
 
@@ -40,13 +40,13 @@ class CondensePhase:
         self._length = window_length(self.total_steps, run.unrolls)
         self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))
 
-    def init(self) -> CondenseState:
+    def init(self) -> TrainState:
         return self._run.first_state(self._method.init, 'init images')
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {AGGREGATE: self._method.mechanism.steps}
 
-    def picture(self, state: CondenseState) -> Image.Image:
+    def picture(self, state: TrainState) -> Image.Image:
         return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
@@ -57,8 +57,8 @@ class CondensePhase:
         state, metrics = self._window_fn(state, *dealt)
         return state, steps.stop, metrics
 
-    def _window(self, state: CondenseState, seeds: Any, means: Any) -> Any:
-        def step(state: CondenseState, xs: Any) -> Any:
+    def _window(self, state: TrainState, seeds: Any, means: Any) -> Any:
+        def step(state: TrainState, xs: Any) -> Any:
             return self._method.condense_step(state, *xs)
 
         return repeat(self._run.unrolls, step, state, (seeds, means))
