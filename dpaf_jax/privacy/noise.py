@@ -66,13 +66,11 @@ def _normals(words: jax.Array) -> jax.Array:
 
 
 def _units(words: jax.Array, scale: jax.Array) -> jax.Array:
-    """[...] int32, a draw times `scale`, rounded up with the chance of what is cut off.
-
-    In 32 bits: 9.155 times 2^17.5 times 2^`COINS` is below 2^31.
-    """
-    fine = jnp.round(_normals(words) * (scale * 2**COINS)).astype(jnp.int32)
-    coin = (words[1] & (2**COINS - 1)).astype(jnp.int32)
-    return (fine + coin) >> COINS
+    """[...] int32, a draw times `scale`, rounded up with the chance of what is cut off."""
+    values = _normals(words) * scale
+    below = jnp.floor(values)
+    coin = ((words[1] & (2**COINS - 1)).astype(jnp.float32) + 0.5) * 2.0**-COINS
+    return below.astype(jnp.int32) + (coin < values - below)
 
 
 def gaussian(words: jax.Array) -> jax.Array:

@@ -156,6 +156,12 @@ def test_the_units_are_two_draws_each_rounded_at_random_then_added(monkeypatch):
         assert set(units) == {below, below + 1}
 
 
+def test_noise_of_more_units_than_a_plan_has_is_no_smaller():
+    words = np.random.default_rng(7).integers(2**32, size=(4, 10**5), dtype=np.uint32)
+    made = np.asarray(noise.gaussian_units(words, 2.0**22))
+    assert np.std(made / 2**22) == pytest.approx(1, abs=0.01)
+
+
 def shifted_chi_squared(std, move, rounding):
     """How far a move of so many units is told by, over that of the Gaussian mechanism.
 
