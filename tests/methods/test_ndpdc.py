@@ -14,6 +14,7 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDp
 from dpaf_jax import methods
 from dpaf_jax.audit import canaries
 from dpaf_jax.audit.methods import ndpdc as audit
+from dpaf_jax.methods.embedding.ndpdc import condensation
 from dpaf_jax.methods.embedding.ndpdc.aggregate import AggregatePhase
 from dpaf_jax.methods.embedding.ndpdc.condensation import AGGREGATE, Condensation
 from dpaf_jax.methods.embedding.ndpdc.condense import CondensePhase
@@ -141,7 +142,7 @@ def test_without_noise_nothing_is_clipped():
 
 
 def test_a_row_that_is_longer_than_one_is_found_out(monkeypatch):
-    monkeypatch.setattr(Condensation, '_bound', 1.5)
+    monkeypatch.setattr(condensation, 'ROW_BOUND', 1.5)
     method = method_of(ndpdc__width=5)  # else the honest program is kept
     assert furthest(method, audit.wild_coins(method, 0)) > 1
 
@@ -152,7 +153,7 @@ def test_the_audit_finds_no_fault_and_finds_a_missing_clip(monkeypatch):
     plan = tiny.plan(typed)
     (target,) = audit.audit_targets(typed, plan, [1])
     assert not tiny.audit_failures(target, plan)
-    monkeypatch.setattr(Condensation, '_bound', 1.5)
+    monkeypatch.setattr(condensation, 'ROW_BOUND', 1.5)
     (target,) = audit.audit_targets(typed, plan, [1])
     assert 'sensitivity' in tiny.audit_failures(target, plan)
 
