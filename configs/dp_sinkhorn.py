@@ -18,5 +18,6 @@ def get_config(argument: str = 'mnist') -> ConfigDict:
     config = variants.on(argument, 'dp_sinkhorn')
     if not variants.is_digits(argument):
         config.dp_sinkhorn.cell = 4
+        config.networks.layers = ''  # by the size of what is left
         config.dp_sinkhorn.generator_steps = 20000
     return config

@@ -33,8 +33,7 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.summation import settled
 from dpaf_jax.release.samplers.smooth import dp_sinkhorn_sampler
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.fakes import prior_labels
+from dpaf_jax.training.batch import ClipBatch, prior_labels
 from dpaf_jax.training.optimizers import TrainState, averaged_step, make_optimizer
 from dpaf_jax.training.run import Run
 from dpaf_jax.training.sampled_phase import SampledPhase

@@ -33,8 +33,7 @@ from dpaf_jax.release.samplers.dpaf import dpaf_sampler
 from dpaf_jax.release.samplers.protocol import LabellingSampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.fakes import prior_labels
+from dpaf_jax.training.batch import ClipBatch, prior_labels
 from dpaf_jax.training.optimizers import TrainState
 from dpaf_jax.training.run import Run
 

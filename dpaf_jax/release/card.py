@@ -60,6 +60,10 @@ ONE_IMAGE = """\
 The unit of protection is one image with its label, not one person: somebody with k images
 in the training set is protected at k times this epsilon, and only at a delta that is up to
 k e^((k-1) epsilon) times as large. At epsilon = 10 that is next to nothing for k = 3."""
+# What cards said of it until 2026-11-28, which is too kind.
+EARLIER_ONE_IMAGE = """\
+The unit of protection is one image with its label, not one person: somebody with k images
+in the training set is protected at about k times this epsilon."""
 ONE_GROUP = """\
 The unit of protection is a whole group of images that belong together (`data.group` in
 `config.json`), such as all of one person: one image of each group took part in training."""

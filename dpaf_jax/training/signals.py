@@ -45,12 +45,12 @@ class StopRequest:
     anywhere, as a kill would: what came after the last checkpoint is computed again.
 
     Attributes:
-        signal_name: of the first that has come; None if none has.
+        signal_number: of the first that has come; 0 if none has.
         unsaved: whether something has been computed that no checkpoint has.
     """
 
     def __init__(self) -> None:
-        self.signal_name: str | None = None
+        self.signal_number = 0
         self.unsaved = False
         self._where, self._deferred = 'the start', False
 
@@ -61,15 +61,10 @@ class StopRequest:
         sys.unraisablehook = functools.partial(_once_more, sys.unraisablehook)
         _Watch.start(self)
 
-    @property
-    def signal_number(self) -> int:
-        """0 if none has come."""
-        return int(signal.Signals[self.signal_name]) if self.signal_name else 0
-
     def check(self, where: str) -> None:
         """Raises Interrupted if a signal has come; for work that saves nothing."""
         self._where = where
-        if self.signal_name:
+        if self.signal_number:
             raise Interrupted(self.signal_number, f'stopped in {where}')
 
     def check_within_window(self) -> None:
@@ -77,12 +72,12 @@ class StopRequest:
 
         Several processes go on to the end of their window: they must stop at the same one.
         """
-        if self.signal_name and processes.count() == 1:
+        if self.signal_number and processes.count() == 1:
             raise WindowLeft
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Inside, a signal raises nothing: who works there asks for `signal_name`."""
+        """Inside, a signal raises nothing: who works there asks for `signal_number`."""
         self._deferred, self.unsaved = True, False
         try:
             yield
@@ -91,7 +86,7 @@ class StopRequest:
 
     def _note(self, number: int, _: Any) -> None:
         """In the main thread, when it comes to it."""
-        self.signal_name = self.signal_name or signal.Signals(number).name
+        self.signal_number = self.signal_number or number
         if not self._deferred:
             self.check(self._where)
 

@@ -18,7 +18,14 @@ from dpaf_jax.privacy.plan import (
     event_to_json,
 )
 from dpaf_jax.release.bundle import CARD
-from dpaf_jax.release.card import MODELS, TABLE_MODELS, figures_head, model_card
+from dpaf_jax.release.card import (
+    EARLIER_ONE_IMAGE,
+    MODELS,
+    ONE_IMAGE,
+    TABLE_MODELS,
+    figures_head,
+    model_card,
+)
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.verify import accountant
 from dpaf_jax.verify.check import Check
@@ -254,7 +261,10 @@ def _is_rounded(stated: float, found: float, limit: float) -> bool:
 
 
 def _check_card(card: str, config: Config, privacy: dict[str, Any]) -> Check:
-    plain = model_card(config, privacy)
+    plain, card = (
+        model_card(config, privacy),
+        card.replace(EARLIER_ONE_IMAGE, ONE_IMAGE),
+    )
     if card == plain:
         return Check(CARD, True, 'as config.json and privacy.json have it')
     rest = card[len(plain) :] if card.startswith(plain) else ''

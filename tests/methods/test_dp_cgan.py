@@ -21,7 +21,7 @@ from dpaf_jax.privacy.grid import add
 from dpaf_jax.privacy.keys import public_key, record_keys
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.fakes import prior_labels
+from dpaf_jax.training.batch import prior_labels
 
 CLIP = 0.02
 SMALL = {'method': 'dp_cgan', 'dp_cgan__l2_clip_norm': CLIP}

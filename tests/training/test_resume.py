@@ -319,7 +319,7 @@ class TestSignals:
         with stop.deferred():
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
                 stop._note(number, None)
-            assert stop.signal_name == 'SIGTERM'
+            assert stop.signal_number == signal.SIGTERM
         with pytest.raises(Interrupted, match='SIGTERM: stopped in samples'):
             stop.check('samples')
 
@@ -358,7 +358,7 @@ class TestSignals:
         window = OneShotPhase.window
 
         def leave(phase, state, step):
-            stop.signal_name = 'SIGINT'
+            stop.signal_number = signal.SIGINT
             stop.check_within_window()
             return window(phase, state, step)
 
@@ -434,7 +434,7 @@ class TestSignals:
         measured = Whitening.measured
 
         def leave(whitening, state, part):
-            run.stop.signal_name = 'SIGTERM'
+            run.stop.signal_number = signal.SIGTERM
             return measured(whitening, state, part)
 
         with (

@@ -21,7 +21,7 @@ from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.release.samplers.protocol import Sampler
 from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.fakes import prior_labels, share_of_fakes
+from dpaf_jax.training.batch import prior_labels, share_of_fakes
 from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
 
 Metrics = dict[str, jax.Array]

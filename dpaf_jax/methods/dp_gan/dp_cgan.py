@@ -30,8 +30,7 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.fakes import prior_labels, share_of_fakes
+from dpaf_jax.training.batch import ClipBatch, prior_labels, share_of_fakes
 from dpaf_jax.training.run import Run
 
 Loss = Callable[[Any, tuple[jax.Array, jax.Array]], jax.Array]

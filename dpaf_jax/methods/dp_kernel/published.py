@@ -30,8 +30,7 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import add_gaussian
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.latent import latent_sampler
-from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.fakes import prior_labels
+from dpaf_jax.training.batch import ClipBatch, prior_labels
 from dpaf_jax.training.optimizers import TrainState, averaged_step, make_optimizer
 
 LOSS = 'loss'

@@ -26,8 +26,7 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.fakes import share_of_fakes
+from dpaf_jax.training.batch import ClipBatch, share_of_fakes
 from dpaf_jax.training.optimizers import (
     averaged_step,
     descend,

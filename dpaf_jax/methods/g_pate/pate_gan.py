@@ -35,8 +35,7 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.parallel import Split
-from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.fakes import prior_labels
+from dpaf_jax.training.batch import ClipBatch, prior_labels
 from dpaf_jax.training.optimizers import descend, make_optimizer
 from dpaf_jax.training.run import Run
 

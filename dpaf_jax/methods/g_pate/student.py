@@ -39,8 +39,7 @@ from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.release.samplers.smooth import g_pate_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.parallel import Split
-from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.fakes import prior_labels
+from dpaf_jax.training.batch import ClipBatch, prior_labels
 from dpaf_jax.training.optimizers import averaged_step, make_optimizer
 
 EXACT = 'nonprivate_votes', 'nonprivate_passed'  # go nowhere but to that folder

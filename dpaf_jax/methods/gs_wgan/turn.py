@@ -36,8 +36,7 @@ from dpaf_jax.privacy.summation import settled
 from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.release.samplers.smooth import at_cells
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.fakes import prior_labels
+from dpaf_jax.training.batch import ClipBatch, prior_labels
 from dpaf_jax.training.optimizers import descend, make_optimizer
 
 

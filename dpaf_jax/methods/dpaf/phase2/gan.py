@@ -28,7 +28,7 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.fakes import prior_labels, share_of_fakes
+from dpaf_jax.training.batch import prior_labels, share_of_fakes
 from dpaf_jax.training.optimizers import make_optimizer
 
 Metrics = dict[str, jax.Array]
