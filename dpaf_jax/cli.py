@@ -161,10 +161,7 @@ def _source(about: str) -> str:
     if about.endswith('.npz') and os.path.isfile(about):
         return f'npz:{about}'
     if ':' not in about:
-        fail(
-            f'SOURCE: {about}: no such folder or .npz file. '
-            f'See {CONSOLE} synthesize --help'
-        )
+        fail(f'SOURCE: {about}: no such folder or .npz file. See {CONSOLE} --help')
     return about
 
 

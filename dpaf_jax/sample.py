@@ -59,6 +59,17 @@ _PRIOR = flags.DEFINE_list(
 LABEL = 48  # bytes of memory that making a label takes
 LEAST = 64  # bytes on a disk of the smallest picture
 PICTURES = ('.bmp', '.gif', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
+OTHER_FILES = (
+    '.gz',
+    '.h5',
+    '.json',
+    '.npy',
+    '.pkl',
+    '.tar',
+    '.tfrecord',
+    '.txt',
+    '.zip',
+)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -125,10 +136,16 @@ def _place(out: pathlib.Path) -> pathlib.Path:
     if out.exists():
         raise UserError(f'--out: {out}', 'exists', 'Give another --out')
     require_place(out, '--out')
-    if out.suffix.lower() in PICTURES:
+    suffix = out.suffix.lower()
+    if suffix in (*PICTURES, *OTHER_FILES):
+        what = (
+            'one picture'
+            if suffix in PICTURES
+            else 'a kind of file that is not written'
+        )
         raise UserError(
             f'--out: {out}',
-            'is the name of one picture',
+            f'is the name of {what}',
             'Name a folder, or a file that ends in .npz or .parquet',
         )
     return out

@@ -10,4 +10,8 @@ set -euo pipefail
 # Without this, JAX falls back to the CPU when it finds no working GPU.
 export JAX_PLATFORMS=${JAX_PLATFORMS:-cuda,cpu}
 case " $* " in *' --dry-run '*) JAX_PLATFORMS=cpu ;; esac
+if [[ ${1-} == --help ]]; then
+  sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"
+  exit 0
+fi
 exec "$(dirname "$0")/supervise.sh" "$@"

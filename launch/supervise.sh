@@ -13,6 +13,10 @@
 # (default: <workdir>.log; empty: none), MAX_RESTARTS, RESTART_SECONDS.
 set -uo pipefail
 
+if [[ ${1-} == --help ]]; then
+  sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"
+  exit 0
+fi
 dry_run=0 config='' workdir='' arguments=()
 for argument in "$@"; do
   case $argument in

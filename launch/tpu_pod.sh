@@ -15,6 +15,10 @@
 set -euo pipefail
 here=$(dirname "$0")
 
+if [[ ${1-} == --help ]]; then
+  sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"
+  exit 0
+fi
 dry_run=0 tpu='' zone='' config='' workdir='' arguments=()
 for argument in "$@"; do
   case $argument in

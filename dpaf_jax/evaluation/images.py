@@ -54,7 +54,8 @@ def real(text: str, data: DataConfig) -> tuple[Labelled, Labelled]:
     is_test = is_test[source.is_present]
     images, labels = np.stack(list(decoded(source, config))), present_labels(source)
     if not is_test.any():
-        raise UserError('--real', 'has no test images', 'Raise --test_fraction')
+        remedy = 'Raise --test_fraction, or set it to 0: then all are test images'
+        raise UserError('--real', 'has no test images', remedy)
     return (
         Labelled(images[~is_test], labels[~is_test]),
         Labelled(images[is_test], labels[is_test]),

@@ -48,8 +48,8 @@ def table(report: dict[str, Any]) -> str:
         lines.append(_row('  always the largest class', f'{report["floor"]:.3f}'))
     else:
         lines.append(
-            'No accuracy: there is one class alone. Class sub-folders, or a labels.csv, '
-            'name several.'
+            'No accuracy: one side, or both, has one class alone. Class sub-folders, or a '
+            'labels.csv, name several.'
         )
     fidelity = report['synthetic']['fidelity']
     if fidelity:

@@ -67,7 +67,7 @@ def evaluate(
         num = min(config.fidelity_images, len(source.images), len(test.images))
         least = fidelity.least(config.neighbours)
         if num < least:
-            tell(f'no fidelity: of {num} images of each side, where it needs {least}')
+            tell(f'no fidelity: one side has {num} images, and it needs {least}')
             return made
         tell(f'features of {num} images of each side')
         made['fidelity'] = fidelity.evaluate(

@@ -116,7 +116,9 @@ class Outlook:
         lines += [f'  {_told(run)}' for run in self.nearest]
         if self.seconds is not None:
             time = between(self.seconds, 4 * self.seconds)
-            lines.append(f'Training takes {time} on two CPU cores.')
+            lines.append(
+                f'Training takes {time} on two CPU cores with nothing else to do.'
+            )
         return '\n'.join(lines)
 
 

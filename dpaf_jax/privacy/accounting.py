@@ -223,7 +223,7 @@ def calibrate_together(
     least = min(m.noise_multiplier for m in mechanisms)
     low, high = math.log(MIN_NOISE_MULTIPLIER / least), math.log(MAX_NOISE_MULTIPLIER)
     spent = _Spending(mechanisms, others, delta)
-    progress = _Progress(f'noise of {names} for epsilon {epsilon:g}')
+    progress = _Progress(f'the least noise with which {names} has epsilon {epsilon:g}')
 
     def excess(bound: Callable[[float], float], log_factor: float) -> float:
         """Above 0 where too little noise: log of epsilon over its target."""
@@ -348,7 +348,7 @@ class _Progress:
     def tell(self) -> None:
         now = time.monotonic()
         if now > max(self._patient_until, _Progress.quiet_until):
-            print(f'Still searching the {self._what}.', file=sys.stderr, flush=True)
+            print(f'Looking for {self._what}.', file=sys.stderr, flush=True)
             _Progress.quiet_until = now + QUIET
 
 

@@ -75,7 +75,9 @@ def _fail_at(argv: Sequence[str], error: Exception) -> NoReturn:
     if unknown and isinstance(error, LookupError | AttributeError):
         for flag in (argument.partition('=')[0] for argument in argv):
             if flag.startswith('--config.') and unknown[1] in flag.split('.'):
-                command.fail(f'{flag}: no such field. {_meant(str(error), FIELDS)}')
+                command.fail(
+                    f'{flag}: no such field. {_meant(flag, unknown[1], str(error))}'
+                )
     bad = re.match(r'flag (--config[.][^=]+)=(.*): (could not|invalid)', str(error))
     if bad:
         kind = 'whole number' if bad[3] == 'invalid' else 'number'
@@ -89,14 +91,18 @@ def _fail_at(argv: Sequence[str], error: Exception) -> NoReturn:
         lines[:0] = [f'--config: {type(error).__name__}:']
     elif any(line.startswith('Traceback') for line in lines):
         # A config's own complaint, which absl wraps into a traceback: its last line.
-        lines = [lines[0].replace('Error whilst parsing config file:', ''), lines[-1]]
+        own = lines[-1].removeprefix('ValueError: ')
+        lines = [lines[0].replace('Error whilst parsing config file:', ''), own]
     command.fail_with_help(argv, ' '.join(lines))
 
 
-def _meant(text: str, otherwise: str) -> str:
-    """What ml_collections takes a name for, in its words; or something else."""
+def _meant(flag: str, unknown: str, text: str) -> str:
+    """The field that ml_collections takes a name for; or where all are."""
     found = re.search(r'Did you mean "([^"]+)"', text)
-    return f'Did you mean {found[1]}?' if found else otherwise
+    if not found:
+        return FIELDS
+    parts = [found[1] if part == unknown else part for part in flag.split('.')]
+    return f'Did you mean {".".join(parts)}?'
 
 
 def _near(path: str) -> str:

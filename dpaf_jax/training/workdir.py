@@ -82,6 +82,9 @@ class Workdir:
             self.private.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._shut()
             yield
+        except NotADirectoryError as error:
+            problem = f'{self.root} is a file, or below one'
+            raise UserError('--workdir', problem, 'Give a folder') from error
         except OSError as error:
             raise UserError(
                 '--workdir',

@@ -127,7 +127,7 @@ def test_a_suite_goes_without_fidelity_where_images_are_too_few(monkeypatch):
     side = suite.Labelled(pixels, labels)
     made = suite.evaluate(side, side, 1, EvaluationConfig(), told.append)
     assert made == {'utility': {}, 'fidelity': {}}
-    assert told == ['no fidelity: of 12 images of each side, where it needs 20']
+    assert told == ['no fidelity: one side has 12 images, and it needs 20']
 
 
 def test_the_images_that_are_compared_are_the_same_every_time():

@@ -88,7 +88,7 @@ def test_the_plan_touches_neither_image_nor_accelerator(tmp_path):
         cwd=tiny_runs.ROOT / 'docs',
     )
     # A busy machine says that it searches.
-    slow = 'Still searching the noise of dpagg for epsilon 4.\n'
+    slow = 'Looking for the least noise with which dpagg has epsilon 4.\n'
     assert done.returncode == 0 and done.stderr in ('', slow)
     head, row, total, guarantee, expect, *_, devices = done.stdout.splitlines()
     assert expect.startswith('60000 pictures of 10 classes at ε = 4. No forecast for')

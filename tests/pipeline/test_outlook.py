@@ -12,10 +12,10 @@ from docs import figures
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.pipeline.outlook import (
     FAIR,
-    FEW,
+    GOOD,
     MEASURED,
     OTHER_DPAF,
-    TOO_FEW,
+    ROUGH,
     outlook,
 )
 from dpaf_jax.runtime.errors import UserError
@@ -64,7 +64,7 @@ def test_every_figure_is_one_of_the_table_of_results(run):
 
 def test_too_few_are_told_with_what_would_do():
     found = planned(100)
-    assert found.strength < TOO_FEW
+    assert found.strength < ROUGH
     assert found.verdict == (
         '100 pictures of 2 classes at ε = 1: TOO FEW. Expect noise. From 200 on images '
         'are rough at this ε, or from ε = 2 on with these.'
@@ -93,10 +93,10 @@ def test_no_epsilon_is_advised_that_promises_hardly_anything():
 def test_the_page_has_the_same_bands():
     page = (tiny_runs.ROOT / 'docs/howto/owners_before.md').read_text()
     for row in (
-        f'below {TOO_FEW} | noise',
-        f'{TOO_FEW} to {FEW} | rough',
-        f'{FEW} to {FAIR} | fair',
-        f'above {FAIR} | good',
+        f'below {ROUGH} | noise',
+        f'{ROUGH} to {FAIR} | rough',
+        f'{FAIR} to {GOOD} | fair',
+        f'above {GOOD} | good',
     ):
         assert f'| {row}' in page
 

@@ -343,7 +343,7 @@ def test_a_search_that_takes_long_says_so_once(monkeypatch, capsys):
     accounting.calibrate(mechanism, (), 1.0, DELTA)
     accounting.calibrate(mechanism, (), 2.0, DELTA)  # another mechanism's share
     told = capsys.readouterr().err
-    assert told == 'Still searching the noise of conv1 for epsilon 1.\n'
+    assert told == 'Looking for the least noise with which conv1 has epsilon 1.\n'
 
 
 # --- progress -------------------------------------------------------------------------
