@@ -244,9 +244,13 @@ def test_data_that_are_not_there(refused, tmp_path, kind):
 
 def test_a_workdir_that_cannot_be_written(tmp_path, refused):
     (tmp_path / 'file').write_text('in the way')
-    for place in (tmp_path / 'file' / 'run', pathlib.Path('/proc/run')):
+    for place, why in (
+        (tmp_path / 'file', 'is a file, or below one'),
+        (tmp_path / 'file' / 'run', 'is a file, or below one'),
+        (pathlib.Path('/proc/run'), 'cannot be written ('),
+    ):
         text = refused(DIGITS, '--stage=plan', workdir=place)
-        assert text.startswith(f'--workdir: {place} cannot be written (')
+        assert text.startswith(f'--workdir: {place} {why}')
 
 
 def test_a_disk_that_is_full(refused, monkeypatch):
