@@ -46,7 +46,7 @@ class PrivacyConfig:
         return math.isfinite(self.epsilon)
 
     def bound(self, value: float) -> float:
-        """What clips to `value`, or nothing where nothing is clipped: infinite."""
+        """`value`, a clip bound; infinite where nothing is clipped."""
         return value if self.is_private else math.inf
 
     @property

@@ -38,11 +38,10 @@ def check_records(source: Source, is_test: np.ndarray, config: DataConfig) -> No
     check_num_classes(source.where, len(source.class_names), config)
     outside = (source.labels < 0) | (source.labels >= config.num_classes)
     if (outside & source.is_present).any():
-        first = int(np.argmax(outside))
+        name = source.record_id(int(np.argmax(outside)))
         raise UserError(
             source.where,
-            f'the label of {source.record_id(first)} is {source.labels[first]}, outside '
-            f'0 .. {config.num_classes - 1}',
+            f'the label of {name} is outside 0 .. {config.num_classes - 1}',
             'Correct the label, or config.data.num_classes',
         )
     _check_sides(source, is_test, config)

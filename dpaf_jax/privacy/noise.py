@@ -46,9 +46,8 @@ COORDINATES = BLOCK_WORDS // WORDS  # of a block of random words
 COINS = 9  # bits of a draw's second word that round it
 # The standard deviation of private noise exceeds the plan's by this share.
 EXCESS = 2**-12
-TAIL_DELTA = (
-    1e-15  # of each release that a record takes part in, at most; see the module
-)
+# What the tail owes at most, of each release that a record takes part in; see the module.
+TAIL_DELTA = 1e-15
 
 
 def _normals(words: jax.Array) -> jax.Array:

@@ -124,7 +124,7 @@ class Mechanism:
         return self.l2_sensitivity / 2 if self.num_groups > 1 else self.l2_sensitivity
 
     def bound(self, value: float) -> float:
-        """What clips to `value`, or nothing in a run without privacy: infinite."""
+        """`value`, a clip bound; infinite where nothing is clipped."""
         return value if math.isfinite(self.l2_sensitivity) else math.inf
 
     @property

@@ -261,10 +261,8 @@ def _is_rounded(stated: float, found: float, limit: float) -> bool:
 
 
 def _check_card(card: str, config: Config, privacy: dict[str, Any]) -> Check:
-    plain, card = (
-        model_card(config, privacy),
-        card.replace(EARLIER_ONE_IMAGE, ONE_IMAGE),
-    )
+    plain = model_card(config, privacy)
+    card = card.replace(EARLIER_ONE_IMAGE, ONE_IMAGE)
     if card == plain:
         return Check(CARD, True, 'as config.json and privacy.json have it')
     rest = card[len(plain) :] if card.startswith(plain) else ''

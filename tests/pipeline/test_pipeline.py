@@ -19,6 +19,7 @@ from dpaf_jax.attack import memorisation
 from dpaf_jax.attack.target import open_target
 from dpaf_jax.audit import report as audit_report
 from dpaf_jax.audit.session import Audit
+from dpaf_jax.evaluation import suite
 from dpaf_jax.methods.embedding import plan as embedding_plan
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.pipeline.stages import STAGES, Pipeline, prepare
@@ -243,6 +244,19 @@ class TestReport:
         copied(evaluation__seeds=2).run('evaluate')
         assert capsys.readouterr().out.count('done in') == 1
         assert len([r for r in caplog.messages if 'of each side' in r]) <= 1
+
+    def test_nor_are_the_samples_judged_by_as_many(self, copied, monkeypatch):
+        sizes = []
+
+        def alike(settings, *sides):
+            sizes.append([len(side.labels) for side in sides])
+            return settings
+
+        monkeypatch.setattr(suite, 'alike', alike)
+        pipeline = copied(evaluation__seeds=2)
+        pipeline.run('evaluate')
+        manifest = read(pipeline.workdir.private / 'data' / 'manifest.json')
+        assert sizes == [[pipeline.config.samples.num, manifest['num_test']]]
 
     def test_it_is_asked_for_anew_when_the_private_folder_is_gone(self, copied):
         """The report advises to delete it."""

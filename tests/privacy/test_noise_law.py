@@ -1,5 +1,6 @@
 """The law of the noise as it is drawn, computed from the values that a draw takes."""
 
+import dataclasses
 import functools
 
 import jax
@@ -9,8 +10,12 @@ import pytest
 import scipy.fft
 from scipy import special, stats
 
-from dpaf_jax.privacy import noise
+from configs import recommended
+from dpaf_jax import methods
+from dpaf_jax.config import from_config_dict
+from dpaf_jax.privacy import accounting, noise
 from dpaf_jax.privacy.accounting import MIN_NOISE_MULTIPLIER
+from dpaf_jax.privacy.plan import Mechanism
 
 pytestmark = pytest.mark.usefixtures('optimised')
 
@@ -184,6 +189,33 @@ def test_rounding_to_even_would_tell_odd_moves_from_even_ones():
     """As it was until 2026-11-28."""
     odd, even = (shifted_chi_squared(2**18, m, 'to even') for m in (1, 2))
     assert odd > 5000 * even > 5000
+    assert 1.5e-7 < odd / 2**36 < 1.65e-7
+
+
+def rounded_to_even(mechanism, coordinates):
+    """As much noise as would tell as much of a contribution that is odd in all of these."""
+    std = round(mechanism.noise_std / mechanism.grid.spacing)
+    added = shifted_chi_squared(std, 1, 'to even') * np.expm1(std**-2.0)
+    squared = mechanism.noise_multiplier**-2 + coordinates * added
+    return dataclasses.replace(mechanism, noise_multiplier=squared**-0.5)
+
+
+@pytest.mark.slow
+def test_what_rounding_to_even_had_cost():
+    """Each odd coordinate of a record added to the squared signal over noise."""
+    config = recommended.get_config('mnist,1')
+    plan = methods.plan(from_config_dict(config), 60_000)
+    labeller, table = plan
+    worse = rounded_to_even(labeller, 3969 * 10), rounded_to_even(table, 17_122)
+    event = dataclasses.replace(plan, mechanisms=worse).dp_event
+    epsilon = accounting.epsilon_pld(event, plan.delta - plan.overflow_delta)
+    assert plan.epsilon == 1.0 and 1.011 < epsilon < 1.013
+    wide = Mechanism('score', '', 0.068, 1.0, 400, 4096.0, 5000, noise_multiplier=5.23)
+    before, after = (
+        accounting.epsilon_pld(m.event(), 1e-5)
+        for m in (wide, rounded_to_even(wide, 661_089))
+    )
+    assert before < 1 and 1.25 < after < 1.3
 
 
 @pytest.mark.parametrize('std', STDS)

@@ -254,8 +254,8 @@ class DpafConfig:
     generator_steps: int = at_least(
         1,
         0,
-        'Number of generator steps in a round; 0, where batch_size is 0: 2000, or fewer '
-        "where the aggregates' noise is long.",
+        'Number of generator steps in a round; 0, where batch_size is 0: 2000, or where '
+        "the aggregates' noise is long 240 over its length, 100 at least.",
     )
     keep_fraction: float = between(
         0.9,

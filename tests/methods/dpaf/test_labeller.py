@@ -19,9 +19,7 @@ from dpaf_jax.audit import canaries
 from dpaf_jax.methods.dpaf.phase1.classifier_phase import LabellerPhase
 from dpaf_jax.methods.dpaf.phase1.labeller import FEATURE, Labeller, steps_and_rate
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
-from dpaf_jax.methods.dpaf.phase2.schedule import Schedule
 from dpaf_jax.methods.dpaf.taps.features import features
-from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.networks.fixed.wavelets import wavelet_features
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.pipeline.stages import Pipeline
@@ -318,29 +316,6 @@ def test_with_few_records_images_are_bent_more(number, epsilon, expected):
     fields = {**ON, 'data__num_examples': number, 'privacy__epsilon': epsilon}
     bends = {'dpaf__generator__warp': 0.1, 'dpaf__generator__warp_of_few': 0.3}
     assert warp(tiny.config(**fields, **bends)) == expected
-
-
-def test_the_longer_the_noise_the_fewer_steps_follow_a_table():
-    def schedule(number, steps=0, **fields):
-        asked = {
-            **ON,
-            'dpaf__generator_steps': steps,
-            'privacy__delta': 1e-7,
-            'privacy__epsilon': 0.3,
-        }
-        config = tiny.config(**{**asked, **fields})
-        taps = make_tap_layout(config)
-        return Schedule(config, methods.plan(config, number), taps)
-
-    numbers = 100, 400, 2000, 10**5
-    lengths = [schedule(n).noise_length for n in numbers]
-    steps = [schedule(n).generator_steps for n in numbers]
-    assert lengths == sorted(lengths, reverse=True)
-    assert steps == sorted(steps) and steps[0] < steps[-1] == 2000
-    for length, number in zip(lengths, steps, strict=True):
-        assert number == 10 * round(min(max(24 / length, 10), 200))
-    assert schedule(100, steps=7).generator_steps == 7
-    assert schedule(100, privacy__epsilon=float('inf')).generator_steps == 2000
 
 
 def test_without_a_bend_of_their_own_few_records_have_the_others():
