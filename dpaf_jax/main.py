@@ -26,7 +26,7 @@ from dpaf_jax.runtime.command import (
     require_devices,
     start,
 )
-from dpaf_jax.runtime.config_flag import CONFIG, parse
+from dpaf_jax.runtime.config_flag import CONFIG, parse, stated
 from dpaf_jax.runtime.errors import UserError
 
 _WORKDIR = flags.DEFINE_string(
@@ -102,7 +102,7 @@ def _run_stages(workdir: str, stop: Any) -> None:
     whole = _STAGE.value == 'all'
     if not whole:  # before all pictures are looked at
         check_stage(_STAGE.value)
-    pipeline = Pipeline(CONFIG.value, workdir, stop=stop)
+    pipeline = Pipeline(CONFIG.value, workdir, stop=stop, stated=stated())
     if whole and processes.from_first(pipeline.is_done):
         if processes.is_first():
             print(f'{workdir}: done already; see {pipeline.workdir.release}')

@@ -27,6 +27,7 @@ from absl.testing import flagsaver
 from ml_collections import ConfigDict
 from PIL import Image
 
+from dpaf_jax.config import METHOD_SECTIONS, sections_of
 from dpaf_jax.privacy import accounting, published
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -202,7 +203,7 @@ def _eight(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def flags_of(config: ConfigDict, base: ConfigDict) -> list[str]:
-    """The command line that turns `base` into `config`."""
+    """The command line that turns `base` into `config`, as far as its method reads."""
 
     def flat(fields: dict[str, Any], path: str = '--config') -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -212,7 +213,13 @@ def flags_of(config: ConfigDict, base: ConfigDict) -> list[str]:
         return found
 
     now, before = flat(config.to_dict()), flat(base.to_dict())
-    return [f'{name}={now[name]}' for name in now if now[name] != before[name]]
+    changed = {name: value for name, value in now.items() if value != before[name]}
+    others = set(METHOD_SECTIONS) - set(sections_of(config.method))
+    return [
+        f'{name}={value}'
+        for name, value in changed.items()
+        if name.split('.')[1] not in others
+    ]
 
 
 class Outcome(NamedTuple):

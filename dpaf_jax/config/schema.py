@@ -8,7 +8,7 @@ sections.py and methods/. `defaults` makes the ConfigDict of them that `configs/
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -92,6 +92,30 @@ TABLE_METHODS = ('g_pate', 'pate_gan')
 def sections_of(method: str) -> tuple[str, ...]:
     """The sections that a method reads: its own, and those of methods it is built of."""
     return (method, *BUILT_OF.get(method, ()))
+
+
+def check_is_read(method: str, fields: Iterable[str]) -> None:
+    """Refuses a field that was stated for a method which does not read it.
+
+    Args:
+        method: as `config.method` has it.
+        fields: their names, such as 'dpgen.steps'.
+
+    Raises:
+        UserError: naming the first one, and the sections that the method reads.
+
+    Example:
+        >>> check_is_read('feta', ['dpgen.steps', 'run.devices'])
+    """
+    own = sections_of(method)
+    for field in fields:
+        section = field.partition('.')[0]
+        if section in METHOD_SECTIONS and section not in own:
+            raise UserError(
+                f'config.{field}',
+                f'is a field of other methods, which {method} does not read',
+                f'Leave it out, set fields of {" or ".join(own)}, or change config.method',
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

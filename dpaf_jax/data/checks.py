@@ -3,6 +3,8 @@
 A message names the file, never a person's label or the size of a class.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from dpaf_jax.config import DataConfig
@@ -44,7 +46,7 @@ def check_records(source: Source, is_test: np.ndarray, config: DataConfig) -> No
             f'the label of {name} is outside 0 .. {config.num_classes - 1}',
             'Correct the label, or config.data.num_classes',
         )
-    _check_sides(source, is_test, config)
+    check_sides(source, is_test, source.class_names, config)
     check_num_examples(config, int(np.sum(~is_test)))
 
 
@@ -58,14 +60,27 @@ def check_num_classes(where: str, number: int, config: DataConfig) -> None:
         )
 
 
-def _check_sides(source: Source, is_test: np.ndarray, config: DataConfig) -> None:
+def check_sides(
+    source: Source, is_test: np.ndarray, names: Sequence[str], config: DataConfig
+) -> None:
+    """Refuses a class without training images, and an empty test split that is asked for.
+
+    Args:
+        source: listed, not decoded.
+        is_test: [n] bool.
+        names: of all classes, by label.
+        config: whose `test_fraction` may be 0.
+
+    Raises:
+        UserError: naming the class, or the source.
+    """
     present = np.unique(source.labels[~is_test & source.is_present])
-    missing = np.setdiff1d(np.arange(config.num_classes), present)
+    missing = np.setdiff1d(np.arange(len(names)), present)
     if len(missing) > 0:
         label = int(missing[0])
         raise UserError(
             source.where,
-            f'class {label} ({source.class_names[label]}) has no training images',
+            f'class {label} ({names[label]}) has no training images',
             'Add images of it, or leave the class out; labels that are numbers go from 0 '
             'to K - 1',
         )

@@ -3,7 +3,8 @@
 import collections
 import concurrent.futures
 import functools
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from dpaf_jax.runtime.errors import UserError
 T = TypeVar('T')
 
 MOST_NAMED = 10  # bad pictures in one message
+PATIENCE = 30.0  # seconds between two lines about what is decoded
 _LOOK_AHEAD = 64  # pictures in memory at once: bounds RAM, keeps the threads busy
 
 
@@ -43,6 +45,7 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
     )
     results = _in_threads(decode, _read(source))
     bad: list[str] = []
+    begun = time.monotonic()
     for i in np.flatnonzero(source.is_present).tolist():
         result = next(results)
         if isinstance(result, BadPictureError):
@@ -53,10 +56,12 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
         if i and i % 1000 == 0:
             # A share, not a count: counts after filtering are private.
             share = 100 * i // len(source.labels)
-            logging.log_every_n_seconds(logging.INFO, 'Decoded %d %%', 30, share)
+            logging.log_every_n_seconds(logging.INFO, 'Decoded %d %%', PATIENCE, share)
         yield result
     if bad:
-        raise _bad_pictures(source, bad)
+        raise bad_pictures(source.where, bad)
+    if time.monotonic() - begun > PATIENCE:
+        logging.info('Decoded all pictures')
 
 
 def _attempt(content: Content, **how: Any) -> np.ndarray | BadPictureError:
@@ -93,10 +98,16 @@ def _in_threads(fn: Callable[[Content], T], contents: Iterator[Content]) -> Iter
             yield pending.popleft()()
 
 
-def _bad_pictures(source: Source, bad: list[str]) -> UserError:
-    others = ['perhaps others'] if len(bad) == MOST_NAMED else []
+def bad_pictures(where: str, bad: Sequence[str]) -> UserError:
+    """The refusal of pictures that cannot be decoded.
+
+    Args:
+        where: what messages call the source.
+        bad: of each its name and what is wrong with it; ten are told.
+    """
+    others = ['perhaps others'] if len(bad) >= MOST_NAMED else []
     it = 'it' if len(bad) == 1 else 'each'
     remedy = f'Replace {it} with a whole 8-bit picture, or remove it'
     if any('window' in text for text in bad):
         remedy += ', or state config.data.window'
-    return UserError(source.where, '; '.join(bad + others), remedy)
+    return UserError(where, '; '.join([*bad[:MOST_NAMED], *others]), remedy)

@@ -15,10 +15,10 @@ import numpy as np
 from PIL import Image
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.data.checks import splits
+from dpaf_jax.data.checks import check_sides, splits
 from dpaf_jax.data.groups import one_of_each
 from dpaf_jax.data.near_copies import near_copies, thumbnail
-from dpaf_jax.data.pixels import DEEP
+from dpaf_jax.data.pixels import DEEP, BadPictureError, to_pixels
 from dpaf_jax.data.sources import open_source
 from dpaf_jax.data.sources.base import Content, Source, reading
 
@@ -47,6 +47,7 @@ class Survey(NamedTuple):
         mislabelled: those groups of either kind that have two labels.
         notes: what the source itself has noticed.
         deep: names of pictures with more than 8 bits a channel.
+        unreadable: of each picture that cannot be decoded its name and what is wrong.
     """
 
     where: str
@@ -61,6 +62,7 @@ class Survey(NamedTuple):
     mislabelled: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
     deep: tuple[str, ...]
+    unreadable: tuple[str, ...]
 
 
 def survey(config: DataConfig) -> Survey:
@@ -70,16 +72,21 @@ def survey(config: DataConfig) -> Survey:
         config: the data section; its num_classes, image_size and channels may be 0.
 
     Raises:
-        UserError: for a source that is missing or malformed.
+        UserError: for a source that is missing or malformed, or has a class without
+            training images.
     """
     source = one_of_each(open_source(config), config)
     is_test = splits(source, config)
     present = np.flatnonzero(source.is_present)
+    labels = source.labels[present]
+    names = source.class_names or tuple(map(str, range(int(labels.max(initial=0)) + 1)))
+    check_sides(source, is_test, names, config)
     sizes: collections.Counter[tuple[int, int]] = collections.Counter()
     modes: collections.Counter[str] = collections.Counter()
     same: dict[bytes, list[int]] = {}
     small: dict[int, np.ndarray] = {}  # of the first of each of `same`
     deep: list[int] = []
+    unreadable: list[str] = []
     with reading(source.where):
         for i, content in zip(present.tolist(), source.contents(), strict=True):
             size, mode, grey = _look(content)
@@ -87,12 +94,12 @@ def survey(config: DataConfig) -> Survey:
             modes[mode] += 1
             if mode.startswith(DEEP):
                 deep.append(i)
+            elif not mode and (fault := _fault(content)):
+                unreadable.append(f'{source.record_id(i)} {fault}')
             copies = same.setdefault(_digest(content), [])
             copies.append(i)
             if len(copies) == 1 and grey is not None:
                 small[i] = grey
-    labels = source.labels[present]
-    names = source.class_names or tuple(map(str, range(int(labels.max(initial=0)) + 1)))
     groups = [group for group in same.values() if len(group) > 1]
     places = list(small)
     alike = [[places[j] for j in near] for near in near_copies(list(small.values()))]
@@ -112,6 +119,7 @@ def survey(config: DataConfig) -> Survey:
         ),
         notes=source.notes,
         deep=tuple(map(source.record_id, deep)),
+        unreadable=tuple(unreadable),
     )
 
 
@@ -121,8 +129,17 @@ def _look(content: Content) -> tuple[tuple[int, int], str, np.ndarray | None]:
         with _opened(content) as picture:
             size, mode = picture.size, picture.mode  # before it is drawn small
             return size, mode, thumbnail(picture)
-    except Exception:  # whatever is wrong: `prepare` says it, and where
+    except Exception:  # whatever is wrong: `_fault` or `prepare` says it
         return (0, 0), '', None
+
+
+def _fault(content: Content) -> str:
+    """What keeps a picture from being decoded; '' where nothing does."""
+    try:
+        to_pixels(content, SIDES[0], channels=1, window=(0, 1))
+    except BadPictureError as error:
+        return str(error)
+    return ''
 
 
 def _opened(content: Content) -> Image.Image:

@@ -6,7 +6,7 @@ import sys
 from dpaf_jax.config import DataConfig
 from dpaf_jax.config.data import name_problem
 from dpaf_jax.data.checks import check_num_classes
-from dpaf_jax.data.decode import MOST_NAMED
+from dpaf_jax.data.decode import MOST_NAMED, bad_pictures
 from dpaf_jax.data.manifest import check_num_examples
 from dpaf_jax.data.sources.folder import TABLE
 from dpaf_jax.data.survey import Survey
@@ -21,6 +21,8 @@ def check_seen(found: Survey, config: DataConfig) -> None:
     Raises:
         UserError: naming the field that was stated, or the source.
     """
+    if found.unreadable:
+        raise bad_pictures(found.where, found.unreadable)
     if found.deep and not config.window:
         raise _too_deep(found.deep)
     if config.num_classes:

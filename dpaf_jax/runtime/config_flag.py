@@ -7,11 +7,11 @@ import pathlib
 import re
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 from absl import flags
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
 from dpaf_jax.runtime import command
 
@@ -20,6 +20,7 @@ HOME = str(pathlib.Path(__file__).resolve().parents[2])
 FIELDS = (
     'dpaf_jax.config.defaults() has all; docs/reference/fields.md says what they are.'
 )
+MOST_MEANT = 3  # fields in one question
 CONFIG = config_flags.DEFINE_config_file(
     'config',
     None,
@@ -45,6 +46,11 @@ def parse(argv: Sequence[str]) -> list[str]:
         _fail_at(argv, error)
 
 
+def stated() -> tuple[str, ...]:
+    """Names of the fields that the command line replaces, such as 'privacy.epsilon'."""
+    return tuple(config_flags.get_override_values(flags.FLAGS['config']))
+
+
 def _located(argument: str) -> str:
     """A config that is not there by its path is the package's own of that name."""
     flag, equals, value = '', '', argument  # what follows a flag without '='
@@ -61,11 +67,17 @@ def _located(argument: str) -> str:
 def _make_importable(argv: Sequence[str]) -> None:
     """A config imports its siblings as `configs.<name>`, from wherever it is run."""
     sys.path.append(HOME)
+    for value in _files(argv):
+        path = os.path.abspath(value.partition(':')[0])
+        sys.path.append(os.path.dirname(os.path.dirname(path)))
+
+
+def _files(argv: Sequence[str]) -> Iterator[str]:
+    """What --config is given, as often as it is."""
     for argument, following in zip(argv, [*argv[1:], ''], strict=True):
         name, has_value, value = argument.lstrip('-').partition('=')
         if name == 'config':
-            path = (value if has_value else following).partition(':')[0]
-            sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(path))))
+            yield value if has_value else following
 
 
 def _fail_at(argv: Sequence[str], error: Exception) -> NoReturn:
@@ -75,9 +87,8 @@ def _fail_at(argv: Sequence[str], error: Exception) -> NoReturn:
     if unknown and isinstance(error, LookupError | AttributeError):
         for flag in (argument.partition('=')[0] for argument in argv):
             if flag.startswith('--config.') and unknown[1] in flag.split('.'):
-                command.fail(
-                    f'{flag}: no such field. {_meant(flag, unknown[1], str(error))}'
-                )
+                meant = _meant(flag, unknown[1], str(error)) or _deeper(flag, argv)
+                command.fail(f'{flag}: no such field. {meant or FIELDS}')
     bad = re.match(r'flag (--config[.][^=]+)=(.*): (could not|invalid)', str(error))
     if bad:
         kind = 'whole number' if bad[3] == 'invalid' else 'number'
@@ -97,12 +108,33 @@ def _fail_at(argv: Sequence[str], error: Exception) -> NoReturn:
 
 
 def _meant(flag: str, unknown: str, text: str) -> str:
-    """The field that ml_collections takes a name for; or where all are."""
+    """The field that ml_collections takes a name for, if it knows one."""
     found = re.search(r'Did you mean "([^"]+)"', text)
     if not found:
-        return FIELDS
+        return ''
     parts = [found[1] if part == unknown else part for part in flag.split('.')]
     return f'Did you mean {".".join(parts)}?'
+
+
+def _deeper(flag: str, argv: Sequence[str]) -> str:
+    """The fields of this name that stand in a section; those of the method first."""
+    for file in _files(argv):
+        config: Any = flags.FLAGS['config'].parser.parse(file)
+        own = f'--config.{config.method}.'
+        paths = [f'--config.{path}' for path in _paths(config)]
+        found = [p for p in paths if p.endswith(flag.removeprefix('--config'))]
+        found.sort(key=lambda path: not path.startswith(own))
+        if found:
+            return f'Did you mean {" or ".join(found[:MOST_MEANT])}?'
+    return ''
+
+
+def _paths(config: ConfigDict) -> Iterator[str]:
+    """All fields with their sections: 'privacy.epsilon'."""
+    for name, value in config.items():
+        below = _paths(value) if isinstance(value, ConfigDict) else ()
+        yield from (f'{name}.{path}' for path in below)
+        yield name
 
 
 def _near(path: str) -> str:

@@ -1,6 +1,7 @@
 """A look at a folder: what is seen, and what follows from it."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -90,11 +91,12 @@ def test_frames_of_a_film_are_one_group(photograph):
 def test_nothing_is_alike_among_blank_pictures_and_few(tmp_path, photograph):
     for folder in ('cat', 'dog'):
         (tmp_path / folder).mkdir()
+    everything = open_config(tmp_path, test_fraction=0.0)
     Image.new('L', (20, 20), 3).save(tmp_path / 'cat' / 'black.png')
     Image.new('L', (30, 30), 250).save(tmp_path / 'dog' / 'white.png')
-    assert survey(open_config(tmp_path)).alike == ()
+    assert survey(everything).alike == ()
     photograph(1).save(tmp_path / 'dog' / 'one.png')
-    found = survey(open_config(tmp_path))
+    found = survey(everything)
     assert found.alike == () and 'copies' not in table(found)
 
 
@@ -221,4 +223,21 @@ def test_a_row_that_leaves_the_folder(tmp_path, file):
 
 def test_a_broken_picture_is_counted_and_stops_nothing_yet(root):
     (root / 'cat' / '02.png').write_bytes(b'no picture')
-    assert '1 that cannot be opened' in table(survey(open_config(root)))
+    found = survey(open_config(root))
+    assert found.unreadable == ('cat/02.png is not a picture, or is damaged',)
+    assert '1 that cannot be opened' in table(found)
+
+
+def test_a_class_without_training_images_is_seen_before_its_pictures(root, monkeypatch):
+    shutil.rmtree(root / 'dog')
+    save(root / 'dog' / 'only.png')
+    monkeypatch.setattr('dpaf_jax.data.checks.hash_split', held_out('dog/only.png'))
+    with pytest.raises(UserError, match=r'class 1 \(dog\) has no training images'):
+        survey(open_config(root))
+
+
+def held_out(name):
+    """A split that tests on one picture alone."""
+    return lambda record_id, n, share: np.array(
+        [record_id(i) == name for i in range(n)]
+    )

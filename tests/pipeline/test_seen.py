@@ -53,6 +53,18 @@ def refused(root: pathlib.Path, **fields) -> str:
 
 
 @pytest.mark.parametrize(('number', 'listed'), [(1, 1), (12, 10)])
+def test_what_is_no_picture_is_named(root, number, listed):
+    for i in range(number):
+        (root / 'cat' / f'torn{i:02d}.png').write_bytes(b'no picture')
+    message = refused(root)
+    assert message.startswith(f'{root}: cat/torn00.png')
+    assert message.count('torn') == listed and ('others' in message) == (
+        number > listed
+    )
+    assert 'is not a picture, or is damaged' in message
+
+
+@pytest.mark.parametrize(('number', 'listed'), [(1, 1), (12, 10)])
 def test_deep_pictures_are_named(root, number, listed):
     for i in range(number):
         save(root / 'cat' / f'deep{i:02d}.png', i, np.uint16)

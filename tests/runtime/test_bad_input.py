@@ -73,6 +73,9 @@ def flags(config, base='digits') -> list[str]:
         (('--config=configs/no.py',), '--config: configs/no.py is not there. Give a file'),
         (('--config=configs/recomended.py',), 'not there. Did you mean configs/recommended'),
         ((DIGITS, '--config.privacy.epsilom=1'), 'mean --config.privacy.epsilon?'),
+        ((DIGITS, '--config.epsilon=1'), 'mean --config.privacy.epsilon?'),
+        ((DIGITS, '--config.n_critic=1'), 'mean --config.dpaf.n_critic?'),
+        ((DIGITS, '--config.dpgen.steps=1'), 'config.dpgen.steps: .* dpaf does not read'),
         (('--config=configs',), "Is a directory: 'configs'"),
         (('--config=README.md',), 'README.md, line'),
         (('--config=tests/conftest.py',), "no attribute 'get_config'"),
@@ -366,8 +369,10 @@ def test_a_damaged_file_of_the_private_folder(resume, tmp_path, name):
     assert resume().startswith(f'{path}: is damaged. {remedy}')
 
 
-def test_another_method_is_told_by_its_name_alone(resume):
-    text = resume('--config.method=dp_merf')
+def test_another_method_is_told_by_its_name_alone(tmp_path, refused):
+    config = tiny_runs.begun(tmp_path / 'begun')
+    config.method = 'dp_merf'
+    text = refused(*flags(config), workdir=tmp_path / 'begun')
     assert "another config: method (was 'dpaf', now 'dp_merf'). Give the old" in text
 
 

@@ -7,13 +7,13 @@ its result in the workdir; one that is done is not done again.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from dpaf_jax import methods
-from dpaf_jax.config import Config, from_config_dict
+from dpaf_jax.config import Config, check_is_read, from_config_dict
 from dpaf_jax.pipeline import decide
 from dpaf_jax.pipeline.figures import figure
 from dpaf_jax.pipeline.stages import (
@@ -115,9 +115,11 @@ class Pipeline:
         workdir: as for `synthesize`.
         entropy: as for `synthesize`.
         stop: asked between windows and stages; None makes one that listens to no signal.
+        stated: fields that somebody has set by name; the method must read them.
 
     Raises:
-        UserError: a field of the config is unknown, missing, or out of range.
+        UserError: a field of the config is unknown, missing, out of range, or of another
+            method.
     """
 
     def __init__(
@@ -127,12 +129,14 @@ class Pipeline:
         *,
         entropy: bytes | None = None,
         stop: StopRequest | None = None,
+        stated: Iterable[str] = (),
     ):
         if not os.fspath(workdir):  # would be the current folder
             raise UserError('--workdir', 'is empty', 'Give the folder of the run')
         self.workdir = Workdir(workdir)
         typed = from_config_dict(config, is_open=True)
         methods.get(typed.method)  # refuses an unknown one before data are looked at
+        check_is_read(typed.method, stated)
         self.config: Config = decide.decided(typed, self.workdir)
         self._job = Job(self.config, self.workdir, entropy, stop or StopRequest())
 
