@@ -15,6 +15,7 @@ import optax
 from flax import linen as nn
 
 from dpaf_jax.config import EvaluationConfig
+from dpaf_jax.networks.layers import convolve
 
 LEARNING_RATE, LEARNING_RATE_RESNET = 1e-3, 2e-3
 WARM_UP = 0.1  # of the steps
@@ -79,7 +80,8 @@ class Cnn(nn.Module):
         x = images
         for features, rate in ((32, 0.2), (64, 0.25)):
             # ReLU is monotone: it may follow the pool, where it costs a quarter.
-            x = nn.relu(max_pool(nn.Conv(features, (3, 3))(x)))
+            conv = nn.Conv(features, (3, 3), conv_general_dilated=convolve)
+            x = nn.relu(max_pool(conv(x)))
             x = nn.Dropout(rate, deterministic=not train)(x)
         x = nn.relu(nn.Dense(64)(x.reshape(len(x), -1)))
         return nn.Dense(self.num_classes)(x)
@@ -188,6 +190,7 @@ def _conv(maps: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> nn.Co
         feature_group_count=groups,
         use_bias=False,
         kernel_init=nn.initializers.he_normal(),
+        conv_general_dilated=convolve if groups == 1 else None,
     )
 
 

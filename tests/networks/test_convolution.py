@@ -6,7 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpaf_jax.networks.layers import MANY_MAPS, convolve, convolve_by_shape, multiply
+from dpaf_jax.networks.layers import (
+    FEW_MAPS,
+    MANY_MAPS,
+    convolve,
+    convolve_by_shape,
+    multiply,
+)
 
 pytestmark = pytest.mark.usefixtures('optimised')
 
@@ -79,6 +85,22 @@ def test_a_convolution_by_shape_has_the_same_value_and_gradients(side, products)
         )
         for one, other in zip(made, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize('stride', [1, 2])
+@pytest.mark.parametrize(('side', 'kernel'), [(7, 3), (8, 4), (6, 1)])
+def test_many_maps_have_the_same_gradient_of_a_whole_batch(side, kernel, stride):
+    maps, weights = arrays(side, kernel)
+    weights = np.tile(weights, (1, 1, 1, -(-FEW_MAPS // weights.shape[-1])))
+    ours = loss(flax_conv(stride, conv_general_dilated=convolve))
+    made, expected = (
+        jax.jit(jax.grad(fn))(weights, maps[0])
+        for fn in (ours, loss(flax_conv(stride)))
+    )
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-3)
+    if jax.default_backend() == 'cpu':
+        program = str(jax.make_jaxpr(jax.grad(ours))(weights, maps[0]))
+        assert program.count('dot_general[') == kernel**2
 
 
 def test_kernels_may_have_an_axis_of_their_own_too():
