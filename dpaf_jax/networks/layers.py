@@ -3,9 +3,9 @@
 `vmap` of a convolution's kernel gradient becomes a convolution with a group per example,
 which is slow on CPU and GPU alike. Under `vmap` the same gradient is computed here from
 patches: one product [patch, positions] @ [positions, maps] for each example. On CPU the
-gradient of a whole batch is a product for each place of the kernel, which needs no patches: 2.5
-times as fast as XLA's own where maps are 32 a side, nine times where the kernel is 1 x 1. The
-forward pass and the gradient by the input stay what they are.
+gradient of a whole batch is a product for each place of the kernel, which needs no patches:
+2.5 times as fast as XLA's own where maps are 32 a side, nine times where the kernel is 1 x 1.
+The forward pass and the gradient by the input stay what they are.
 """
 
 import functools
