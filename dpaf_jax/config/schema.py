@@ -58,27 +58,6 @@ LEAST_DELTA = 1e-12  # further out the noise's law is not below the Gaussian mec
 
 
 WARM_METHODS = 'dpaf', 'dpgen'  # that can start from public images
-# A method's fields; a release has those of its own method alone.
-METHOD_SECTIONS = (
-    'dpaf',
-    'dpgen',
-    'dpdm',
-    'feta',
-    'datalens',
-    'pate_gan',
-    'g_pate',
-    'dpba_wgan',
-    'dp_gan',
-    'dp_cgan',
-    'gs_wgan',
-    'dp_merf',
-    'dp_kernel',
-    'dp_hp',
-    'pearl',
-    'ndpdc',
-    'dp_sinkhorn',
-    'p3gm',
-)
 # Methods that read other methods' fields, too.
 BUILT_OF = {
     'feta': ('dpaf', 'dpgen'),
@@ -87,35 +66,6 @@ BUILT_OF = {
     'pate_gan': ('g_pate',),
 }
 TABLE_METHODS = ('g_pate', 'pate_gan')
-
-
-def sections_of(method: str) -> tuple[str, ...]:
-    """The sections that a method reads: its own, and those of methods it is built of."""
-    return (method, *BUILT_OF.get(method, ()))
-
-
-def check_is_read(method: str, fields: Iterable[str]) -> None:
-    """Refuses a field that was stated for a method which does not read it.
-
-    Args:
-        method: as `config.method` has it.
-        fields: their names, such as 'dpgen.steps'.
-
-    Raises:
-        UserError: naming the first one, and the sections that the method reads.
-
-    Example:
-        >>> check_is_read('feta', ['dpgen.steps', 'run.devices'])
-    """
-    own = sections_of(method)
-    for field in fields:
-        section = field.partition('.')[0]
-        if section in METHOD_SECTIONS and section not in own:
-            raise UserError(
-                f'config.{field}',
-                f'is a field of other methods, which {method} does not read',
-                f'Leave it out, set fields of {" or ".join(own)}, or change config.method',
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -211,6 +161,41 @@ class Config:
             group='',
             cache='',
         )
+
+
+# A method's fields; a release has those of its own method alone.
+METHOD_SECTIONS = tuple(
+    f.name for f in dataclasses.fields(Config) if f.default is ABSENT
+)
+
+
+def sections_of(method: str) -> tuple[str, ...]:
+    """The sections that a method reads: its own, and those of methods it is built of."""
+    return (method, *BUILT_OF.get(method, ()))
+
+
+def check_is_read(method: str, fields: Iterable[str]) -> None:
+    """Refuses a field that was stated for a method which does not read it.
+
+    Args:
+        method: as `config.method` has it.
+        fields: their names, such as 'dpgen.steps'.
+
+    Raises:
+        UserError: naming the first one, and the sections that the method reads.
+
+    Example:
+        >>> check_is_read('feta', ['dpgen.steps', 'run.devices'])
+    """
+    own = sections_of(method)
+    for field in fields:
+        section = field.partition('.')[0]
+        if section in METHOD_SECTIONS and section not in own:
+            raise UserError(
+                f'config.{field}',
+                f'is a field of other methods, which {method} does not read',
+                f'Leave it out, set fields of {" or ".join(own)}, or change config.method',
+            )
 
 
 def defaults() -> ConfigDict:
