@@ -209,7 +209,7 @@ def test_the_images_are_fitted_to_the_aggregates_and_no_record_is_read(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(Run, 'unrolls', property(lambda self: False))  # compiles sooner
-    run = tiny.run(tmp_path, config(ndpdc__steps=60), sigma=1.0)
+    run = tiny.run(tmp_path, config(ndpdc__steps=20), sigma=1.0)
     method = Condensation(run.config, run.plan)
     found = released(run, method)
     hidden = dataclasses.replace(
@@ -219,7 +219,7 @@ def test_the_images_are_fitted_to_the_aggregates_and_no_record_is_read(
     phase = CondensePhase(blind, method, found)
     start, state = phase.init(), blind.train(phase)
     assert phase.charged(0) == {AGGREGATE: 3}
-    assert state.steps == 60
+    assert state.steps == 20
     images = state.params['images']
     assert images.shape == (3, 8, 4, 4, 1)  # 2 of each class, in 2 x 2 parts
     assert np.abs(images).max() <= 1

@@ -140,7 +140,8 @@ class PublicPart(NamedTuple):
 
 @pytest.fixture(scope='module')
 def public_part(tmp_path_factory):
-    run = run_of(tmp_path_factory.mktemp('both'), config())
+    each_step = {'dpaf__asymmetry': 1, 'dpaf__n_critic': 1}  # a window is one step
+    run = run_of(tmp_path_factory.mktemp('both'), config(**each_step))
     coins, phases, drawn = {}, [], []
     train, draw = Run.train, draws.draw_records
 
