@@ -368,6 +368,7 @@ def test_the_published_gradient_is_the_same_on_several_devices():
     )
 
 
+@pytest.mark.slow
 def test_a_penalty_above_the_bound_is_cut():
     tight, loose = published(dpba_wgan__cost_clip=1e-9), published()
     state, batch = states_of(tight)[0], some_units(tight)
