@@ -236,7 +236,11 @@ def test_networks_fit_the_papers_data_sets(side, channels, layers):
 
 @pytest.mark.parametrize(
     ('number', 'alternate'),
-    [pytest.param(1, True, marks=pytest.mark.slow), (1, False), (8, True)],
+    [
+        pytest.param(1, True, marks=pytest.mark.slow),
+        pytest.param(1, False, marks=pytest.mark.slow),
+        (8, True),
+    ],
 )
 def test_one_record_moves_the_sum_by_at_most_the_clip_bound(number, alternate):
     far = moves(method_of(number, dpba_wgan__alternate=alternate), number)
