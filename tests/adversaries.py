@@ -44,8 +44,16 @@ def _query(method, number):
 
 def summed(method, number, state, batch):
     """The sum over devices as one float64 vector, exact where it lies on a grid."""
-    placed = parallel.replicate(state, jax.local_devices()[:number])
-    made = _query(method, number)(placed, deal(batch, number))
+    return of_placed(method, number, placed(state, number), batch)
+
+
+def placed(state, number):
+    return parallel.replicate(state, jax.local_devices()[:number])
+
+
+def of_placed(method, number, state, batch):
+    """`summed` of a state that the devices have already."""
+    made = _query(method, number)(state, deal(batch, number))
     return tiny.vector(parallel.unreplicate(made))
 
 
@@ -53,11 +61,12 @@ def moves(method, number):
     """How far leaving out one record moves the sum, by state and record."""
     batch, far = some_units(method), []
     for state in states_of(method):
-        whole = summed(method, number, state, batch)
+        there = placed(state, number)
+        whole = of_placed(method, number, there, batch)
         scene = Scene(state, batch)
         for place in scene.places:
             for other in (scene.without(place), scene.removed(place)):
-                rest = summed(method, number, state, other.batch)
+                rest = of_placed(method, number, there, other.batch)
                 far.append(np.linalg.norm(whole - rest))
     return np.array(far)
 

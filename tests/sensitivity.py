@@ -63,20 +63,28 @@ def deal(batch, number):
 
 def summed(query, number, state, batch):
     """The sum over devices as one float64 vector, exact where it lies on a grid."""
-    devices = jax.local_devices()[:number]
-    made = query(parallel.replicate(state, devices), deal(batch, number))
-    return tiny.vector(parallel.unreplicate(made))
+    return of_placed(query, number, placed(state, number), batch)
+
+
+def placed(state, number):
+    return parallel.replicate(state, jax.local_devices()[:number])
+
+
+def of_placed(query, number, state, batch):
+    """`summed` of a state that the devices have already."""
+    return tiny.vector(parallel.unreplicate(query(state, deal(batch, number))))
 
 
 def moves(query, number, states, batch):
     """How far leaving one record out moves the sum: for each state, each record."""
     far = []
     for state in states:
-        whole = summed(query, number, state, batch)
+        there = placed(state, number)
+        whole = of_placed(query, number, there, batch)
         scene = Scene(state, batch)
         for where in scene.places:
             for other in (scene.without(where), scene.removed(where)):
-                rest = summed(query, number, state, other.batch)
+                rest = of_placed(query, number, there, other.batch)
                 far.append(np.linalg.norm(whole - rest))
     return np.array(far)
 

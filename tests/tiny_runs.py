@@ -335,6 +335,8 @@ def finished(kind: str) -> Finished:
 
 
 def _finish(kind: str, folder: pathlib.Path) -> None:
+    import tiny
+
     from dpaf_jax.pipeline.stages import Pipeline
 
     config = {'one_shot': one_shot, 'canonical': canonical}[kind](
@@ -342,7 +344,7 @@ def _finish(kind: str, folder: pathlib.Path) -> None:
     )
     pipeline = Pipeline(config, folder / 'run')
     private = folder / 'run' / 'private'
-    with accounting_grid():  # whoever asks
+    with accounting_grid(), tiny.quick_compilation():  # whoever asks
         for stage in ('prepare', 'plan', 'train'):
             pipeline.run(stage)
         entropy = (private / 'entropy').read_bytes()

@@ -16,7 +16,8 @@ from dpaf_jax.attack.target import Target
 from experiments import attack_nulls
 from experiments.attack_nulls import NULLS, SIDES, Right
 
-RUNS = {64: 120, 128: 60, 1000: 30}
+RUNS = {64: 80, 128: 60, 1000: 30}
+FAST = [*((null, 64) for null in NULLS), ('own training set', 1000)]
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +48,14 @@ def promised(right):
     return stats.binomtest(count, len(right), 0.94, 'less').pvalue > 0.01
 
 
-@pytest.mark.parametrize('side', [64, pytest.param(128, marks=pytest.mark.slow), 1000])
-@pytest.mark.parametrize('null', NULLS)
+@pytest.mark.parametrize(
+    ('null', 'side'),
+    [
+        pytest.param(null, side, marks=[pytest.mark.slow] * ((null, side) not in FAST))
+        for null in NULLS
+        for side in RUNS
+    ],
+)
 def test_nothing_is_found_and_intervals_hold(null, side):
     made = Right(*attack_nulls.right(worlds()[null], side, RUNS[side]).T)
     assert promised(made.memorisation)

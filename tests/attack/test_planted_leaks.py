@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import tiny
 import tiny_runs
 from sklearn.datasets import load_digits
 
@@ -83,7 +84,8 @@ def samples_of(part):
     """What a generator makes that was fine-tuned on a hundred of these digits."""
     images = digits()[part][:TUNED]
     flat = jnp.asarray(images.reshape(TUNED, -1) / 255, jnp.float32)
-    params = fine_tuned(flat, jax.random.key(0))
+    with tiny.quick_compilation():
+        params = fine_tuned(flat, jax.random.key(0))
     _, z = latent(jax.random.key(1), TUNED, (SYNTHETIC,))
     made = np.asarray(generate(params, z))
     return np.round(255 * made).astype(np.uint8).reshape(-1, 8, 8, 1)

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import pathlib
 from typing import Any
 
@@ -216,15 +217,18 @@ def test_the_plan_says_whose_epsilon_it_is():
     assert dataclasses.replace(groups, neighbors=own.neighbors) == own
 
 
+@functools.cache
+def default_plan():
+    return methods.plan(from_config_dict(defaults()), 2000)
+
+
 @pytest.mark.parametrize('relation', [NEIGHBORS, REPLACE_ONE])
 def test_every_relation_can_be_stated_of_groups(relation):
-    plan = methods.plan(from_config_dict(defaults()), 2000)
-    groups = methods._of_groups(dataclasses.replace(plan, neighbors=relation))
+    groups = methods._of_groups(dataclasses.replace(default_plan(), neighbors=relation))
     assert ONE_GROUP in groups.neighbors
 
 
 def test_a_relation_in_other_words_is_not_passed_on_as_one_of_groups():
-    plan = methods.plan(from_config_dict(defaults()), 2000)
-    reworded = dataclasses.replace(plan, neighbors='add-or-remove: a picture')
+    reworded = dataclasses.replace(default_plan(), neighbors='add-or-remove: a picture')
     with pytest.raises(ValueError, match='does not stand in .*a picture'):
         methods._of_groups(reworded)

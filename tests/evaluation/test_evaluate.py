@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import tiny
 from flax import linen as nn
 
 from dpaf_jax.config import EvaluationConfig
@@ -49,13 +50,14 @@ def recipe(model: nn.Module, **fields) -> classifiers.Recipe:
 def learned():
     """A whole evaluation with progress, shared by the tests that only look at it."""
     seen = []
-    result = utility.evaluate(
-        *toy(400),
-        *toy(90, seed=1),
-        3,
-        settings(seeds=2),
-        on_progress=lambda step, metrics: seen.append((step, metrics)),
-    )
+    with tiny.quick_compilation():
+        result = utility.evaluate(
+            *toy(400),
+            *toy(90, seed=1),
+            3,
+            settings(seeds=2),
+            on_progress=lambda step, metrics: seen.append((step, metrics)),
+        )
     return result, seen
 
 

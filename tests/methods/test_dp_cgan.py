@@ -79,6 +79,7 @@ def test_one_record_moves_the_sum_by_at_most_the_clip_bound(number):
     assert 0.9 * CLIP < far.max() <= CLIP
 
 
+@pytest.mark.slow  # as for dp_gan, whose clip it has
 def test_a_discriminator_that_does_not_clip_is_found_out():
     assert moves(unclipped(gan_of()), 1).max() > 2 * CLIP
 

@@ -1,6 +1,7 @@
 """FETA: the first release at its share, images of it alone in between, then DP-SGD."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -46,12 +47,29 @@ def first_images(run):
     return FirstImagesPhase(run, released), released
 
 
+@pytest.fixture(scope='module')
+def taught(tmp_path_factory):
+    """(run, middle part, its start, its end): private images fail whoever looks at them."""
+    run = tiny.run(tmp_path_factory.mktemp('taught'), config())
+    hidden = dataclasses.replace(
+        run.data, images=tiny.Untouchable(), labels=tiny.Untouchable()
+    )
+    phase, _ = first_images(dataclasses.replace(run, data=hidden))
+    start = phase.init()
+    return run, phase, start, dataclasses.replace(run, data=hidden).train(phase)
+
+
 # --- plan -----------------------------------------------------------------------------
+
+
+@functools.cache
+def planned(share):
+    return feta.plan(config(feta__share=share), 40)
 
 
 def test_the_first_release_costs_its_share_and_all_of_epsilon_is_spent():
     typed = config(feta__share=0.25)
-    plan = feta.plan(typed, 40)
+    plan = planned(0.25)
     *first, score = plan.mechanisms
     alone = dpaf.plan(first_release(typed), 40)
     assert tuple(first) == alone.mechanisms
@@ -65,11 +83,8 @@ def test_the_first_release_costs_its_share_and_all_of_epsilon_is_spent():
 
 
 def test_a_larger_share_leaves_less():
-    noise = [
-        feta.plan(config(feta__share=share), 40)['score'].noise_multiplier
-        for share in (0.1, 0.6)
-    ]
-    assert noise[0] < noise[1]
+    less, more = (planned(share)['score'].noise_multiplier for share in (0.25, 0.6))
+    assert less < more
 
 
 def test_without_noise_nothing_is_clipped():
@@ -105,14 +120,8 @@ def test_other_fields_of_either_part_are_another_run():
 # --- training -------------------------------------------------------------------------
 
 
-def test_between_the_two_no_private_image_is_read(tmp_path):
-    run = tiny.run(tmp_path, config())
-    hidden = dataclasses.replace(
-        run.data, images=tiny.Untouchable(), labels=tiny.Untouchable()
-    )
-    phase, _ = first_images(dataclasses.replace(run, data=hidden))
-    start = phase.init()
-    state = run.train(phase)
+def test_between_the_two_no_private_image_is_read(taught):
+    _, _, start, state = taught
     assert state.steps == STEPS
     moved = jax.tree.map(lambda a, b: not np.array_equal(a, b), start, state)
     assert any(jax.tree.leaves(moved.ema_params))
@@ -139,17 +148,13 @@ def test_images_have_the_labellers_labels_and_come_once(tmp_path):
     assert len(set(batch.labels.ravel())) > 1
 
 
-def test_score_starts_from_them_and_tells_what_was_spent_before(tmp_path):
-    run = tiny.run(tmp_path, config())
-    phase, _ = first_images(run)
+def test_score_starts_from_them_and_tells_what_was_spent_before(taught):
+    run, phase, _, end = taught
     before = {m.name: m.steps for m in run.plan.mechanisms if m.name != 'score'}
     assert len(before) == 2
     assert phase.charged(0) == phase.charged(STEPS) == before
-    taught = run.train(phase)
-    score = ScorePhase(
-        run, make_score_matching(run.config, run.plan), taught.ema_params
-    )
-    same = jax.tree.map(np.array_equal, score.init().params, taught.ema_params)
+    score = ScorePhase(run, make_score_matching(run.config, run.plan), end.ema_params)
+    same = jax.tree.map(np.array_equal, score.init().params, end.ema_params)
     assert all(jax.tree.leaves(same))
     assert score.charged(2) == {**before, 'score': 2}
 

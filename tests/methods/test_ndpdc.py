@@ -180,9 +180,15 @@ def test_an_aggregate_is_the_mean_of_those_drawn_with_the_noise_of_its_step(tmp_
         assert abs(np.mean(noise)) < 1
 
 
-def test_every_aggregate_has_coins_a_draw_and_a_noise_key_of_its_own(tmp_path):
-    run = tiny.run(tmp_path, config(), sigma=1.0)
-    seeds = released(run).seeds
+@pytest.fixture(scope='module')
+def one(tmp_path_factory):
+    """(run, its aggregates) on one device."""
+    run = tiny.run(tmp_path_factory.mktemp('one'), config(), sigma=1.0)
+    return run, released(run)
+
+
+def test_every_aggregate_has_coins_a_draw_and_a_noise_key_of_its_own(one):
+    run, seeds = one[0], one[1].seeds
     traced = audit.trace(run.config, run.plan, run.keys)
     noise, chosen = traced.keys[AGGREGATE], traced.draws[AGGREGATE].chosen
     assert len({key.tobytes() for key in noise}) == len(noise) == 3
@@ -192,14 +198,13 @@ def test_every_aggregate_has_coins_a_draw_and_a_noise_key_of_its_own(tmp_path):
     assert not halves & {seed.tobytes() for seed in seeds}
 
 
-def test_chunks_and_devices_change_nothing(tmp_path, monkeypatch):
-    one = released(tiny.run(tmp_path / 'one', config(), sigma=1.0))
+def test_chunks_and_devices_change_nothing(one, tmp_path, monkeypatch):
     two = released(tiny.run(tmp_path / 'two', config(), sigma=1.0, devices=2))
     monkeypatch.setattr('dpaf_jax.methods.embedding.ndpdc.aggregate.CHUNK', 3)
     chunked = released(tiny.run(tmp_path / 'chunked', config(), sigma=1.0))
     for other in (two, chunked):
-        np.testing.assert_allclose(one.means, other.means, atol=1e-5)
-        assert np.array_equal(one.seeds, other.seeds)
+        np.testing.assert_allclose(one[1].means, other.means, atol=1e-5)
+        assert np.array_equal(one[1].seeds, other.seeds)
 
 
 # --- phase 2 --------------------------------------------------------------------------
@@ -209,7 +214,7 @@ def test_the_images_are_fitted_to_the_aggregates_and_no_record_is_read(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(Run, 'unrolls', property(lambda self: False))  # compiles sooner
-    run = tiny.run(tmp_path, config(ndpdc__steps=60), sigma=1.0)
+    run = tiny.run(tmp_path, config(ndpdc__steps=20), sigma=1.0)
     method = Condensation(run.config, run.plan)
     found = released(run, method)
     hidden = dataclasses.replace(
@@ -219,7 +224,7 @@ def test_the_images_are_fitted_to_the_aggregates_and_no_record_is_read(
     phase = CondensePhase(blind, method, found)
     start, state = phase.init(), blind.train(phase)
     assert phase.charged(0) == {AGGREGATE: 3}
-    assert state.steps == 60
+    assert state.steps == 20
     images = state.params['images']
     assert images.shape == (3, 8, 4, 4, 1)  # 2 of each class, in 2 x 2 parts
     assert np.abs(images).max() <= 1

@@ -107,12 +107,14 @@ def test_the_plan_touches_neither_image_nor_accelerator(tmp_path):
     }  # fmt: skip
 
 
-def test_a_whole_run_from_elsewhere_then_once_more(tmp_path):
+def test_a_whole_run_from_elsewhere_then_once_more(tmp_path, monkeypatch):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     never = {'dpaf__generator__whitenings': 1, 'dpaf__generator__whiten_below': 1e-6}
     changes = flags(source, **never)
-    command = [*MAIN, f'--config={CONFIG}', '--workdir=runs/a', *changes]
-    done = tiny_runs.run_python(*command, '--config.privacy.epsilon=2', cwd=tmp_path)
+    flags_of_run = [f'--config={CONFIG}', '--workdir=runs/a', *changes]
+    done = tiny_runs.run_python(
+        *MAIN, *flags_of_run, '--config.privacy.epsilon=2', cwd=tmp_path
+    )
     assert done.returncode == 0
     # What the run says itself, and nothing that its libraries say.
     told = done.stderr.splitlines()
@@ -136,14 +138,15 @@ def test_a_whole_run_from_elsewhere_then_once_more(tmp_path):
     assert (run / 'report.html').exists() and not (run / 'private' / 'entropy').exists()
 
     before = tiny_runs.contents(run)
-    again = tiny_runs.run_python(*command, '--config.privacy.epsilon=2', cwd=tmp_path)
-    assert (again.returncode, again.stderr) == (0, '')
-    assert again.stdout == 'runs/a: done already; see runs/a/release\n'
+    monkeypatch.chdir(tmp_path)
+    again = tiny_runs.call_main(*flags_of_run, '--config.privacy.epsilon=2')
+    assert (again.code, again.err) == (0, '')
+    assert again.out == 'runs/a: done already; see runs/a/release\n'
     assert tiny_runs.contents(run) == before
 
-    other = tiny_runs.run_python(*command, '--config.privacy.epsilon=3', cwd=tmp_path)
-    assert (other.returncode, other.stdout) == (2, '')
-    assert other.stderr == (
+    other = tiny_runs.call_main(*flags_of_run, '--config.privacy.epsilon=3')
+    assert (other.code, other.out) == (2, '')
+    assert other.err == (
         'error: --workdir: runs/a belongs to a run with another config: '
         'privacy.epsilon (was 2.0, now 3.0). Give the old config; or a new workdir, which '
         'spends epsilon anew: of both together the sum is promised.\n'
@@ -186,7 +189,7 @@ def test_a_config_of_the_users_own_may_build_on_ours(tmp_path):
     (tmp_path / 'mine.py').write_text(
         'from configs import digits\n\n\n'
         'def get_config(epsilon="3"):\n'
-        '    config = digits.get_config()\n'
+        '    config = digits.get_config("one_shot")\n'
         '    config.privacy.epsilon = float(epsilon)\n'
         '    return config\n'
     )

@@ -350,7 +350,8 @@ def test_a_search_that_takes_long_says_so_once(monkeypatch, capsys):
 
 
 def test_spent_epsilon_grows_to_at_most_the_plans():
-    conv1, dpagg = make(steps=100), make(name='dpagg', steps=50)
+    often = {'sampling_prob': 0.3, 'noise_multiplier': 4.0}
+    conv1, dpagg = make(steps=100, **often), make(name='dpagg', steps=50, **often)
     plan = PrivacyPlan(
         mechanisms=(conv1, dpagg),
         guarantee=CERTIFIED,

@@ -178,6 +178,8 @@ CONFIGS = {
     ),
 }
 FORMS = (  # of queries that are fuzzed anyway
+    'conv1 groups',
+    'conv2 cotangent',
     'conv1 head random, 8 devices',
     'conv2 groups',
     'conv2 singletons, an answer for each class',

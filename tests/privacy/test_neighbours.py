@@ -143,7 +143,8 @@ CASES = {
     'dpgen': (dpgen, {'method': 'dpgen', 'dpgen__l2_clip_norm': CLIP}),
     'p3gm': (p3gm, {'method': 'p3gm', 'p3gm__l2_clip_norm': CLIP}),
 }
-VARIANTS = 'conv2 with conv1', 'conv1 with D', 'dp_cgan'  # of a case beside them
+# Of a case beside them.
+VARIANTS = 'conv2 with conv1', 'conv1 with D', 'dp_cgan', 'dpba_wgan'
 OWN_COINS = {
     'dp_gan': dp_gan,
     'dpba_wgan': critic,
@@ -247,7 +248,10 @@ def by_slot(key, index):
 
 @pytest.mark.parametrize(
     'name',
-    [pytest.param(n, marks=[pytest.mark.slow] * (n == 'dpgen')) for n in OWN_COINS],
+    [
+        pytest.param(n, marks=[pytest.mark.slow] * (n in ('dpba_wgan', 'dpgen')))
+        for n in OWN_COINS
+    ],
 )
 def test_coins_of_slots_are_found_out(name):
     sensitivity = built(name, 1)[1].mechanism.l2_sensitivity
@@ -428,6 +432,7 @@ SLOWLY = (
     'gs_wgan',
     'g_pate',
     'pearl',
+    'ndpdc',
     'dp_sinkhorn',
     'p3gm',
 )

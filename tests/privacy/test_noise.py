@@ -39,7 +39,9 @@ def added(step=0, sigma=SIGMA, purpose='conv1'):
     return {name: np.asarray(noisy[name]) - TREE[name] for name in TREE}
 
 
-@pytest.mark.parametrize('sigma', [1e-3, 0.7, 250.0])
+@pytest.mark.parametrize(
+    'sigma', [0.7, *(pytest.param(s, marks=pytest.mark.slow) for s in (1e-3, 250.0))]
+)
 def test_noise_has_the_standard_deviation_asked_for(sigma):
     for leaf in added(sigma=sigma).values():
         assert accepts(leaf, sigma)
@@ -101,7 +103,7 @@ def released(sums, devices, release):
     return jax.tree.map(lambda leaf: leaf[0], made)
 
 
-FEW_OR_MANY = [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3)), 8]
+FEW_OR_MANY = [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3)), 8]
 
 
 @pytest.mark.usefixtures('optimised')  # other programs may round a draw otherwise
@@ -116,7 +118,7 @@ def test_the_noise_of_a_sum_is_the_same_whoever_makes_it(devices, size):
     assert jax.tree.all(jax.tree.map(np.array_equal, dealt, after))
 
 
-@pytest.mark.parametrize('devices', [1, 8])
+@pytest.mark.parametrize('devices', [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_every_coordinate_of_a_sum_over_devices_is_noised_once(devices):
     sums = ExactSum.of(np.zeros((devices, 20000), np.int32), 2.0**-10)
     noisy = released(sums, devices, lambda s, key: noisy_total(s, key, SIGMA))

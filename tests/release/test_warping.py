@@ -24,7 +24,10 @@ def moves(side, most, number=400):
     return made[:, inner, inner]
 
 
-@pytest.mark.parametrize(('side', 'most'), [(28, 0.04), (28, 0.08), (64, 0.04)])
+@pytest.mark.parametrize(
+    ('side', 'most'),
+    [(28, 0.04), (28, 0.08), pytest.param(64, 0.04, marks=pytest.mark.slow)],
+)
 def test_pixels_move_by_up_to_that_share_of_the_side(side, most):
     far = moves(side, most)
     # The mean square of a strength that is uniform from 0 on is a third of the largest's.

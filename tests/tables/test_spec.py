@@ -85,7 +85,14 @@ def test_a_paper_says_the_same_here_and_in_the_docs():
     assert compared > 20
 
 
-@pytest.mark.parametrize('scale', ['smoke', 'cpu', 'gpu', 'paper'])
+@pytest.mark.parametrize(
+    'scale',
+    [
+        'smoke',
+        'cpu',
+        *(pytest.param(s, marks=pytest.mark.slow) for s in ('gpu', 'paper')),
+    ],
+)
 def test_every_run_of_every_table_parses_and_plans(scale, tmp_path):
     made = setup(tmp_path, scale)
     distinct, parsed = {}, set()

@@ -1,6 +1,7 @@
 """What shapes a run, by name: the same names and values, the same bits."""
 
 import dataclasses
+import functools
 import shutil
 from types import SimpleNamespace
 from unittest import mock
@@ -27,12 +28,18 @@ RESUMABLE = ('run', 'samples', 'evaluation', 'release')  # sections that may cha
 BY_STAGE = ('prepare', 'plan', 'train', 'release')
 
 
+@functools.cache
+def plan_and_manifest(base):
+    return tiny.plan(base), tiny.dataset(base).manifest
+
+
 def parts(base=None, **changes):
     base = base or tiny.config()
+    plan, manifest = plan_and_manifest(base)
     given = {
         'config': base,
-        'plan': tiny.plan(base),
-        'manifest': tiny.dataset(base).manifest,
+        'plan': plan,
+        'manifest': manifest,
         'devices': jax.local_devices()[:2],
         'entropy': tiny.ENTROPY,
     }

@@ -32,7 +32,7 @@ from dpaf_jax.training.input_pipeline import Feed, gather
 # --- one device, eight devices --------------------------------------------------------
 
 
-FAST = ('one shot, labelled',)
+FAST = ('one shot',)
 
 
 @pytest.mark.parametrize(

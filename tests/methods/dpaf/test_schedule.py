@@ -26,8 +26,9 @@ def test_the_longer_the_noise_the_fewer_steps_follow_a_table():
         return Schedule(config, methods.plan(config, number), taps)
 
     numbers = 100, 400, 2000, 10**5
-    lengths = [schedule(n).noise_length for n in numbers]
-    steps = [schedule(n).generator_steps for n in numbers]
+    made = [schedule(n) for n in numbers]
+    lengths = [m.noise_length for m in made]
+    steps = [m.generator_steps for m in made]
     assert lengths == sorted(lengths, reverse=True)
     assert steps == sorted(steps) and steps[0] < steps[-1] == 2000
     for length, number in zip(lengths, steps, strict=True):

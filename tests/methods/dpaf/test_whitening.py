@@ -1,5 +1,7 @@
 """Contracts of the match loss's metric: the inverse spread of the fakes."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,6 +50,7 @@ def made(gan, monkeypatch, folder):
     return parallel.unreplicate(Whitening(run, gan).metric(state, PART))
 
 
+@functools.cache
 def rows_by_hand(gan):
     """[NUMBER, F] rows of the same fakes and their labels."""
     state, rows = released(gan), []

@@ -236,7 +236,11 @@ def test_networks_fit_the_papers_data_sets(side, channels, layers):
 
 @pytest.mark.parametrize(
     ('number', 'alternate'),
-    [pytest.param(1, True, marks=pytest.mark.slow), (1, False), (8, True)],
+    [
+        pytest.param(1, True, marks=pytest.mark.slow),
+        pytest.param(1, False, marks=pytest.mark.slow),
+        (8, True),
+    ],
 )
 def test_one_record_moves_the_sum_by_at_most_the_clip_bound(number, alternate):
     far = moves(method_of(number, dpba_wgan__alternate=alternate), number)
@@ -368,6 +372,7 @@ def test_the_published_gradient_is_the_same_on_several_devices():
     )
 
 
+@pytest.mark.slow
 def test_a_penalty_above_the_bound_is_cut():
     tight, loose = published(dpba_wgan__cost_clip=1e-9), published()
     state, batch = states_of(tight)[0], some_units(tight)

@@ -157,6 +157,7 @@ def test_with_and_without_churn_the_flow_ends_at_the_data(churn):
 # --- whole runs -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_releases_verifies_and_samples(tmp_path):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     few = {'dpgen__scales': 1, 'dpgen__steps': 3, 'dpdm__churn': 2.0}

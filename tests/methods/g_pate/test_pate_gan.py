@@ -1,6 +1,7 @@
 """PATE-GAN: one vote for each image shown, every count charged, a student between."""
 
 import dataclasses
+import functools
 import math
 from unittest import mock
 
@@ -75,15 +76,20 @@ def test_what_does_not_fit_is_refused(fields, field):
 # --- what one teacher can do ----------------------------------------------------------
 
 
+@functools.cache
+def asked(relative):
+    """(method, state, fakes, what a teacher says of them)."""
+    gan = gan_of(pate_gan__relative=relative)
+    return gan, *started(gan), jax.jit(gan.teachers.say)
+
+
 @pytest.mark.parametrize('relative', [True, False])
 @pytest.mark.parametrize('value', [0.3, np.nan, np.inf, -1e38])
 def test_a_vote_is_0_or_1_whatever_the_teacher(value, relative):
-    gan = gan_of(pate_gan__relative=relative)
-    state, fakes = started(gan)
+    gan, state, fakes, say = asked(relative)
     params = jax.tree.map(
         lambda leaf: jnp.full_like(leaf[0], value), state.teachers.tree[0]
     )
-    say = jax.jit(gan.teachers.say)
     votes = say(params, fakes.questions, gan.labels_shown(fakes))
     assert votes.shape == (SHOWN,) and set(np.unique(votes)) <= {0.0, 1.0}
 

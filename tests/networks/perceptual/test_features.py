@@ -58,7 +58,7 @@ def test_squares_tell_various_rows_from_their_mean():
 
 
 @pytest.mark.parametrize(('name', 'side'), [
-    marked(name, side, slow=side in (28, 48, 96, 256))
+    marked(name, side, slow=side in (28, 48, 65, 96, 256))
     for name in NETWORKS for side in [8, 28, 48, 64, 65, 96, 128, 256]
 ])  # fmt: skip
 def test_an_image_is_seen_at_the_next_larger_size_that_the_network_knows(name, side):
