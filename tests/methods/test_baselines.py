@@ -125,7 +125,6 @@ CURVES = {
     'g_pate': 'queries passed',
 }  # one of those of the report
 METHODS = sorted(SMALL)
-FAST = ('g_pate',)  # of those whose resumption is tested
 FAST_WHOLE = ('dp_merf',)  # to run whole; what the others share is run by it
 WHOLE = [
     m if m in FAST_WHOLE else pytest.param(m, marks=pytest.mark.slow) for m in METHODS
@@ -192,10 +191,8 @@ def test_verify_accepts_the_release_and_no_other_noise(method, folder):
         path.write_text(text)
 
 
-@pytest.mark.parametrize(
-    'method',
-    [m if m in FAST else pytest.param(m, marks=pytest.mark.slow) for m in METHODS],
-)
+@pytest.mark.slow  # tests/training/test_resume.py has a fast one of the same code
+@pytest.mark.parametrize('method', METHODS)
 def test_a_stopped_run_goes_on_with_the_same_bits(method, tmp_path):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     config = config_of(method, source)
