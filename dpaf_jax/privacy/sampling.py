@@ -33,6 +33,14 @@ class Draw:
     indices: np.ndarray
     is_padding_example: np.ndarray
 
+    def padded(self, units: int) -> 'Draw':
+        """The same records in `units` units, not fewer than there are: others are empty."""
+        short = [(0, units - len(self.indices)), (0, 0)]
+        return Draw(
+            np.pad(self.indices, short),
+            np.pad(self.is_padding_example, short, constant_values=True),
+        )
+
 
 def poisson_draw(
     mechanism: Mechanism, eligible: np.ndarray | int, keys: RunKeys, step: int

@@ -8,7 +8,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
@@ -119,8 +119,8 @@ def _meant(flag: str, unknown: str, text: str) -> str:
 def _deeper(flag: str, argv: Sequence[str]) -> str:
     """The fields of this name that stand in a section; those of the method first."""
     for file in _files(argv):
-        config: Any = flags.FLAGS['config'].parser.parse(file)
-        own = f'--config.{config.method}.'
+        config: ConfigDict = flags.FLAGS['config'].parser.parse(file)
+        own = f'--config.{config.get("method")}.'
         paths = [f'--config.{path}' for path in _paths(config)]
         found = [p for p in paths if p.endswith(flag.removeprefix('--config'))]
         found.sort(key=lambda path: not path.startswith(own))

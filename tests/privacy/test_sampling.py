@@ -11,6 +11,7 @@ from scipy import stats
 
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import (
+    Draw,
     packed,
     poisson_draw,
     shuffled_batches,
@@ -209,6 +210,14 @@ def window(*sizes):
         poisson_draw(mechanism, np.arange(100 * i, 100 * i + size), KEYS, i)
         for i, size in enumerate(sizes)
     ]
+
+
+def test_units_that_are_added_to_a_draw_are_empty():
+    draw = Draw(np.array([[3], [0]]), np.array([[False], [True]]))
+    made = draw.padded(5)
+    assert made.indices.shape == made.is_padding_example.shape == (5, 1)
+    assert made.indices[~made.is_padding_example].tolist() == [3]
+    assert np.array_equal(made.indices[:2], draw.indices)
 
 
 @pytest.mark.parametrize('sizes', [(16, 0, 12), (30, 6), (0, 0)])

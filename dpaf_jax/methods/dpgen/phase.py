@@ -154,12 +154,7 @@ class ScorePhase:
         share = -(-len(draw.indices) // devices)
         size = min(self._run.config.dpgen.microbatch, share)
         number = -(-share // size)
-        short = [(0, devices * number * size - len(draw.indices)), (0, 0)]
-        whole = Draw(
-            np.pad(draw.indices, short),
-            np.pad(draw.is_padding_example, short, constant_values=True),
-        )
-        dealt = self._feed.deal_one(whole)
+        dealt = self._feed.deal_one(draw.padded(devices * number * size))
         return {
             name: value.reshape(-1, number, size, *value.shape[2:])
             for name, value in dealt.items()

@@ -73,12 +73,7 @@ class AggregatePhase:
         size = -(-slots // -(-slots // most))
         for start in range(0, slots, size):
             part = slice(start, start + size)
-            short = [(0, size - len(draw.indices[part])), (0, 0)]
-            padding = draw.is_padding_example[part]
-            yield Draw(
-                np.pad(draw.indices[part], short),
-                np.pad(padding, short, constant_values=True),
-            )
+            yield Draw(draw.indices[part], draw.is_padding_example[part]).padded(size)
 
     def _add(self, sums: Any, coins: Coins, data: Any, draw: Any) -> Any:
         return sums + self._method.query(coins, gather(data, draw))
