@@ -98,14 +98,23 @@ def with_fidelity(rows: list[Row]) -> str:
     if not rows:
         return NONE
     accuracy = statistics.mean(float(row['accuracy']) for row in rows)
-    parts = [[_distance(r), float(r['precision']), float(r['recall'])] for r in rows]
-    distance, precision, recall = map(statistics.mean, zip(*parts, strict=True))
-    shares = f'{precision:.2f}, {recall:.2f}'.replace('0.', '.')
     number = f' ({len(rows)})' if len(rows) > 1 else ''
-    return f'{accuracy:.3f}; {distance:.0f}, {shares}{number}'
+    return f'{accuracy:.3f}; {fidelity(rows)}{number}'
 
 
-def _distance(row: Row) -> float:
+def fidelity(rows: list[Row]) -> str:
+    """The mean of rows: Fréchet distance, precision, recall."""
+    if not rows:
+        return NONE
+    parts = [[distance(r), float(r['precision']), float(r['recall'])] for r in rows]
+    mean, *shares = map(statistics.mean, zip(*parts, strict=True))
+    precision, recall = (f'{share:.2f}'.replace('0.', '.') for share in shares)
+    places = 1 if mean < 10 else 0
+    return f'{mean:.{places}f}, {precision}, {recall}'
+
+
+def distance(row: Row) -> float:
+    """Of a row that has one, in its note."""
     found = re.search(r'fd_efficientnet_lite0 ([0-9.]+)', row['note'])
     assert found, row
     return float(found[1])

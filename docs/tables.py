@@ -15,12 +15,13 @@ from collections.abc import Callable
 import fields
 import method_tables
 import recommended_tables
-from figures import DOCS, NONE, measured, table
+from figures import DOCS, NONE, RESULTS, fidelity, measured, select, table
 
 PAGES = (
     DOCS / 'explanation' / 'algorithm.md',
     DOCS / 'results.md',
     DOCS / 'howto' / 'benchmark.md',
+    DOCS / 'howto' / 'evaluate.md',
     DOCS / 'reference' / 'fields.md',
     DOCS.parent / 'README.md',
 )
@@ -52,6 +53,27 @@ def auroc() -> str:
         )
     ]
     return table(f'AUROC|{"|".join(names.values())}', *rows)
+
+
+CALIBRATED = {
+    'mnist': 'MNIST',
+    'fashion_mnist': 'Fashion-MNIST',
+    'celeba10k_gender': 'CelebA-10k, 32 × 32',
+}
+
+
+def calibration() -> str:
+    """What fidelity says of images whose faults are known."""
+    known = select(RESULTS, method='real', state='calibration')
+    names = dict.fromkeys((row['overrides'], row['records']) for row in known)
+    lines = []
+    for name, number in sorted(names, key=lambda each: each[0] != 'as they are'):
+        cells = [
+            select(known, overrides=name, records=number, data=data)
+            for data in CALIBRATED
+        ]
+        lines.append([name, number, *map(fidelity, cells)])
+    return table(f'real images|a side|{"|".join(CALIBRATED.values())}', *lines)
 
 
 GPU = DOCS / 'gpu.json'  # of `python -m benchmarks.gpu`, where a card has been measured
@@ -108,12 +130,14 @@ TABLES: dict[str, Callable[[], str]] = {
     'small-certified': lambda: method_tables.small_budget('certified'),
     'small-published': lambda: method_tables.small_budget('as_published'),
     'forms': method_tables.forms,
+    'steps': method_tables.steps_to_canonical,
     'faces': recommended_tables.faces,
     'cifar': recommended_tables.cifar,
     'digits': method_tables.digits,
     'few': recommended_tables.few,
     'papers': recommended_tables.papers,
     'auroc': auroc,
+    'calibration': calibration,
     'gpu': gpu,
     'fields': fields.page,
 }

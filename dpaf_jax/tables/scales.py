@@ -205,7 +205,7 @@ CPU = Scale(
         'dpaf_random_conv1': {'dpaf.epochs': 0.5},
         'dpgen': {'samples.num': 4000},
         'dpdm': {'samples.num': 4000},
-        'feta': {'samples.num': 4000},
+        'feta': {'samples.num': 4000, 'dpaf.generator_steps': 300},
         'g_pate': {'g_pate.steps': 250},
         'datalens': {'g_pate.steps': 250},
         'pate_gan': {'g_pate.steps': 400},
