@@ -52,6 +52,12 @@ _FIDELITY = flags.DEFINE_integer(
 _NEIGHBOURS = flags.DEFINE_integer(
     'neighbours', 3, 'k of precision and recall.', lower_bound=1
 )
+_INCEPTION = flags.DEFINE_string(
+    'inception_weights',
+    '',
+    "pytorch-fid's file of weights: also measures FID and Inception score.",
+    allow_override=True,
+)
 _NUM = flags.DEFINE_integer(
     'num', 60_000, 'Images of a release.', lower_bound=1, allow_override=True
 )
@@ -94,6 +100,7 @@ def _evaluate(real: str, synthetic: str) -> None:
         'epochs': _EPOCHS.value,
         'fidelity_images': _FIDELITY.value,
         'neighbours': _NEIGHBOURS.value,
+        'inception_weights': _INCEPTION.value,
         'train_on_real': _CEILING.value,
     }
     sides = command.opened(

@@ -49,12 +49,14 @@ EARLIER_EVALUATION = {
     'datalens_epochs': 600,
     'datalens_batch_size': 512,
 }
+EARLIER_INCEPTION = {'inception_weights': ''}
 
 
 def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
     """A released config with the fields, all or none of a section, that came after it."""
     made = dict(fields)
     _complete(made, 'evaluation', EARLIER_EVALUATION)
+    _complete(made, 'evaluation', EARLIER_INCEPTION)
     _complete(made, 'data', EARLIER_DATA)
     _complete(made, 'dp_gan', EARLIER_DP_GAN)
     if isinstance(made.get('dpaf'), dict):
@@ -136,6 +138,7 @@ def public_dict(config: Config) -> dict[str, Any]:
     fields['data']['source'] = public_source(config.data.source)
     fields['data']['cache'] = ''
     fields['data']['annotations'] = ''
+    fields['evaluation']['inception_weights'] = ''
     if not config.data.columns:  # of tables alone, and any text would do
         fields['data']['label'] = type(config.data).label
     for section in WARM_METHODS:

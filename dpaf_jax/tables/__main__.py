@@ -41,6 +41,12 @@ _DATA = flags.DEFINE_string(
     'Folder with mnist.npz, celeba/, ...; what is not there comes from TFDS.',
     allow_override=True,
 )
+_INCEPTION = flags.DEFINE_string(
+    'inception_weights',
+    '',
+    "pytorch-fid's file of weights: runs also measure FID and Inception score.",
+    allow_override=True,
+)
 _JOBS = flags.DEFINE_integer(
     'jobs', 1, 'Runs at a time; 0: none, writes what there is.', lower_bound=0
 )
@@ -85,7 +91,8 @@ def _filled() -> int:
     tables = {table.name: table for name in _TABLE.value for table in find(name)}
     data = _folder(_DATA.value)
     out = pathlib.Path(_OUT.value or PLACE).expanduser()
-    setup = Setup(_SCALE.value, SCALES[_SCALE.value], out, data)
+    weights = _file(_INCEPTION.value)
+    setup = Setup(_SCALE.value, SCALES[_SCALE.value], out, data, weights)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     share = _part(_PART.value)
     failed = fill(list(tables.values()), setup, _JOBS.value, share, _ROWS.value)
@@ -101,6 +108,15 @@ def _folder(text: str | None) -> pathlib.Path | None:
             '--data', f'{folder} is no folder', "Give the data sets' folder"
         )
     return folder
+
+
+def _file(text: str) -> str:
+    """A path that holds wherever a run is started; the run itself reads the file."""
+    path = pathlib.Path(text).expanduser()
+    if text and not path.is_file():
+        problem = f'{path} is no file'
+        raise UserError('--inception_weights', problem, "Give pytorch-fid's file")
+    return str(path.resolve()) if text else ''
 
 
 def _part(text: str) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from dpaf_jax.tables.spec import Column, Figure, Row, Table
 
 DISTANCE, COMPARED = 'fd_efficientnet_lite0', 'num_synthetic'
 ALSO = ('accuracy', DISTANCE, 'precision', 'recall', COMPARED)
+STANDARD = ('fid', 'is')  # where a run has them
 LONGEST = 120  # of a failure, in letters
 NOT_COVERED = (
     'Figures measured here compare with real test images: no epsilon covers them.'
@@ -102,8 +103,8 @@ def _notes(made: Page) -> list[str]:
     }
     if len(counts) > 1:
         notes.append(
-            f'FD is of {min(counts):.0f} to {max(counts):.0f} images a side: of fewer it is '
-            'larger, so compare rows of the same number.'
+            f'Distances are of {min(counts):.0f} to {max(counts):.0f} images a side: of fewer '
+            'they are larger, so compare rows of the same number.'
         )
     if made.setup.scale.is_smoke:
         return [f'**{WARNING}**', *notes]
@@ -113,6 +114,8 @@ def _notes(made: Page) -> list[str]:
 def _runs_head_and_body(made: Page) -> tuple[list[str], list[list[str]]]:
     """Accuracy and fidelity of each run, whatever the table prints."""
     body, seen = [], set()
+    measured = {name for each in made.found for name in each.figures}
+    also = [*ALSO, *(name for name in STANDARD if name in measured)]
     for cell, each in zip(made.cells, made.found, strict=True):
         key = (cell.row.label, cell.guarantee, cell.column._replace(figure=''))
         if key in seen or cell.row.strategy or not each.done:
@@ -124,11 +127,11 @@ def _runs_head_and_body(made: Page) -> tuple[list[str], list[list[str]]]:
                 '' if cell.row.method == 'real' else cell.guarantee.replace('_', ' '),
                 DATA_SETS[cell.column.data].title,
                 number(cell.epsilon),
-                *(shown(each.figures.get(name)) for name in ALSO),
+                *(shown(each.figures.get(name)) for name in also),
                 f'{each.done} of {each.asked}',
             ]
         )
-    names = [FIGURES[name] for name in ALSO]
+    names = [FIGURES[name] for name in also]
     return ['method', 'mode', 'data', 'ε', *names, 'generators'], body
 
 

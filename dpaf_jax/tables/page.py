@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from dpaf_jax.tables.measured import FIGURES, NOT_MEASURED, Found, found
+from dpaf_jax.tables.measured import FIGURES, Found, found
 from dpaf_jax.tables.runs import Cell, Setup, cells, forms
 from dpaf_jax.tables.scales import AS_PUBLISHED, CERTIFIED
 from dpaf_jax.tables.spec import Column, Figure, Row, Table, printed_in
@@ -99,9 +99,7 @@ def _lines(table: Table, row: Row, there: list[tuple[Cell, Found]]) -> list[Line
 
 
 def _figure(there: Found | None, column: Column) -> Figure | None:
-    if there is None or column.figure in NOT_MEASURED:
-        return None
-    return there.figures.get(column.figure)
+    return there.figures.get(column.figure) if there else None
 
 
 def _epsilon(row: Row, there: dict[Column, Found]) -> str:

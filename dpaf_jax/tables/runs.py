@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from dpaf_jax.runtime.files import json_text
+from dpaf_jax.runtime.files import json_text, read_json
 from dpaf_jax.tables import data_sets
 from dpaf_jax.tables.data_sets import Made
 from dpaf_jax.tables.scales import CERTIFIED, FORMS, GUARANTEES, Scale, Settings
@@ -39,6 +39,7 @@ class Run:
         lacks: a data set that is not there; '' if none is missing.
         reads: an archive of ours that has to be written first, if there is one.
         out: the folder of all runs.
+        inception_weights: the file that FID is measured with; '': it is not.
     """
 
     file: str
@@ -49,10 +50,11 @@ class Run:
     lacks: str
     reads: Made | None
     out: pathlib.Path
+    inception_weights: str = ''
 
     @functools.cached_property
     def config(self) -> ConfigDict:
-        """Every field of the run, but for where decoded images are kept.
+        """Every field of the run, but for where decoded images and weights are kept.
 
         Raises:
             KeyError: there is no such field.
@@ -93,7 +95,12 @@ class Run:
     def is_done(self) -> bool:
         """Whether nothing is left to do."""
         attacked = self.attack_file.exists() if self.attack else True
-        return self.workdir.report.exists() and attacked
+        return self.workdir.report.exists() and attacked and self._has_asked_for_fid
+
+    @property
+    def _has_asked_for_fid(self) -> bool:
+        evaluated = read_json(self.workdir.evaluation) or {}
+        return not self.inception_weights or bool(evaluated.get('inception_sha256'))
 
     @property
     def attack_file(self) -> pathlib.Path:
@@ -108,6 +115,8 @@ class Run:
         section = json_text(self.config.data.to_dict())
         cache = self.out / 'private' / hashlib.sha256(section.encode()).hexdigest()[:12]
         settings = {**self.settings, 'data.cache': str(cache.resolve())}
+        if self.inception_weights:
+            settings['evaluation.inception_weights'] = self.inception_weights
         main = [
             *(sys.executable, '-m', 'dpaf_jax.main'),
             f'--config=configs/{self.file}.py{colon}{self.argument}',
@@ -153,12 +162,14 @@ class Setup:
         scale: how much computing.
         out: the folder of all tables.
         data: `--data`, if it was given.
+        inception_weights: as for `Run`.
     """
 
     name: str
     scale: Scale
     out: pathlib.Path
     data: pathlib.Path | None = None
+    inception_weights: str = ''
 
 
 def cells(table: Table, setup: Setup) -> Iterator[Cell]:
@@ -220,6 +231,7 @@ def _cell(table: Table, row: Row, column: Column, guarantee: str, setup: Setup) 
             lacks=lacks,
             reads=reads,
             out=setup.out,
+            inception_weights=setup.inception_weights,
         )
         for i in range(setup.scale.repeats(row.method))
     )

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 PRINTED = pathlib.Path(__file__).parent / 'papers' / 'printed.csv'
-# What stands beside a printed figure that is not measured here, by its own name.
+# What stands beside a figure of a network whose weights a run may lack, by its own name.
 COUNTERPARTS = {'fid': 'fd_efficientnet_lite0', 'is': 'is_efficientnet_lite0'}
 # How the papers' epsilon of a method is to be read.
 CLAIMED = 'claimed, and its proof fails'
@@ -97,7 +97,7 @@ class Table:
 
     @property
     def columns(self) -> list[Column]:
-        """All columns; a counterpart of our own follows what is not measured here."""
+        """All columns; a counterpart of our own follows FID and Inception score."""
         figures = [
             name
             for figure in self.figures

@@ -226,6 +226,7 @@ def test_the_public_config_has_no_path(source, public):
             data__source=source,
             data__cache='/secret/cache',
             data__annotations='/secret/json',
+            evaluation__inception_weights='/secret/weights.pth',
         )
     )
     fields = public_dict(config)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from dpaf_jax.config import EvaluationConfig
-from dpaf_jax.evaluation import fidelity, suite
+from dpaf_jax.evaluation import fidelity, printout, suite
 from dpaf_jax.networks.perceptual.efficientnet import Features
+from dpaf_jax.runtime.errors import UserError
 
 pytestmark = pytest.mark.usefixtures('optimised')
 
@@ -112,6 +113,69 @@ def test_the_figures_have_their_names_and_numbers():
     ]  # fmt: skip
     assert (found['num_real'], found['num_synthetic']) == (60, 50)
     assert all(type(value) in (int, float) for value in found.values())
+
+
+def inception_weights(monkeypatch, is_published):
+    """Weights whose features are the pixels; probabilities are of two classes."""
+
+    def seen(weights, images):
+        pixels = images.reshape(len(images), -1).astype('f4')
+        one = (pixels.mean(axis=1, keepdims=True) > 127).astype('f4')
+        return Features(pixels, np.hstack([one, 1 - one]))
+
+    monkeypatch.setattr(fidelity.inception, 'features', seen)
+    digest = fidelity.inception.SHA256 if is_published else 'of others'
+    return fidelity.inception.Weights({}, digest)
+
+
+def images_of(num, seed):
+    return np.random.default_rng(seed).integers(0, 256, (num, 2, 2, 1), np.uint8)
+
+
+@pytest.mark.parametrize('is_installed', [True, False])
+def test_fid_stands_beside_the_other_figures_or_alone(is_installed, monkeypatch):
+    monkeypatch.setattr(fidelity.efficientnet, 'is_installed', lambda: is_installed)
+    monkeypatch.setattr(
+        fidelity.efficientnet, 'features', lambda images: features(len(images))
+    )
+    weights = inception_weights(monkeypatch, is_published=True)
+    real, made = images_of(40, 0), images_of(30, 1)
+    found = fidelity.evaluate(real, made, 1000, weights=weights)
+    pixels = [side.reshape(len(side), 4).astype('f4') for side in (real, made)]
+    assert found['fid'] == fidelity.frechet_distance(*pixels)
+    assert 1 < found['inception_score'] < 2 and found['inception_score_std'] > 0
+    assert ('fd_efficientnet_lite0' in found) == is_installed
+    assert (found['num_real'], found['num_synthetic']) == (40, 30)
+    assert 'rests on 30 synthetic images, fewer than the 2048' in fidelity.few_images(
+        found
+    )
+    assert 'fid' not in fidelity.evaluate(real, made, 1000)
+
+
+def test_figures_of_other_weights_are_called_so(monkeypatch):
+    weights = inception_weights(monkeypatch, is_published=False)
+    monkeypatch.setattr(fidelity.efficientnet, 'is_installed', lambda: False)
+    found = fidelity.evaluate(images_of(40, 0), images_of(30, 1), 30, weights=weights)
+    assert set(found) == {
+        'fid_other_weights', 'inception_score_other_weights',
+        'inception_score_std_other_weights', 'num_real', 'num_synthetic',
+    }  # fmt: skip
+    monkeypatch.setattr(suite.inception, 'load', lambda path: weights)
+    side, told = suite.Labelled(images_of(40, 0), np.zeros(40, np.int32)), []
+    config = EvaluationConfig(inception_weights='w.pth')
+    measured = suite.evaluate(side, side, 1, config, told.append)
+    assert 'fid_other_weights' in measured['fidelity']
+    assert 'no FID: the Inception weights are not the published' in told[-1]
+    shown = printout.table({'synthetic': measured, 'notices': []})
+    assert 'Fréchet distance, Inception, other weights' in shown
+    assert '  FID ' not in shown and 'EfficientNet-Lite0 (not FID)' not in shown
+
+
+def test_a_missing_file_of_weights_is_found_before_anything_is_measured(tmp_path):
+    config = EvaluationConfig(inception_weights=str(tmp_path / 'none.pth'))
+    side = suite.Labelled(images_of(30, 0), np.arange(30) % 2)
+    with pytest.raises(UserError, match='none.pth: cannot be read'):
+        suite.evaluate(side, side, 2, config, print)
 
 
 def test_too_few_images_are_refused():

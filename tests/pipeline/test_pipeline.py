@@ -22,6 +22,7 @@ from dpaf_jax.audit.session import Audit
 from dpaf_jax.evaluation import suite
 from dpaf_jax.methods.embedding import plan as embedding_plan
 from dpaf_jax.networks.perceptual import efficientnet
+from dpaf_jax.networks.perceptual.inception import Weights
 from dpaf_jax.pipeline.stages import STAGES, Pipeline, prepare
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, FIXED_ENTROPY, PrivacyPlan, event_from_json
@@ -306,6 +307,39 @@ class TestReport:
         )
         pipeline.run('evaluate')
         assert seen and read(pipeline.workdir.evaluation)['fidelity']['recall'] == 0.5
+
+    def test_fid_is_measured_once_its_weights_are_named(self, copied, monkeypatch):
+        digest = 'abc'
+        monkeypatch.setattr(
+            'dpaf_jax.evaluation.suite.inception_weights',
+            lambda config: config.inception_weights and Weights({}, digest),
+        )
+        monkeypatch.setattr('dpaf_jax.evaluation.fidelity.least', lambda k: 1)
+        monkeypatch.setattr(
+            'dpaf_jax.evaluation.fidelity.evaluate',
+            lambda *args: {'fid_other_weights': 31.5, 'weights': args[-1].sha256},
+        )
+        few = {'evaluation__fidelity_images': 4}
+        pipeline = copied(**few, evaluation__inception_weights='/home/ann/w.pth')
+        assert not pipeline.is_done()
+        pipeline.run('evaluate')
+        pipeline.run('report')
+        assert pipeline.is_done() and copied(**few).is_done()
+        found = read(pipeline.workdir.report)['fidelity']
+        assert found == {'fid_other_weights': 31.5, 'weights': 'abc'}
+        for path in pipeline.workdir.release.iterdir():
+            assert b'/home/ann' not in path.read_bytes()
+            assert b'31.5' not in path.read_bytes()
+        digest = 'of another file'
+        assert not pipeline.is_done()
+
+    def test_weights_that_are_not_there_stop_a_run_before_it_trains(
+        self, one_shot, tmp_path
+    ):
+        config = one_shot.config.copy_and_resolve_references()
+        config.evaluation.inception_weights = str(tmp_path / 'none.pth')
+        with pytest.raises(UserError, match='none.pth: cannot be read'):
+            Pipeline(config, tmp_path / 'run').run('prepare')
 
     def test_a_run_without_evaluation_has_a_report_without_accuracies(self, copied):
         pipeline = copied()

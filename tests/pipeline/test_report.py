@@ -204,6 +204,19 @@ def test_fidelity_has_names_for_people_and_says_on_how_few_images_it_rests(tmp_p
     assert 'rests on' not in page.text
 
 
+def test_fid_stands_in_the_report_under_its_name(tmp_path):
+    many = {'num_real': 10_000, 'num_synthetic': 10_000}
+    found = {'fid': 31.25, 'inception_score': 2.5, 'inception_score_std': 0.5, **many}
+    _, page, _ = written(tmp_path, fidelity=found)
+    assert 'inception_score' not in page.text and 'num_real' not in page.text
+    assert 'FID' in page.text and '31.25' in page.text
+    assert 'not the FID' not in page.text
+    other = {f'{name}_other_weights': found[name] for name in list(found)[:3]}
+    _, page, _ = written(tmp_path, fidelity=other | many)
+    assert not [name for name in other if name in page.text]
+    assert 'Fréchet distance, Inception, other weights' in page.text
+
+
 def classified(confusion):
     cnn = {'mean': 0.5, 'std': 0.0, 'values': [0.5], 'confusion': confusion}
     return {'accuracy': {'synthetic': {'cnn': cnn}}, 'floor': 0.519}

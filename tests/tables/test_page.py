@@ -92,6 +92,29 @@ def test_a_distance_of_ours_never_stands_under_fid(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    'name,figure,value', [('dpba_wgan/1', 'fid', 31.5), ('g_pate/1b', 'is', 2.25)]
+)
+def test_fid_and_inception_score_stand_where_a_run_has_them(
+    name, figure, value, tmp_path
+):
+    made = setup(tmp_path)
+    measured = {'fid': 31.5, 'inception_score': 2.25, 'fid_other_weights': 99.5}
+    there = (each for each in cells(TABLES[name], made) if each.row.method != 'real')
+    for run in next(each for each in there if not each.runs[0].lacks).runs:
+        finish(run, 0.5, **measured)
+    shown = page(TABLES[name], made)
+    figures = {
+        each.value
+        for line in shown.lines
+        for column, each in zip(shown.table.columns, line.cells, strict=True)
+        if column.figure == figure and each and line.kind != 'printed'
+    }
+    assert figures == {value}
+    text = formats.markdown(shown)
+    assert '| FID | Inception score | generators |' in text and '99.5' not in text
+
+
 def test_every_format_says_the_same(tmp_path):
     made = setup(tmp_path)
     finished('ours/methods', made, lambda cell: cell.column.data == 'mnist')

@@ -12,6 +12,7 @@ from finished_runs import finish, setup
 
 from dpaf_jax.attack.target import Target
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import read_json, write_json
 from dpaf_jax.tables import __main__ as command
 from dpaf_jax.tables import data_sets
 from dpaf_jax.tables.execute import Outcome, execute, wanted
@@ -63,6 +64,20 @@ def test_the_command_is_what_the_main_job_takes(tmp_path):
     assert f'--workdir={one.workdir.root}' in main
     (cache,) = [each for each in main if each.startswith('--config.data.cache=')]
     assert f'--data={cache.partition("=")[2]}' in attack
+
+
+def test_weights_of_fid_change_no_run_but_what_is_left_to_do(tmp_path):
+    """A run that was made without them is evaluated again, not made anew."""
+    (one, *_) = runs_of('dpaf/1', setup(tmp_path))
+    with_fid = dataclasses.replace(one, inception_weights='/w.pth')
+    assert with_fid.key == one.key
+    flag = '--config.evaluation.inception_weights=/w.pth'
+    assert flag in with_fid.commands[0] and flag not in one.commands[0]
+    finish(one, 0.5)
+    assert one.is_done and not with_fid.is_done
+    evaluated = read_json(one.workdir.evaluation)
+    write_json(one.workdir.evaluation, {**evaluated, 'inception_sha256': 'abc'})
+    assert with_fid.is_done
 
 
 def test_parts_are_disjoint_and_do_not_depend_on_what_is_done(tmp_path):
@@ -145,7 +160,7 @@ class Scripted(Run):
 
 
 def scripted(out, code, generator=0):
-    return Scripted('digits', '', {}, generator, (), '', None, out, code)
+    return Scripted('digits', '', {}, generator, (), '', None, out, code=code)
 
 
 def test_a_run_that_fails_stops_no_other(tmp_path):
@@ -222,6 +237,7 @@ def test_the_first_records_alone(tmp_path):
         (['--table=dpaf/77'], "--table: is 'dpaf/77'"),
         (['--table=dpaf/1', '--part=9/3'], "--part: is '9/3'"),
         (['--table=dpaf/1', '--data=/no/such/place'], '--data: /no/such/place is no'),
+        (['--table=dpaf/1', '--inception_weights=/w.pth'], '/w.pth is no file'),
     ],
 )
 def test_a_mistake_is_one_line(flags, message):

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from dpaf_jax import methods
 from dpaf_jax.config import Config, check_is_read, from_config_dict
+from dpaf_jax.evaluation import suite
 from dpaf_jax.pipeline import decide
 from dpaf_jax.pipeline.figures import figure
 from dpaf_jax.pipeline.stages import (
@@ -174,6 +175,7 @@ class Pipeline:
         begins = STAGES.index(stage) <= STAGES.index('train')
         if begins and not self.workdir.release.exists():
             methods.check_installed(self.config)
+            suite.inception_weights(self.config.evaluation)  # refuses another file
             fingerprint.require_code()
             if stage != 'plan':  # which needs none
                 parallel.pick_devices(self.config.run.devices)

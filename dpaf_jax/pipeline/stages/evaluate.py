@@ -25,6 +25,7 @@ from dpaf_jax.runtime.files import read_json, write_json, write_text
 from dpaf_jax.training.progress import Progress
 
 SHAPES_RESULTS = ('samples', 'evaluation', 'release')  # sections read after the release
+INCEPTION = 'inception_sha256'  # of the weights of FID; no path leaves the config
 Arrays = tuple[np.ndarray, np.ndarray]  # images or rows, and labels
 
 
@@ -38,8 +39,17 @@ def is_current(evaluated: dict[str, Any] | None, config: Config) -> bool:
     """Whether evaluation.json is of what is asked for, by all that is installed now."""
     if not evaluated or evaluated['config'] != asked(config):
         return False
+    wanted = _inception(config)
+    if wanted and wanted != evaluated.get(INCEPTION):
+        return False
     lacked = evaluated.get('lacked', [])
     return not lacked or lacked == suite.notices(config.evaluation)
+
+
+def _inception(config: Config) -> str:
+    """The checksum of the Inception weights that are named; '' if none are."""
+    weights = suite.inception_weights(config.evaluation)
+    return weights.sha256 if weights else ''
 
 
 def run(job: Job) -> dict[str, Any]:
@@ -55,7 +65,12 @@ def run(job: Job) -> dict[str, Any]:
     test = np.asarray(data.test_images), np.asarray(data.test_labels)
     if not len(test[1]):
         logging.warning('Not evaluated: data.test_fraction = 0 holds nothing out')
-        write_json(workdir.evaluation, {'config': asked(config), 'accuracy': {}})
+        nothing = {
+            'config': asked(config),
+            'accuracy': {},
+            INCEPTION: _inception(config),
+        }
+        write_json(workdir.evaluation, nothing)
         return {}
     made, settings = _samples(job), config.evaluation
     train = np.asarray(data.images), np.asarray(data.labels)
@@ -79,6 +94,7 @@ def run(job: Job) -> dict[str, Any]:
         'accuracy': accuracy,
         'floor': _protocol(config).floor(test[1]),
         'fidelity': found['fidelity'],
+        INCEPTION: _inception(config),
         'lacked': [] if config.data.columns else suite.notices(config.evaluation),
     }
     write_json(workdir.evaluation, evaluated)

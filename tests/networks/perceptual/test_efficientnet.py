@@ -3,9 +3,12 @@
 import collections
 import functools
 import importlib.metadata
+import io
+import pathlib
 import pickle
 import struct
 import typing
+import zipfile
 
 import numpy as np
 import pytest
@@ -150,25 +153,77 @@ def test_a_torch_file_gives_the_tensors_in_it(tmp_path):
     assert found['scalar'] == 11
 
 
+# By torch 2.14.1: of [[0, 1, 2], [3, 4, 5]] the transposed and the second row; and 7.
+FIXTURES = pathlib.Path(__file__).parents[2] / 'fixtures' / 'inception'
+
+
+@pytest.mark.parametrize('layout', ['zip', 'legacy'])
+def test_both_layouts_of_torch_are_read(layout):
+    found = torch_file.read_tensors((FIXTURES / f'{layout}.pth').read_bytes())
+    np.testing.assert_array_equal(found['w'], [[0, 3], [1, 4], [2, 5]])
+    np.testing.assert_array_equal(found['part'], [3, 4, 5])
+    assert found['n'] == 7 and found['n'].dtype == np.int64
+
+
+def zip_bytes(described, tmp_path, how=zipfile.ZIP_STORED, order=b'little'):
+    """As torch writes it since 1.6."""
+    description, made = io.BytesIO(), tmp_path / 'weights.zip'
+    Pickler(description, 2).dump(described)
+    with zipfile.ZipFile(made, 'w', how) as archive:
+        archive.writestr('weights/data.pkl', description.getvalue())
+        archive.writestr('weights/byteorder', order)
+        archive.writestr('weights/data/a', VALUES.tobytes())
+    return made.read_bytes()
+
+
+@pytest.mark.parametrize(
+    'changes,message',
+    [
+        ({'how': zipfile.ZIP_DEFLATED}, 'is compressed'),
+        ({'order': b'big'}, 'not little-endian'),
+    ],
+)
+def test_an_archive_that_torch_does_not_write_is_refused(changes, message, tmp_path):
+    described = {'w': tensor(2, (2, 3), (1, 2))}
+    assert torch_file.read_tensors(zip_bytes(described, tmp_path))['w'][1, 2] == 7
+    with pytest.raises(ValueError, match=message):
+        torch_file.read_tensors(zip_bytes(described, tmp_path, **changes))
+
+
+@pytest.mark.parametrize('left', [4, 30, 200, -1])
+def test_an_archive_that_is_cut_off_is_no_torch_file(left, tmp_path):
+    content = zip_bytes({'w': tensor(0, (12,), (1,))}, tmp_path)
+    with pytest.raises(ValueError):
+        torch_file.read_tensors(content[:left])
+
+
+@pytest.mark.parametrize('layout', ['zip', 'legacy'])
 @pytest.mark.parametrize('module,name', [('os', 'system'), ('builtins', 'eval')])
-def test_a_torch_file_calls_nothing(module, name, tmp_path):
+def test_a_torch_file_calls_nothing(module, name, layout, tmp_path):
     mark = tmp_path / 'called'
-    call = Named(module, name, (f'open({str(mark)!r}, "w")',))
-    content = torch_bytes({'w': call}, {'a': VALUES}, tmp_path)
+    described = {'w': Named(module, name, (f'open({str(mark)!r}, "w")',))}
+    content = (
+        zip_bytes(described, tmp_path)
+        if layout == 'zip'
+        else torch_bytes(described, {'a': VALUES}, tmp_path)
+    )
     with pytest.raises(ValueError, match=f'names {module}.{name}'):
         torch_file.read_tensors(content)
     assert not mark.exists()
 
 
 @pytest.mark.parametrize(
-    'offset,shape,strides', [(7, (2, 3), (3, 1)), (0, (13,), (1,)), (11, (2,), (-1,))]
+    'offset,shape,strides',
+    [(7, (2, 3), (3, 1)), (0, (13,), (1,)), (11, (2,), (-1,)), (0, (2**40,), (0,))],
 )
 def test_a_tensor_stays_within_its_storage(offset, shape, strides, tmp_path):
-    content = torch_bytes(
-        {'w': tensor(offset, shape, strides)}, {'a': VALUES}, tmp_path
-    )
-    with pytest.raises(ValueError, match='beyond the end'):
-        torch_file.read_tensors(content)
+    described = {'w': tensor(offset, shape, strides)}
+    for content in (
+        torch_bytes(described, {'a': VALUES}, tmp_path),
+        zip_bytes(described, tmp_path),
+    ):
+        with pytest.raises(ValueError, match='beyond the end'):
+            torch_file.read_tensors(content)
 
 
 @pytest.mark.parametrize('left', [0, 10, 40, 200, -1])
