@@ -177,7 +177,7 @@ class EvaluationConfig:
         ('quick', 'full', 'slow', 'dpimagebench'),
         'Set of evaluation classifiers: a CNN and logistic regression (quick); also '
         "scikit-learn's and XGBoost (full); also large networks, for a GPU (slow); "
-        "DPImageBench's two, trained as there (dpimagebench).",
+        "DPImageBench's three, trained as there (dpimagebench).",
     )
     fidelity_images: int = at_least(
         10_000,
