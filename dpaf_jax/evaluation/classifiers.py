@@ -19,8 +19,9 @@ from dpaf_jax.networks.layers import convolve
 
 LEARNING_RATE, LEARNING_RATE_RESNET = 1e-3, 2e-3
 WARM_UP = 0.1  # of the steps
-# AI-secure/DataLens, evaluation/train-classifier-{mnist,celebA}.py.
-DATALENS_RATE, DATALENS_RATE_COLOUR = 2e-3, 1e-4
+# Rate, batch size and epochs. AI-secure/DataLens, evaluation/train-classifier-*.py: mnist
+# and fmnist; celebA and hair.
+DATALENS_GREY, DATALENS_COLOUR = (2e-3, 512, 600), (1e-4, 256, 250)
 # 2019ChenGong/DPImageBench, evaluation/evaluator.py, for all but CIFAR.
 BENCH_EPOCHS, BENCH_BATCH, BENCH_RATE, BENCH_EMA = 50, 256, 1e-2, 0.9999
 BENCH_FALL, BENCH_FALL_EVERY = 0.2, 20  # of the rate, epochs
@@ -283,14 +284,14 @@ def make_recipes(
 
     made: dict[str, Recipe] = {}
     if config.suite == 'slow':
-        rate = DATALENS_RATE if channels == 1 else DATALENS_RATE_COLOUR
         made['resnext'] = recipe(ResNeXt(num_classes))
         made['wide_resnet_40_4'] = wide_resnet('40-4')
         made['wide_resnet_16_2'] = wide_resnet('16-2')
+        rate, batch_size, epochs = DATALENS_GREY if channels == 1 else DATALENS_COLOUR
         made['datalens_cnn'] = Recipe(
             DatalensCnn(num_classes),
-            config.datalens_batch_size,
-            config.datalens_epochs,
+            config.datalens_batch_size or batch_size,
+            config.datalens_epochs or epochs,
             lambda steps: optax.sgd(rate),
         )
     if config.wide_resnet:

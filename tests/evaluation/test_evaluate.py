@@ -277,8 +277,22 @@ def test_the_datalens_cnn_is_theirs():
     )
     number = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     assert number == 320 + 18_496 + 495_680 + 650
-    assert (made.batch_size, made.epochs) == (512, 600)
     assert not jax.tree.leaves(made.optimizer(10).init({'w': np.zeros(1)}))
+
+
+@pytest.mark.parametrize(('fields', 'channels', 'expected'), [
+    ({}, 1, (512, 600, 2e-3)), ({}, 3, (256, 250, 1e-4)),
+    ({'datalens_epochs': 5, 'datalens_batch_size': 7}, 3, (7, 5, 1e-4)),
+])  # fmt: skip
+def test_the_datalens_cnn_learns_as_in_their_script_for_such_images(
+    fields, channels, expected
+):
+    made = classifiers.make_recipes(settings(suite='slow', **fields), 2, channels)
+    cnn = made['datalens_cnn']
+    optimizer, gradient = cnn.optimizer(10), {'w': np.ones(1, np.float32)}
+    moved, _ = optimizer.update(gradient, optimizer.init(gradient))
+    assert (cnn.batch_size, cnn.epochs) == expected[:2]
+    assert -float(moved['w'][0]) == pytest.approx(expected[2])
 
 
 def test_dpimagebenchs_classifiers_are_trained_as_there():

@@ -50,6 +50,32 @@ def test_real_images_take_the_size_and_the_channels_of_the_synthetic_ones(tmp_pa
     assert sides.num_classes == 3
 
 
+def test_flags_are_the_settings(tmp_path, monkeypatch):
+    seen = {}
+
+    def evaluated(sides, settings, tell):
+        seen.update(settings)
+        raise UserError('nothing', 'is measured', 'It is a test')
+
+    monkeypatch.setattr(command, 'evaluated', evaluated)
+    sides = (
+        f'--real={archive(tmp_path / "r.npz", 30)}',
+        f'--synthetic={archive(tmp_path / "m.npz", 12)}',
+    )
+    tiny_runs.call(evaluate.run, 'dpaf_jax.evaluate', *sides)
+    usual = EvaluationConfig(train_on_real=True)
+    assert EvaluationConfig(**seen) == usual  # flags left out are the config's defaults
+    flags = (
+        '--suite=slow',
+        '--datalens_epochs=5',
+        '--datalens_batch_size=7',
+        '--epochs=2',
+    )
+    tiny_runs.call(evaluate.run, 'dpaf_jax.evaluate', *sides, *flags)
+    names = 'suite', 'datalens_epochs', 'datalens_batch_size', 'epochs'
+    assert [seen[name] for name in names] == ['slow', 5, 7, 2]
+
+
 def test_all_real_images_can_be_test_images(tmp_path):
     real = archive(tmp_path / 'real.npz', 30)
     sides = command.opened(
