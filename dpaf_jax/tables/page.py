@@ -9,6 +9,11 @@ from dpaf_jax.tables.spec import Column, Figure, Row, Table, printed_in
 
 ABSENT = '–'
 MISSING = 'not implemented here'
+BEST = 'legacy_max'  # behind a line's kind
+ABOUT_BEST = (
+    f'{BEST} is the maximum over epochs on the real test images, which older papers print. '
+    "It selects on the test set: the line above it has the last epoch's."
+)
 WARNING = (
     'smoke: a rehearsal. Embedded data, a few steps and one epsilon stand in for '
     'everything. It shows which rows run, and no figure.'
@@ -20,7 +25,8 @@ class Line(NamedTuple):
 
     Attributes:
         row: of the table.
-        kind: 'printed', 'as published, here', 'certified, here', or 'here'.
+        kind: 'printed', 'as published, here', 'certified, here', or 'here'; the latter also
+            with `BEST` behind them.
         epsilon: whether it holds.
         cells: a figure for each column, or None.
         failures: why its runs failed, for each column; '' where none did.
@@ -93,6 +99,11 @@ def _lines(table: Table, row: Row, there: list[tuple[Cell, Found]]) -> list[Line
         told = [mine.get(column) for column in table.columns]
         failures = tuple(each.failure if each else '' for each in told)
         lines.append(Line(row, kind, _epsilon(row, mine), figures, failures))
+        best = tuple(_best(mine.get(column), column) for column in table.columns)
+        if any(best):
+            lines.append(
+                Line(row, f'{kind}; {BEST}', _epsilon(row, mine), best, failures)
+            )
     if not forms(row):
         lines.append(Line(row, MISSING, '', (None,) * len(table.columns), none))
     return lines
@@ -102,6 +113,10 @@ def _figure(there: Found | None, column: Column) -> Figure | None:
     if there is None or column.figure in NOT_MEASURED:
         return None
     return there.figures.get(column.figure)
+
+
+def _best(there: Found | None, column: Column) -> Figure | None:
+    return there.legacy_max.get(column.figure) if there else None
 
 
 def _epsilon(row: Row, there: dict[Column, Found]) -> str:
