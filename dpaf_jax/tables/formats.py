@@ -99,6 +99,9 @@ def _notes(made: Page) -> list[str]:
     if lacking:
         titles = ', '.join(DATA_SETS[name].title for name in lacking)
         notes.append(f'Data that are not there: {titles}.')
+    if made.unmeasured:
+        names = ', '.join(FIGURES[name] for name in made.unmeasured)
+        notes.append(f'No finished run has a figure of {names}: their logs say why.')
     if made.table.note:
         notes.append(made.table.note)
     counts = {

