@@ -333,6 +333,18 @@ def bench_rates(optimizer: optax.GradientTransformation, steps: list[int]) -> li
     return moved[np.array(steps)].tolist()
 
 
+def test_dpimagebenchs_figure_is_the_mean_of_selected_epochs():
+    found = {
+        name: {'mean': 0.1, 'selected': {'mean': selected}, 'legacy_max': {'mean': 0.9}}
+        for name, selected in (('resnext', 0.2), ('wide', 0.3), ('resnet', 0.7))
+    }
+    assert outcome.bench_mean(found, 'dpimagebench') == {
+        outcome.BENCH_MEAN: pytest.approx(0.4)
+    }
+    assert outcome.bench_mean(found, 'slow') == {}
+    assert outcome.bench_mean({'resnet': {'mean': 0.1}}, 'dpimagebench') == {}
+
+
 def test_dpimagebenchs_classifiers_see_grey_as_zero():
     class Seen(nn.Module):
         @nn.compact
