@@ -81,12 +81,13 @@ $(VENV)/bin/python:
 	fi || { rm -rf $(VENV); echo 'This Python has neither ensurepip nor pip: install' \
 	  'pip (Debian, Ubuntu: python3-pip or python3-venv).'; exit 1; } >&2
 
+# Which NCCL there is, is the cuda extra's to say.
 constraints:
 	rm -rf build/constraints
 	$(PYTHON) -m venv build/constraints
-	build/constraints/bin/python -m pip install '.[dev,docs]'
+	build/constraints/bin/python -m pip install '.[dev,docs,xgboost]'
 	{ sed '/^[^#]/,$$d' constraints.txt; build/constraints/bin/python -m pip freeze \
-	  --exclude dpaf_jax | LC_ALL=C sort -f; } > build/constraints.txt
+	  --exclude dpaf_jax --exclude nvidia-nccl-cu12 | LC_ALL=C sort -f; } > build/constraints.txt
 	mv build/constraints.txt constraints.txt
 
 clean:

@@ -16,7 +16,8 @@ from configs import variants
 def get_config(argument: str = 'digits') -> ConfigDict:
     """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
     config = variants.on(argument, 'dpdm')
-    config.samples.num = 5000  # a sample costs as much as dozens of the others'
+    # A sample costs as much as dozens of the others'.
+    config.samples.num = variants.num_samples(argument, 5000)
     dpgen = config.dpgen
     dpgen.label_dropout, dpgen.guidance = 0.0, 1.0
     dpgen.num_levels, dpgen.sigma_min = 18, 0.02

@@ -23,7 +23,8 @@ def get_config(argument: str = 'digits') -> ConfigDict:
     """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
     config = variants.on(argument, 'dpgen')
     if not variants.is_digits(argument):
-        config.samples.num = 10000  # a sample costs as much as dozens of the others'
+        # A sample costs as much as dozens of the others'.
+        config.samples.num = variants.num_samples(argument, 10000)
         dpgen = config.dpgen
         dpgen.patch = 4
         dpgen.width = 24

@@ -29,7 +29,8 @@ def get_config(argument: str = 'digits') -> ConfigDict:
         dpgen.warm_start_steps = 600
         dpgen.steps = 30
         return config
-    config.samples.num = 10000  # a sample costs as much as dozens of the others'
+    # A sample costs as much as dozens of the others'.
+    config.samples.num = variants.num_samples(argument, 10000)
     config.dpaf.generator_steps = 1000
     # Cells of 4 x 4 pixels are too many for so few maps: images are noisy (the page).
     dpgen.patch = 2

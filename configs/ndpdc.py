@@ -24,5 +24,5 @@ def get_config(argument: str = 'mnist') -> ConfigDict:
         fields.batch_size = 6000
         fields.parts = 2
         fields.steps = 1200
-    config.samples.num = 0  # as many as it holds
+    config.samples.num = variants.num_samples(argument, 0)  # 0: as many as it holds
     return config

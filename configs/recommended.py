@@ -5,9 +5,13 @@ python -m dpaf_jax.main --config=configs/recommended.py:mnist,1 --workdir=runs/m
         --config.data.source=npz:/path/to/mnist.npz
 python -m dpaf_jax.main --config=configs/recommended.py:folder:/path/to/images,3 \
         --workdir=runs/mine
+python -m dpaf_jax.main --config=configs/recommended.py:mnist,1,dpimagebench \
+        --workdir=runs/bench --config.data.source=npz:/path/to/mnist.npz
 
 DPAF's one-shot table and a labeller (docs/explanation/algorithm.md). How long they learn
-goes by epsilon and the number of records.
+goes by epsilon and the number of records. The word dpimagebench behind epsilon is that
+benchmark's protocol (docs/howto/evaluate.md): N = 55 000, delta = 1 / (N ln N), and its
+classifiers, for a GPU.
 
 Accuracy of a small CNN, two shared CPU cores, 2026-11-23 and 24; in brackets how
 many generators. Certified epsilon 1: MNIST 0.968 ± 0.002 (5), Fashion-MNIST 0.849 ± 0.003
@@ -31,6 +35,7 @@ def get_config(argument: str = 'digits') -> ConfigDict:
     Args:
         argument: a source, and after a comma epsilon (10 if it is left out). The source is
             one of `variants.DATA`, such as digits or celeba64:hair, or as `data.source`:
-            folder:/path, npz:/path.
+            folder:/path, npz:/path. Behind mnist or fashion_mnist and epsilon may stand
+            dpimagebench.
     """
     return variants.given(argument, 'recommended')

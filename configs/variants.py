@@ -2,7 +2,9 @@
 
 import difflib
 import importlib
+import math
 import os
+from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -159,6 +161,29 @@ DATA = (
 )
 
 
+BENCH = 'dpimagebench'  # the protocol of a benchmark, behind the source and epsilon
+# Training records that it trains on; the others are its validation images. The numbers are
+# those of 2019ChenGong/DPImageBench, data/dataset_loader.py.
+BENCH_RECORDS = {'mnist': 55_000, 'fashion_mnist': 55_000}
+BENCH_SAMPLES = (
+    60_000  # of which 55 000 train classifiers; evaluation/evaluator.py there
+)
+
+
+def bench(config: ConfigDict, num_examples: int) -> ConfigDict:
+    """DPImageBench's protocol: N, delta = 1 / (N ln N), its classifiers, 60 000 images."""
+    config.data.subset = config.data.num_examples = num_examples
+    config.privacy.delta = 1 / (num_examples * math.log(num_examples))
+    config.samples.num = BENCH_SAMPLES
+    config.evaluation.suite = BENCH
+    return config
+
+
+def num_samples(argument: str, usual: int) -> int:
+    """Number of synthetic images: the protocol's, where the argument has one, or the usual."""
+    return BENCH_SAMPLES if _parse(argument).protocol else usual
+
+
 def meant(data: str) -> str:
     """Asks for the names of DATA that are near to `data`; tells all where none is."""
     names, asked = [name.partition(':')[0] for name in DATA], data.partition(':')[0]
@@ -178,7 +203,7 @@ def on(argument: str, method: str) -> ConfigDict:
 
 def is_digits(argument: str) -> bool:
     """Whether the source is the embedded digits, which are few and small."""
-    return _parse(argument)[0] == 'digits'
+    return _parse(argument).source == 'digits'
 
 
 def given(argument: str, variant: str) -> ConfigDict:
@@ -186,13 +211,20 @@ def given(argument: str, variant: str) -> ConfigDict:
 
     Args:
         argument: the source is one of DATA, such as digits or celeba64:hair, or as
-            `data.source`: folder:/path, npz:/path.
+            `data.source`: folder:/path, npz:/path. A last word may be BENCH:
+            mnist,1,dpimagebench.
         variant: as for `choose`.
     """
-    source, epsilon = _parse(argument)
+    source, epsilon, protocol = _parse(argument)
+    if protocol and source not in BENCH_RECORDS:
+        known = ' or '.join(BENCH_RECORDS)
+        raise ValueError(
+            f'{protocol} is a protocol of {known}, not of {source!r}. Name one of them; where '
+            'it lies, say with --config.data.source.'
+        )
     config = of(source, variant) if source in DATA else _own(source, variant)
     config.privacy.epsilon = epsilon
-    return config
+    return bench(config, BENCH_RECORDS[source]) if protocol else config
 
 
 def _own(source: str, variant: str) -> ConfigDict:
@@ -224,12 +256,22 @@ def _check(source: str) -> None:
         raise ValueError(f'epsilon, the number behind {path} and a comma, is {last!r}.')
 
 
-def _parse(argument: str) -> tuple[str, float]:
-    source, _, last = argument.rpartition(',')
+class _Asked(NamedTuple):
+    source: str
+    epsilon: float
+    protocol: str
+
+
+def _parse(argument: str) -> _Asked:
+    before, _, protocol = argument.rpartition(',')
+    is_path = os.path.exists(argument.partition(':')[2])  # one may have commas
+    if protocol != BENCH or is_path:
+        before, protocol = argument, ''
+    source, _, last = before.rpartition(',')
     try:
-        return source, float(last)
+        return _Asked(source, float(last), protocol)
     except ValueError:  # a path with a comma, or no epsilon
-        return argument, 10.0
+        return _Asked(before, 10.0, protocol)
 
 
 def of(data: str, variant: str) -> ConfigDict:

@@ -43,6 +43,18 @@ _SUITE = flags.DEFINE_enum(
 )
 _SEEDS = flags.DEFINE_integer('seeds', 1, 'Of each classifier.', lower_bound=1)
 _EPOCHS = flags.DEFINE_integer('epochs', 5, 'Of each network.', lower_bound=1)
+_DATALENS_EPOCHS = flags.DEFINE_integer(
+    'datalens_epochs',
+    0,
+    "Of DataLens' CNN (suite slow); 0: theirs, 600 of grey images, 250 of colour.",
+    lower_bound=0,
+)
+_DATALENS_BATCH_SIZE = flags.DEFINE_integer(
+    'datalens_batch_size',
+    0,
+    "Of DataLens' CNN (suite slow); 0: theirs, 512 of grey images, 256 of colour.",
+    lower_bound=0,
+)
 _CEILING = flags.DEFINE_bool(
     'ceiling', True, 'Also measures the real training images, as a standard.'
 )
@@ -98,6 +110,8 @@ def _evaluate(real: str, synthetic: str) -> None:
         'suite': _SUITE.value,
         'seeds': _SEEDS.value,
         'epochs': _EPOCHS.value,
+        'datalens_epochs': _DATALENS_EPOCHS.value,
+        'datalens_batch_size': _DATALENS_BATCH_SIZE.value,
         'fidelity_images': _FIDELITY.value,
         'neighbours': _NEIGHBOURS.value,
         'inception_weights': _INCEPTION.value,

@@ -21,15 +21,20 @@ def setup(out: pathlib.Path, scale: str = 'cpu') -> Setup:
 
 
 def finish(
-    run: Run, accuracy: float, distance: float = 50.0, **fidelity: float
+    run: Run,
+    accuracy: float,
+    distance: float = 50.0,
+    best: float | None = None,
+    **fidelity: float,
 ) -> None:
-    """Writes what the run would have left."""
+    """Writes what the run would have left; `best`: in its best epoch on the test images."""
     published = run.settings['privacy.guarantee'] == 'as_published'
     words = 'none (as published: its proof fails)' if published else CERTIFIED
     write_json(run.workdir.release / 'privacy.json', {'guarantee': words})
     always = {'fd_efficientnet_lite0': distance, 'precision': 0.5, 'recall': 0.25}
+    found = {'mean': accuracy} | ({'legacy_max': {'mean': best}} if best else {})
     content = {
-        'accuracy': {'synthetic': {'cnn': {'mean': accuracy}}},
+        'accuracy': {'synthetic': {'cnn': found, 'datalens_cnn': found}},
         'fidelity': {**always, **fidelity, 'num_real': 100},
     }
     write_json(run.workdir.evaluation, content)

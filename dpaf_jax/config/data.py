@@ -131,6 +131,12 @@ class DataConfig:
         'Share of epsilon for a noisy class histogram, which training and samples '
         'follow; 0: they follow class_prior.',
     )
+    subset: int = at_least(
+        0,
+        0,
+        'Number of training records that take part, which DPImageBench draws from an '
+        'archive or a TFDS data set; the others stay out. 0: all.',
+    )
 
     @property
     def grey_levels(self) -> tuple[float, float] | None:
@@ -189,6 +195,7 @@ def check_data(data: DataConfig) -> None:
     check_channels(data)
     _check_names(data)
     check_group(data)
+    _check_subset(data)
     _check_window(data)
     prior = data.class_prior
     if prior and data.noisy_prior:
@@ -274,6 +281,19 @@ def check_group(data: DataConfig) -> None:
         raise UserError('config.data.group', problem, remedy) from error
     if groups != 1:
         raise UserError('config.data.group', f'is {data.group!r}', remedy)
+
+
+def _check_subset(data: DataConfig) -> None:
+    """UserError where a part of the records is asked for that have no places of their own."""
+    if data.subset and not data.source.startswith(('npz:', 'tfds:')):
+        kind = data.source.partition(':')[0]
+        problem = (
+            f'is {data.subset}, but a file more or less in {kind} moves the others'
+        )
+        remedy = (
+            'Only npz: and tfds: have fixed places; use one of them, or set it to 0'
+        )
+        raise UserError('config.data.subset', problem, remedy)
 
 
 def _check_window(data: DataConfig) -> None:

@@ -33,6 +33,7 @@ EARLIER_DATA = {
     'window': '',
     'noisy_prior': 0.0,
 }
+EARLIER_SUBSET = {'subset': 0}
 EARLIER_CLASSIFIER = {'features': 'wavelet'}
 EARLIER_CONV2 = {'with_conv1': False}
 EARLIER_GENERATOR = {'denoise': 0.0}
@@ -58,6 +59,7 @@ def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
     _complete(made, 'evaluation', EARLIER_EVALUATION)
     _complete(made, 'evaluation', EARLIER_INCEPTION)
     _complete(made, 'data', EARLIER_DATA)
+    _complete(made, 'data', EARLIER_SUBSET)
     _complete(made, 'dp_gan', EARLIER_DP_GAN)
     if isinstance(made.get('dpaf'), dict):
         made['dpaf'] = dict(made['dpaf'])

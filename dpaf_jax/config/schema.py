@@ -159,6 +159,7 @@ class Config:
             class_prior=(),
             noisy_prior=0.0,
             group='',
+            subset=0,
             cache='',
         )
 

@@ -177,7 +177,7 @@ class EvaluationConfig:
         ('quick', 'full', 'slow', 'dpimagebench'),
         'Set of evaluation classifiers: a CNN and logistic regression (quick); also '
         "scikit-learn's and XGBoost (full); also large networks, for a GPU (slow); "
-        "DPImageBench's two, trained as there (dpimagebench).",
+        "DPImageBench's three, trained as there (dpimagebench).",
     )
     fidelity_images: int = at_least(
         10_000,
@@ -189,10 +189,16 @@ class EvaluationConfig:
         3, 1, 'Number of nearest neighbours (k) in precision and recall.'
     )
     datalens_epochs: int = at_least(
-        600, 1, "Number of training epochs of DataLens' CNN, which suite slow has."
+        0,
+        0,
+        "Number of training epochs of DataLens' CNN, which suite slow has; 0: theirs, "
+        '600 for grey images and 250 for colour.',
     )
     datalens_batch_size: int = at_least(
-        512, 1, "Batch size of DataLens' CNN, which suite slow has."
+        0,
+        0,
+        "Batch size of DataLens' CNN, which suite slow has; 0: theirs, 512 for grey "
+        'images and 256 for colour.',
     )
     inception_weights: str = plain(
         '',

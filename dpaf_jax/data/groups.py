@@ -11,12 +11,11 @@ as fast as what they add to a sum.
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterator
 
 import numpy as np
 
 from dpaf_jax.config import DataConfig, check_group
-from dpaf_jax.data.sources.base import Content, Source
+from dpaf_jax.data.sources.base import Source, only
 from dpaf_jax.data.split import hash_split
 from dpaf_jax.runtime.errors import UserError
 
@@ -56,7 +55,7 @@ def one_of_each(source: Source, config: DataConfig) -> Source:
         f'{left_out} pictures take no part'
     )
     return dataclasses.replace(
-        _only(source, kept),
+        only(source, kept),
         is_test=None if is_test is None else is_test[kept],
         notes=(*source.notes, note),
     )
@@ -108,22 +107,3 @@ def _chosen(names: list[str], source: Source, taken: np.ndarray) -> list[int]:
 def _hash(record_id: str) -> bytes:
     name = record_id.encode('utf-8', 'surrogateescape')
     return hashlib.blake2b(name, digest_size=16, person=_PERSON).digest()
-
-
-def _only(source: Source, kept: np.ndarray) -> Source:
-    places = np.flatnonzero(kept).tolist()
-
-    def contents() -> Iterator[Content]:
-        present = np.flatnonzero(source.is_present).tolist()
-        for i, content in zip(present, source.contents(), strict=True):
-            if kept[i]:
-                yield content
-
-    return dataclasses.replace(
-        source,
-        labels=source.labels[kept],
-        record_id=lambda i: source.record_id(places[i]),
-        contents=contents,
-        is_empty=None if source.is_empty is None else source.is_empty[kept],
-        groups=None,
-    )

@@ -44,6 +44,7 @@ class Settings:
     group: str = ''
     fit: str = 'crop'
     window: str = ''
+    subset: int = 0
     format: int = FORMAT
 
     @classmethod

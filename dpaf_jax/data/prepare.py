@@ -19,6 +19,7 @@ from dpaf_jax.data.groups import one_of_each
 from dpaf_jax.data.manifest import Manifest, Settings
 from dpaf_jax.data.sources import open_source
 from dpaf_jax.data.sources.base import Source, without_labels
+from dpaf_jax.data.subset import drawn
 from dpaf_jax.runtime.errors import UserError
 
 
@@ -59,7 +60,7 @@ def prepare(
         with _writing(directory):
             _check_vacant(directory)
         check_channels(config)
-        source = one_of_each(open_source(config), config)
+        source = drawn(one_of_each(open_source(config), config), config)
         if not labelled:
             source = without_labels(source)
         is_test = splits(source, config)

@@ -21,6 +21,7 @@ from dpaf_jax.data.near_copies import near_copies, thumbnail
 from dpaf_jax.data.pixels import DEEP, BadPictureError, to_pixels
 from dpaf_jax.data.sources import open_source
 from dpaf_jax.data.sources.base import Content, Source, reading
+from dpaf_jax.data.subset import drawn
 
 SIDES = 8, 16, 32  # of images, where pictures are of several sizes or larger
 GREY = '1', 'L', 'LA'  # Pillow's modes, beside those of more than 8 bits
@@ -75,7 +76,7 @@ def survey(config: DataConfig) -> Survey:
         UserError: for a source that is missing or malformed, or has a class without
             training images.
     """
-    source = one_of_each(open_source(config), config)
+    source = drawn(one_of_each(open_source(config), config), config)
     is_test = splits(source, config)
     present = np.flatnonzero(source.is_present)
     labels = source.labels[present]

@@ -19,11 +19,13 @@ from dpaf_jax.networks.layers import convolve
 
 LEARNING_RATE, LEARNING_RATE_RESNET = 1e-3, 2e-3
 WARM_UP = 0.1  # of the steps
-# AI-secure/DataLens, evaluation/train-classifier-{mnist,celebA}.py.
-DATALENS_RATE, DATALENS_RATE_COLOUR = 2e-3, 1e-4
+# Rate, batch size and epochs. AI-secure/DataLens, evaluation/train-classifier-*.py: mnist
+# and fmnist; celebA and hair.
+DATALENS_GREY, DATALENS_COLOUR = (2e-3, 512, 600), (1e-4, 256, 250)
 # 2019ChenGong/DPImageBench, evaluation/evaluator.py, for all but CIFAR.
 BENCH_EPOCHS, BENCH_BATCH, BENCH_RATE, BENCH_EMA = 50, 256, 1e-2, 0.9999
 BENCH_FALL, BENCH_FALL_EVERY = 0.2, 20  # of the rate, epochs
+BENCH_DROPOUT = 0.3  # of the Wide ResNet
 
 
 class Recipe(NamedTuple):
@@ -114,15 +116,17 @@ class DatalensCnn(nn.Module):
 
 
 class WideResNet(nn.Module):
-    """WRN-depth-width (Zagoruyko and Komodakis 2016, Table 1), without dropout.
+    """WRN-depth-width (Zagoruyko and Komodakis 2016, Table 1).
 
     A convolution to 16 maps; three groups of (depth - 4) / 6 residual blocks with 16, 32
     and 64 times `width` maps, the last two groups at half the side; the mean over positions.
+    `dropout` is the share of units dropped between a block's convolutions.
     """
 
     num_classes: int
     depth: int
     width: int
+    dropout: float = 0.0
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool) -> jax.Array:
@@ -130,7 +134,8 @@ class WideResNet(nn.Module):
         x = _conv(16)(images)
         for maps, stride in ((16, 1), (32, 2), (64, 2)):
             for block in range((self.depth - 4) // 6):
-                x = _Block(maps * self.width, 1 if block else stride)(x, train)
+                stride = 1 if block else stride
+                x = _Block(maps * self.width, stride, self.dropout)(x, train)
         x = nn.relu(_norm(train)(x))
         return nn.Dense(self.num_classes)(jnp.mean(x, axis=(1, 2)))
 
@@ -140,6 +145,7 @@ class _Block(nn.Module):
 
     maps: int
     stride: int
+    dropout: float
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
@@ -147,7 +153,43 @@ class _Block(nn.Module):
         if x.shape[-1] != self.maps:
             x = _conv(self.maps, 1, self.stride)(inner)
         inner = nn.relu(_norm(train)(_conv(self.maps, 3, self.stride)(inner)))
+        inner = nn.Dropout(self.dropout, deterministic=not train)(inner)
         return x + _conv(self.maps)(inner)
+
+
+class ResNet(nn.Module):
+    """ResNet-depth for small images (He et al. 2016, section 4.2), with projections.
+
+    A convolution to 16 maps; three groups of (depth - 2) / 6 residual blocks with 16, 32
+    and 64 maps, the last two groups at half the side; the mean over positions.
+    """
+
+    num_classes: int
+    depth: int
+
+    @nn.compact
+    def __call__(self, images: jax.Array, train: bool) -> jax.Array:
+        """Returns logits [B, num_classes]."""
+        x = nn.relu(_norm(train)(_conv(16)(images)))
+        for maps, stride in ((16, 1), (32, 2), (64, 2)):
+            for block in range((self.depth - 2) // 6):
+                x = _PlainBlock(maps, 1 if block else stride)(x, train)
+        return nn.Dense(self.num_classes)(jnp.mean(x, axis=(1, 2)))
+
+
+class _PlainBlock(nn.Module):
+    """Two 3x3 convolutions, normalisation behind each, and what goes past them."""
+
+    maps: int
+    stride: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        past = x
+        if x.shape[-1] != self.maps:
+            past = _norm(train)(_conv(self.maps, 1, self.stride)(x))
+        inner = nn.relu(_norm(train)(_conv(self.maps, 3, self.stride)(x)))
+        return nn.relu(past + _norm(train)(_conv(self.maps)(inner)))
 
 
 class ResNeXt(nn.Module):
@@ -180,6 +222,18 @@ class _GroupedBlock(nn.Module):
         inner = nn.relu(_norm(train)(_conv(maps, 1)(x)))
         inner = nn.relu(_norm(train)(_conv(maps, 3, self.stride, groups=8)(inner)))
         return nn.relu(past + _norm(train)(_conv(4 * self.width, 1)(inner)))
+
+
+class Centred(nn.Module):
+    """A classifier that sees its images in [-1, 1]."""
+
+    model: nn.Module
+
+    @nn.compact
+    def __call__(self, images: jax.Array, train: bool) -> jax.Array:
+        """Returns the logits of `model`, [B, num_classes]."""
+        logits: jax.Array = self.model(2 * images - 1, train)
+        return logits
 
 
 def _conv(maps: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> nn.Conv:
@@ -230,14 +284,14 @@ def make_recipes(
 
     made: dict[str, Recipe] = {}
     if config.suite == 'slow':
-        rate = DATALENS_RATE if channels == 1 else DATALENS_RATE_COLOUR
         made['resnext'] = recipe(ResNeXt(num_classes))
         made['wide_resnet_40_4'] = wide_resnet('40-4')
         made['wide_resnet_16_2'] = wide_resnet('16-2')
+        rate, batch_size, epochs = DATALENS_GREY if channels == 1 else DATALENS_COLOUR
         made['datalens_cnn'] = Recipe(
             DatalensCnn(num_classes),
-            config.datalens_batch_size,
-            config.datalens_epochs,
+            config.datalens_batch_size or batch_size,
+            config.datalens_epochs or epochs,
             lambda steps: optax.sgd(rate),
         )
     if config.wide_resnet:
@@ -248,6 +302,8 @@ def make_recipes(
 
 
 def _bench_recipes(num_classes: int) -> dict[str, Recipe]:
+    """DPImageBench's three, but for their initial weights, which are those of the others."""
+
     def optimizer(steps: int) -> optax.GradientTransformation:
         each = steps // BENCH_EPOCHS * BENCH_FALL_EVERY
         falls = {each: BENCH_FALL, 2 * each: BENCH_FALL}
@@ -255,10 +311,11 @@ def _bench_recipes(num_classes: int) -> dict[str, Recipe]:
 
     models = {
         'resnext': ResNeXt(num_classes),
-        'wide_resnet_40_4': WideResNet(num_classes, 40, 4),
+        'wide_resnet_40_4': WideResNet(num_classes, 40, 4, BENCH_DROPOUT),
+        'resnet_110': ResNet(num_classes, 110),
     }
     return {
-        name: Recipe(model, BENCH_BATCH, BENCH_EPOCHS, optimizer, BENCH_EMA)
+        name: Recipe(Centred(model), BENCH_BATCH, BENCH_EPOCHS, optimizer, BENCH_EMA)
         for name, model in models.items()
     }
 

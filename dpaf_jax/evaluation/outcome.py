@@ -1,8 +1,12 @@
 """What trained classifiers say of the test images, and its figures over their seeds."""
 
+import statistics
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+
+BENCH_MEAN = 'DPImageBench: mean of selected epochs'
 
 
 class Outcome(NamedTuple):
@@ -58,3 +62,21 @@ def summary(values: list[float]) -> dict[str, Any]:
     """The mean, sample standard deviation (0 for one value) and values."""
     std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return {'mean': float(np.mean(values)), 'std': std, 'values': values}
+
+
+def bench_mean(utility: Mapping[str, Any], suite: str) -> dict[str, float]:
+    """What DPImageBench prints of its classifiers: the mean of their `selected`.
+
+    Args:
+        utility: by classifier, as `summarised` has it.
+        suite: of the evaluation.
+
+    Returns:
+        One figure by its name; none of another suite, or where no epoch was selected.
+    """
+    selected = [
+        each['selected']['mean'] for each in utility.values() if 'selected' in each
+    ]
+    if suite != 'dpimagebench' or not selected:
+        return {}
+    return {BENCH_MEAN: statistics.mean(selected)}

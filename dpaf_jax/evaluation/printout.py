@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from dpaf_jax.evaluation import outcome
 from dpaf_jax.evaluation.fidelity import OTHER, few_images
 from dpaf_jax.evaluation.suite import Labelled
 from dpaf_jax.release.pictures import sample_grid
@@ -29,7 +30,7 @@ def table(report: dict[str, Any]) -> str:
 
     Args:
         report: of the command: `synthetic`, and `real` where real training images were
-            measured, each with `utility` and `fidelity`; `floor`; `notices`.
+            measured, each with `utility` and `fidelity`; `settings`; `floor`; `notices`.
     """
     real = report.get('real') or {'utility': {}, 'fidelity': {}}
     lines = []
@@ -49,6 +50,15 @@ def table(report: dict[str, Any]) -> str:
             for also in ('selected', 'legacy_max'):
                 if also in found:
                     lines.append(_row(f'    {also}', _spread(found[also]), '', ''))
+        suite = report['settings'].get('suite', '')
+        means = [
+            outcome.bench_mean(side['utility'], suite)
+            for side in (report['synthetic'], real)
+        ]
+        for name in means[0]:
+            lines.append(
+                _row(f'  {name}', *(f'{side[name]:.3f}' for side in means if side))
+            )
         lines.append(_row('  always the largest class', f'{report["floor"]:.3f}'))
     else:
         lines.append(

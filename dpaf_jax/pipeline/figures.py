@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from dpaf_jax.evaluation.fidelity import OTHER
+from dpaf_jax.evaluation.outcome import bench_mean
 from dpaf_jax.evaluation.printout import FIGURES
 from dpaf_jax.pipeline.outlook import MOST_EPSILON
 
@@ -40,6 +41,12 @@ def figure(found: dict[str, Any]) -> str:
         return mean
     std = float(found['std'])
     return f'{mean} ± {std:.3f}' if std >= 0.0005 else f'{mean} ± < 0.0005'
+
+
+def bench_figure(report: dict[str, Any]) -> dict[str, float]:
+    """DPImageBench's figure of a report in its suite, by its name; else nothing."""
+    suite = report['config']['evaluation']['suite']
+    return bench_mean(report['accuracy'].get('synthetic', {}), suite)
 
 
 def failure(report: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from dpaf_jax.evaluation.fidelity import few_images
 from dpaf_jax.pipeline.charts import Point, line_chart
 from dpaf_jax.pipeline.figures import (
     MODEL_NAMES,
+    bench_figure,
     failure,
     fidelity_rows,
     figure,
@@ -172,6 +173,10 @@ def _figures(report: dict[str, Any]) -> list[tuple[Any, ...]]:
         )
         for source, models in sources.items()
         for model, found in models.items()
+    ]
+    rows += [
+        (name, 'synthetic', f'{mean:.3f}', None)
+        for name, mean in bench_figure(report).items()
     ]
     if rows and report['floor'] is not None:
         name = floor_name(report['config'])

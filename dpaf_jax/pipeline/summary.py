@@ -3,7 +3,13 @@
 import shlex
 from typing import Any
 
-from dpaf_jax.pipeline.figures import MODEL_NAMES, failure, figure, floor_name
+from dpaf_jax.pipeline.figures import (
+    MODEL_NAMES,
+    bench_figure,
+    failure,
+    figure,
+    floor_name,
+)
 from dpaf_jax.release.card import headline, is_certified
 from dpaf_jax.runtime.command import CONSOLE, is_console
 from dpaf_jax.runtime.files import read_json
@@ -47,6 +53,7 @@ def _accuracies(report: dict[str, Any]) -> list[str]:
             return ['Not evaluated yet: --stage=evaluate, then --stage=report.']
         return ['No accuracy: all are of one class.']
     rows = {MODEL_NAMES.get(name, name): figure(found) for name, found in made.items()}
+    rows |= {name: f'{mean:.3f}' for name, mean in bench_figure(report).items()}
     rows |= {
         f'{MODEL_NAMES.get(name, name)}, by real images (ceiling)': figure(found)
         for name, found in report['ceiling'].items()

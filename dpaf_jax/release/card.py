@@ -14,6 +14,7 @@ from dpaf_jax.release.samplers.registry import make_sampler
 MODELS = (
     'resnext',
     'wide_resnet_40_4',
+    'resnet_110',
     'wide_resnet_16_2',
     'datalens_cnn',
     'wide_resnet',

@@ -10,7 +10,7 @@ from typing import Any
 from dpaf_jax.runtime.text import number
 from dpaf_jax.tables.data_sets import DATA_SETS
 from dpaf_jax.tables.measured import FIGURES
-from dpaf_jax.tables.page import ABSENT, WARNING, Line, Page
+from dpaf_jax.tables.page import ABOUT_BEST, ABSENT, BEST, WARNING, Line, Page
 from dpaf_jax.tables.spec import Column, Figure, Row, Table
 
 DISTANCE, COMPARED = 'fd_efficientnet_lite0', 'num_synthetic'
@@ -58,7 +58,11 @@ def rehearsal(table: Table) -> str:
 
 def _body(made: Page) -> list[list[str]]:
     if made.setup.scale.is_smoke:
-        return [_rehearsed(each, made) for each in made.lines if each.kind != 'printed']
+        return [
+            _rehearsed(each, made)
+            for each in made.lines
+            if each.kind != 'printed' and not each.kind.endswith(BEST)
+        ]
     return [
         [
             _label(line.row, made.table),
@@ -96,6 +100,9 @@ def _notes(made: Page) -> list[str]:
     if lacking:
         titles = ', '.join(DATA_SETS[name].title for name in lacking)
         notes.append(f'Data that are not there: {titles}.')
+    if made.unmeasured:
+        names = ', '.join(FIGURES[name] for name in made.unmeasured)
+        notes.append(f'No finished run has a figure of {names}: their logs say why.')
     if made.table.note:
         notes.append(made.table.note)
     counts = {
@@ -108,6 +115,8 @@ def _notes(made: Page) -> list[str]:
         )
     if made.setup.scale.is_smoke:
         return [f'**{WARNING}**', *notes]
+    if any(line.kind.endswith(BEST) for line in made.lines):
+        notes.append(ABOUT_BEST)
     return [*notes, NOT_COVERED]
 
 

@@ -5,10 +5,16 @@ from typing import NamedTuple
 from dpaf_jax.tables.measured import FIGURES, Found, found
 from dpaf_jax.tables.runs import Cell, Setup, cells, forms
 from dpaf_jax.tables.scales import AS_PUBLISHED, CERTIFIED
-from dpaf_jax.tables.spec import Column, Figure, Row, Table, printed_in
+from dpaf_jax.tables.spec import COUNTERPARTS, Column, Figure, Row, Table, printed_in
 
 ABSENT = '–'
 MISSING = 'not implemented here'
+DERIVED = 'average', 'calibrated'  # of other figures
+BEST = 'legacy_max'  # behind a line's kind
+ABOUT_BEST = (
+    f'{BEST} is the maximum over epochs on the real test images, which older papers print. '
+    "It selects on the test set: the line above it has the last epoch's."
+)
 WARNING = (
     'smoke: a rehearsal. Embedded data, a few steps and one epsilon stand in for '
     'everything. It shows which rows run, and no figure.'
@@ -20,7 +26,8 @@ class Line(NamedTuple):
 
     Attributes:
         row: of the table.
-        kind: 'printed', 'as published, here', 'certified, here', or 'here'.
+        kind: 'printed', 'as published, here', 'certified, here', or 'here'; the latter also
+            with `BEST` behind them.
         epsilon: whether it holds.
         cells: a figure for each column, or None.
         failures: why its runs failed, for each column; '' where none did.
@@ -57,13 +64,27 @@ class Page(NamedTuple):
         lacking = sorted({run.lacks for run in runs.values() if run.lacks})
         return sum(run.is_done for run in runs.values()), len(runs), lacking
 
+    @property
+    def unmeasured(self) -> list[str]:
+        """Figures of the columns that finished runs have not, whichever row they are of.
+
+        FID and the Inception score are not asked for: they need weights of one's own.
+        """
+        measured = [
+            (cell.column.figure, cell.column.figure in each.figures)
+            for cell, each in zip(self.cells, self.found, strict=True)
+            if each.done and cell.column.figure not in (*COUNTERPARTS, *DERIVED)
+        ]
+        there = {figure for figure, is_there in measured if is_there}
+        return list(dict.fromkeys(f for f, _ in measured if f not in there))
+
 
 def page(table: Table, setup: Setup) -> Page:
     """Reads all that is there of a table."""
     classifiers = tuple(
         name
         for name in table.figures
-        if name in FIGURES and name not in ('fid', 'average', 'calibrated')
+        if name in FIGURES and name not in ('fid', *DERIVED)
     )
     classifiers = classifiers if 'average' in table.figures else ()
     there = list(cells(table, setup))
@@ -93,6 +114,11 @@ def _lines(table: Table, row: Row, there: list[tuple[Cell, Found]]) -> list[Line
         told = [mine.get(column) for column in table.columns]
         failures = tuple(each.failure if each else '' for each in told)
         lines.append(Line(row, kind, _epsilon(row, mine), figures, failures))
+        best = tuple(_best(mine.get(column), column) for column in table.columns)
+        if any(best):
+            lines.append(
+                Line(row, f'{kind}; {BEST}', _epsilon(row, mine), best, failures)
+            )
     if not forms(row):
         lines.append(Line(row, MISSING, '', (None,) * len(table.columns), none))
     return lines
@@ -100,6 +126,10 @@ def _lines(table: Table, row: Row, there: list[tuple[Cell, Found]]) -> list[Line
 
 def _figure(there: Found | None, column: Column) -> Figure | None:
     return there.figures.get(column.figure) if there else None
+
+
+def _best(there: Found | None, column: Column) -> Figure | None:
+    return there.legacy_max.get(column.figure) if there else None
 
 
 def _epsilon(row: Row, there: dict[Column, Found]) -> str:

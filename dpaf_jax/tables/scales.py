@@ -236,7 +236,7 @@ GPU = Scale(
     generators=3,
 )
 PAPER = Scale(
-    about='GPUs, what the papers print: five generators, their CNN, its 600 epochs',
+    about='GPUs, what the papers print: five generators, their CNN, for its own epochs',
     common={
         'samples.num': 60_000,
         'evaluation.seeds': 1,

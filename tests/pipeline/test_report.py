@@ -9,6 +9,7 @@ import pytest
 from report_cases import (
     ACCURACY,
     ATTACKED,
+    CONFIG,
     CONSISTENT,
     ENVIRONMENT,
     HISTORY,
@@ -18,6 +19,7 @@ from report_cases import (
     written,
 )
 
+from dpaf_jax.evaluation.outcome import BENCH_MEAN
 from dpaf_jax.pipeline import report, summary
 from dpaf_jax.training.workdir import Workdir
 
@@ -231,6 +233,19 @@ def test_page_and_terminal_say_that_a_run_has_failed(tmp_path):
     assert taught_nothing in summary.summary(workdir)
     written(tmp_path, **classified([[519, 0], [0, 481]]))
     assert taught_nothing not in summary.summary(workdir)
+
+
+@pytest.mark.parametrize('suite', ['dpimagebench', 'slow'])
+def test_page_and_terminal_have_the_figure_of_dpimagebench(tmp_path, suite):
+    found = {'mean': 0.5, 'std': 0.0, 'values': [0.5]}
+    models = {
+        'resnext': found | {'selected': found | {'mean': 0.625}},
+        'resnet_110': found | {'selected': found | {'mean': 0.875}},
+    }
+    config = CONFIG | {'evaluation': CONFIG['evaluation'] | {'suite': suite}}
+    _, page, _ = written(tmp_path, config=config, accuracy={'synthetic': models})
+    for text in (page.text, summary.summary(Workdir(tmp_path))):
+        assert ('0.750' in text) == (BENCH_MEAN in text) == (suite == 'dpimagebench')
 
 
 @pytest.mark.parametrize(

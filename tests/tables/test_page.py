@@ -5,17 +5,20 @@ import io
 import json
 import re
 import sys
+import warnings
 
 import numpy as np
 import pytest
 from finished_runs import finish, setup
 from PIL import Image
 
+from dpaf_jax.evaluation import classical
 from dpaf_jax.tables import formats, pictures
 from dpaf_jax.tables.fill import _name, fill
 from dpaf_jax.tables.page import page
 from dpaf_jax.tables.papers import TABLES
 from dpaf_jax.tables.runs import Run, cells
+from dpaf_jax.tables.scales import CERTIFIED
 
 
 def finished(name, made, wanted, accuracy=lambda i: 0.5 + 0.01 * i):
@@ -72,6 +75,30 @@ def test_a_half_finished_table_prints_what_it_has(tmp_path):
     text = formats.markdown(shown)
     assert re.search(r'\| DPAF \| certified, here \| holds \| 0\.\d{3} \| – \|', text)
     assert '| 3 of 3 |' in text and '| 50 ± 0 | 0.500 ± 0.000 |' in text  # fidelity
+
+
+def test_the_best_test_epoch_stands_apart_and_is_called_what_it_is(tmp_path):
+    made = setup(tmp_path, 'paper')
+    first, *_ = (
+        cell
+        for cell in cells(TABLES['dpaf/1'], made)
+        if cell.row.label == 'DPAF' and cell.guarantee == CERTIFIED
+    )
+    bests = [0.8, 0.7, 0.9, None, None]  # two were judged without held-out images
+    for run, best in zip(first.runs, bests, strict=True):
+        finish(run, 0.5, best=best)
+    shown = page(TABLES['dpaf/1'], made)
+    lines = lines_of(shown)
+    i = shown.table.columns.index(first.column)
+    assert lines['DPAF', 'certified, here'].cells[i].value == 0.5
+    best = lines['DPAF', 'certified, here; legacy_max']
+    assert best.cells[i] == (pytest.approx(0.8), pytest.approx(0.1))
+    assert [kind for _, kind in lines if 'legacy_max' in kind] == [best.kind]
+    text = formats.markdown(shown)
+    assert '| certified, here; legacy_max | holds |' in text
+    assert 'It selects on the test set' in text
+    # Elsewhere nothing is said of it.
+    assert 'legacy_max' not in formats.markdown(page(TABLES['dpaf/2'], made))
 
 
 def test_a_distance_of_ours_never_stands_under_fid(tmp_path):
@@ -141,6 +168,20 @@ def test_every_format_says_the_same(tmp_path):
     for line in body:
         assert len(re.findall(r'(?<!\\)&', line)) == columns - 1
         assert not re.search(r'(?<!\\)[%_#]', line)
+
+
+@pytest.mark.parametrize('scale', ['cpu', 'smoke'])
+def test_a_figure_that_no_run_has_is_named(tmp_path, scale):
+    """As of a classifier whose library is missing; the mean of all is missing with it."""
+    made = setup(tmp_path, scale)
+    name = 'dpba_wgan/4'
+    assert page(TABLES[name], made).unmeasured == []  # nothing is finished
+    finished(name, made, lambda cell: cell.row.label == 'DP-MERF')
+    shown = page(TABLES[name], made)
+    assert 'xgboost' in shown.unmeasured and 'average' not in shown.unmeasured
+    assert 'cnn' not in shown.unmeasured
+    text = formats.markdown(shown)
+    assert re.search(r'No finished run has a figure of .*, XGBoost: their logs', text)
 
 
 def test_all_methods_side_by_side(tmp_path):
@@ -238,3 +279,7 @@ def test_every_row_runs_at_smoke_scale(name, tmp_path_factory):
         if 'here' in line.kind and line.row.method:
             assert any(line.cells), line
     assert shown.counts[0] == shown.counts[1]
+    absent = set(classical.MODELS) - set(classical.installed())
+    assert set(shown.unmeasured) <= absent
+    if shown.unmeasured:
+        warnings.warn(f'{name}: nobody walked {shown.unmeasured}', stacklevel=1)

@@ -51,6 +51,31 @@ class Source:
         return ~self.is_empty
 
 
+def only(source: Source, kept: np.ndarray) -> Source:
+    """Some of the records, under their ids; its `is_test` is still that of all.
+
+    Args:
+        source: listed.
+        kept: [n] bool.
+    """
+    places = np.flatnonzero(kept).tolist()
+
+    def contents() -> Iterator[Content]:
+        present = np.flatnonzero(source.is_present).tolist()
+        for i, content in zip(present, source.contents(), strict=True):
+            if kept[i]:
+                yield content
+
+    return dataclasses.replace(
+        source,
+        labels=source.labels[kept],
+        record_id=lambda i: source.record_id(places[i]),
+        contents=contents,
+        is_empty=None if source.is_empty is None else source.is_empty[kept],
+        groups=None,
+    )
+
+
 def without_labels(source: Source) -> Source:
     """The same records, all of one class."""
     labels = np.zeros_like(source.labels)
