@@ -28,6 +28,7 @@ from dpaf_jax.release import pictures
 from dpaf_jax.release.card import headline, model_card
 from dpaf_jax.release.dealing import dealt
 from dpaf_jax.release.relabel import by_label
+from dpaf_jax.release.samplers.dpaf import unbent
 from dpaf_jax.release.samplers.protocol import LabellingSampler, StoredImageSampler
 from dpaf_jax.release.samplers.registry import PRIOR, make_sampler, released_shapes
 from dpaf_jax.runtime.errors import UserError
@@ -216,7 +217,8 @@ def write_release(
     host = {name: np.ascontiguousarray(value) for name, value in flat.items()}
     num_classes = config.data.num_classes
     labels = balanced_labels(8 * num_classes, (1,) * num_classes)
-    images = np.concatenate(list(release.generate(labels)))
+    shown = dataclasses.replace(release, config=unbent(release.config))
+    images = np.concatenate(list(shown.generate(labels)))
     grid = pictures.sample_grid(images, labels, num_classes)
     with written_whole(directory) as staging:
         staging.mkdir()

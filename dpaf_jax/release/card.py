@@ -28,7 +28,7 @@ TEMPLATE = """\
 
 Generates {records} in {classes}, trained {under}with dpaf_jax.
 
-![Synthetic samples, one row per class](samples.png)
+{picture}
 
 ## Privacy
 
@@ -57,6 +57,8 @@ images, are not covered by epsilon. No checkpoint, seed or stop was chosen on re
 Samples may carry over biases of the training images, and need not be fit for any purpose.
 {accuracy}"""
 
+SHOWN = '![Synthetic samples, one row per class](samples.png)'
+SHOWN_UNBENT = '![Synthetic samples, one row per class, not bent](samples.png)'
 ONE_IMAGE = """\
 The unit of protection is one image with its label, not one person: somebody with k images
 in the training set is protected at k times this epsilon, and only at a delta that is up to
@@ -83,6 +85,7 @@ def model_card(
     claimed = privacy.get('claimed_epsilon')
     return TEMPLATE.format(
         method=config.method,
+        picture=SHOWN_UNBENT if bends(config) else SHOWN,
         records=_records(config),
         classes=classes(config.data),
         under='under differential privacy ' if is_certified(privacy) else '',
@@ -130,10 +133,19 @@ def _held(config: Config) -> str:
     )
 
 
+def bends(config: Config) -> bool:
+    """Whether data sets that are drawn have bent images."""
+    return _has_labeller(config) and warp(config) > 0
+
+
+def _has_labeller(config: Config) -> bool:
+    return config.method == 'dpaf' and config.dpaf.classifier.private == 'labeller'
+
+
 def _labels(config: Config) -> str:
-    if config.method != 'dpaf' or config.dpaf.classifier.private != 'labeller':
+    if not _has_labeller(config):
         return ''
-    bent = ', bent a little at random,' if warp(config) else ''
+    bent = ', bent a little at random,' if bends(config) else ''
     return (
         f' An image{bent}\nhas the label that a classifier gives it; it is part of the '
         'generator, and its training is\npart of epsilon.'

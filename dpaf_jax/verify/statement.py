@@ -22,7 +22,10 @@ from dpaf_jax.release.card import (
     EARLIER_ONE_IMAGE,
     MODELS,
     ONE_IMAGE,
+    SHOWN,
+    SHOWN_UNBENT,
     TABLE_MODELS,
+    bends,
     figures_head,
     model_card,
 )
@@ -263,6 +266,8 @@ def _is_rounded(stated: float, found: float, limit: float) -> bool:
 def _check_card(card: str, config: Config, privacy: dict[str, Any]) -> Check:
     plain = model_card(config, privacy)
     card = card.replace(EARLIER_ONE_IMAGE, ONE_IMAGE)
+    if bends(config):  # cards until 2026-11-28 did not say it
+        card = card.replace(SHOWN, SHOWN_UNBENT)
     if card == plain:
         return Check(CARD, True, 'as config.json and privacy.json have it')
     rest = card[len(plain) :] if card.startswith(plain) else ''

@@ -129,6 +129,13 @@ def truncated(config: Config, width: float) -> Config:
     return _with_generator(config, latent_scale=scale, warp=0.0, warp_of_few=0.0)
 
 
+def unbent(config: Config) -> Config:
+    """The config of a sampler that does not bend: bends teach classifiers, not eyes."""
+    if config.method != 'dpaf':
+        return config
+    return _with_generator(config, warp=0.0, warp_of_few=0.0)
+
+
 def as_trained(config: Config) -> Config:
     """The config that draws what the generator was trained to draw, and does nothing to it.
 

@@ -28,7 +28,8 @@ from dpaf_jax.privacy.aggregation import aggregate
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.noise import noisy_mean
-from dpaf_jax.release import card
+from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.release import bundle, card
 from dpaf_jax.release.bundle import load_release, write_release
 from dpaf_jax.release.samplers.denoise import nonlocal_means
 from dpaf_jax.release.samplers.dpaf import (
@@ -326,6 +327,22 @@ def test_the_card_says_where_labels_come_from(finished):
 def test_the_card_says_whether_images_are_bent(most, bent):
     config = tiny.config(**ON, dpaf__generator__warp=most)
     assert ('bent a little at random' in card._labels(config)) == bent
+    assert card.bends(config) == bent
+
+
+def test_the_picture_shows_images_that_are_not_bent(finished, tmp_path, monkeypatch):
+    release, drawn_with = load_release(finished / 'release'), []
+    compiled = bundle._compiled
+
+    def noting(config):
+        drawn_with.append(config)
+        return compiled(config)
+
+    monkeypatch.setattr(bundle, '_compiled', noting)
+    plan = PrivacyPlan.from_json(release.privacy)
+    write_release(tmp_path / 'again', release.config, plan, release.params)
+    assert [warp(config) for config in drawn_with] == [0] and warp(release.config)
+    assert card.SHOWN_UNBENT in (tmp_path / 'again' / 'README.md').read_text()
 
 
 @pytest.mark.parametrize(('number', 'epsilon', 'expected'), [
