@@ -114,7 +114,9 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _print_table(source: str, other: str | None) -> None:
-    train, test = loaded(source)
+    train, test = loaded(source, _ATTRIBUTE.value)
+    # Early: a mistyped source stops before anything is computed.
+    strangers = loaded(other)[1] if other else None
     most = min(len(train.images), len(test.images), FLOORS[-1])
     images, labels = shuffled(train, most)
     real = efficientnet.features(shuffled(test, most).images)
@@ -128,10 +130,8 @@ def _print_table(source: str, other: str | None) -> None:
     stand_ins = {
         name: spoil(images[:num], labels[:num]) for name, spoil in SPOILT.items()
     }
-    if other:
-        stand_ins['real images of another kind'] = shuffled(
-            loaded(other)[1], num
-        ).images
+    if strangers:
+        stand_ins['real images of another kind'] = shuffled(strangers, num).images
     for name, seen in stand_ins.items():
         found = fidelity.compare(first(real, num), efficientnet.features(seen))
         print(row(name, found), flush=True)
@@ -143,11 +143,11 @@ def shuffled(side: Labelled, num: int) -> Labelled:
     return Labelled(side.images[order], side.labels[order])
 
 
-def loaded(source: str) -> tuple[Labelled, Labelled]:
+def loaded(source: str, attribute: str = '') -> tuple[Labelled, Labelled]:
     """Training and test images; half are test images where the source does not say."""
-    _, channels = given.shape(source, DataConfig(attribute=_ATTRIBUTE.value))
+    _, channels = given.shape(source, DataConfig(attribute=attribute))
     data = DataConfig(
-        attribute=_ATTRIBUTE.value,
+        attribute=attribute,
         image_size=_SIZE.value,
         channels=channels,
         num_classes=0,
