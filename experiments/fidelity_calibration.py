@@ -114,9 +114,9 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _print_table(source: str, other: str | None) -> None:
-    train, test = loaded(source, _ATTRIBUTE.value)
+    train, test = loaded(source, _SIZE.value, _ATTRIBUTE.value)
     # Early: a mistyped source stops before anything is computed.
-    strangers = loaded(other)[1] if other else None
+    strangers = loaded(other, _SIZE.value)[1] if other else None
     most = min(len(train.images), len(test.images), FLOORS[-1])
     images, labels = shuffled(train, most)
     real = efficientnet.features(shuffled(test, most).images)
@@ -143,12 +143,12 @@ def shuffled(side: Labelled, num: int) -> Labelled:
     return Labelled(side.images[order], side.labels[order])
 
 
-def loaded(source: str, attribute: str = '') -> tuple[Labelled, Labelled]:
+def loaded(source: str, size: int, attribute: str = '') -> tuple[Labelled, Labelled]:
     """Training and test images; half are test images where the source does not say."""
     _, channels = given.shape(source, DataConfig(attribute=attribute))
     data = DataConfig(
         attribute=attribute,
-        image_size=_SIZE.value,
+        image_size=size,
         channels=channels,
         num_classes=0,
         test_fraction=0.5,

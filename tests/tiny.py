@@ -84,6 +84,7 @@ def config_dict(**fields: Any) -> ConfigDict:
         {'width': 2, 'max_width': 3, 'num_levels': 3, 'batch_size': 8, 'microbatch': 4}
     )
     config.dpgen.update({'multiplicity': 2, 'steps': 4, 'candidates': 3, 'scales': 1})
+    config.dpgen.labeller_steps = 4
     config.run.devices = 1
     config.samples.num = 12
     config.evaluation.seeds = config.evaluation.epochs = 1

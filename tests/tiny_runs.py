@@ -163,6 +163,7 @@ def shrink(config: ConfigDict, source: str, **changes: Any) -> ConfigDict:
         'dpgen.multiplicity': 2,
         'dpgen.steps': 2,
         'dpgen.candidates': 2,
+        'dpgen.labeller_steps': 2,
         **{f'{name}.generator_steps': 2 for name in EMBEDDINGS},
         'samples.num': 40,
         'evaluation.seeds': 1,

@@ -40,6 +40,7 @@ EARLIER_GENERATOR = {'denoise': 0.0}
 EARLIER_WARP = {'warp_of_few': 0.0}
 EARLIER_DPAF = {'signs': False, 'activation': 'leaky_relu'}
 EARLIER_DP_GAN = {'network': 'dcgan'}
+EARLIER_DPGEN = {'labeller_steps': 3000}
 COLD_START = {'warm_start': '', 'warm_start_parts': 'both', 'warm_start_classes': 1}
 EARLIER_GS_WGAN = {'critics_per_turn': 1, 'cell': 1}
 # How they were evaluated.
@@ -61,6 +62,7 @@ def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
     _complete(made, 'data', EARLIER_DATA)
     _complete(made, 'data', EARLIER_SUBSET)
     _complete(made, 'dp_gan', EARLIER_DP_GAN)
+    _complete(made, 'dpgen', EARLIER_DPGEN)
     if isinstance(made.get('dpaf'), dict):
         made['dpaf'] = dict(made['dpaf'])
         _complete(made['dpaf'], 'head', EARLIER_HEAD)

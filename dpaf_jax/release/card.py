@@ -8,6 +8,7 @@ from dpaf_jax.networks.perceptual.efficientnet import INSTALL
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.samplers.dpaf import warp
 from dpaf_jax.release.samplers.protocol import StoredImageSampler
+from dpaf_jax.release.samplers.published_dpgen import is_published
 from dpaf_jax.release.samplers.registry import make_sampler
 
 # Classifiers whose figures a card may show, in its order: of images, of tables.
@@ -143,6 +144,12 @@ def _has_labeller(config: Config) -> bool:
 
 
 def _labels(config: Config) -> str:
+    if is_published(config):
+        return (
+            ' An image\nhas the label that a classifier gives it. The classifier has learnt '
+            'from the private images\nand their labels, without noise, and is part of the '
+            'generator: no epsilon covers it.'
+        )
     if not _has_labeller(config):
         return ''
     bent = ', bent a little at random,' if bends(config) else ''

@@ -124,6 +124,7 @@ FEW_SCORE_STEPS = _of(
         'batch_size': 32,
         'microbatch': 32,
         'multiplicity': 1,
+        'labeller_steps': 2,
         'steps': 2,
         'num_levels': 3,
         'langevin_steps': 1,

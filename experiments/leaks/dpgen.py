@@ -76,7 +76,7 @@ def measure(images: np.ndarray, made: Any, epsilon: float) -> Leak:
     )
 
 
-def sanitised(images: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) -> Any:
+def sanitised(images: np.ndarray, epsilon: float, seed: int) -> Any:
     """The paper's set D with the default config's levels, k and beta."""
     from configs import dpgen
     from dpaf_jax.config import from_config_dict
@@ -87,15 +87,14 @@ def sanitised(images: np.ndarray, labels: np.ndarray, epsilon: float, seed: int)
     k, beta = config.dpgen.candidates, config.dpgen.threshold
     rng = np.random.default_rng(seed)
     clean = images.astype(np.float32) / 127.5 - 1
-    return sanitise(clean, labels, noise_levels(config), epsilon, k, beta, rng)
+    return sanitise(clean, noise_levels(config), epsilon, k, beta, rng)
 
 
-def play(images: np.ndarray, labels: np.ndarray, epsilon: float, trials: int) -> float:
+def play(images: np.ndarray, epsilon: float, trials: int) -> float:
     """A lower bound on epsilon from one question: does a pair give the first image?
 
     Args:
         images: [n, H, W, C] uint8; the first is the canary, absent in half of the sets.
-        labels: [n] int32.
         epsilon: claimed.
         trials: on either side.
     """
@@ -105,7 +104,7 @@ def play(images: np.ndarray, labels: np.ndarray, epsilon: float, trials: int) ->
         np.array([
             float(np.any(np.all(recover(made) == images[0], axis=(1, 2, 3))))
             for seed in range(trials)
-            for made in [sanitised(images[first:], labels[first:], epsilon, seed)]
+            for made in [sanitised(images[first:], epsilon, seed)]
         ])
         for first in (0, 1)
     ]  # fmt: skip
@@ -124,8 +123,8 @@ def picture(images: np.ndarray, made: Any) -> Any:
     return sample_grid(rows, np.repeat(np.arange(3), SHOWN), 3, SHOWN)
 
 
-def digits() -> tuple[np.ndarray, np.ndarray]:
-    """The training images of the digits config, and their labels."""
+def digits() -> np.ndarray:
+    """The training images of the digits config."""
     from configs import dpgen
     from dpaf_jax.config import from_config_dict
     from dpaf_jax.data import load, prepare
@@ -135,7 +134,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
         folder = pathlib.Path(scratch) / 'data'
         prepare(config.data, folder)
         data = load(config.data, folder)
-        return np.array(data.images), np.array(data.labels)
+        return np.array(data.images)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -148,14 +147,13 @@ def main(argv: Sequence[str]) -> None:
     from dpaf_jax.runtime.files import write_json
 
     out = pathlib.Path(_OUT.value)
-    images, labels = digits()
+    images = digits()
     rows = []
     print(f'{"claimed":>8} {"exact":>8} {"own":>8} {"images":>8} {"lower bound":>12}')
     for epsilon in EPSILONS:
-        made = sanitised(images, labels, epsilon, seed=0)
+        made = sanitised(images, epsilon, seed=0)
         leak = measure(images, made, epsilon)
-        few = images[:50], labels[:50]
-        bound = play(*few, epsilon, _TRIALS.value)
+        bound = play(images[:50], epsilon, _TRIALS.value)
         print(
             f'{epsilon:>8g} {leak.exact:>8.1%} {leak.own:>8.1%} {leak.images:>8.1%} '
             f'{bound:>12.2f}' + ('   EXCEEDED' if bound > epsilon else '')

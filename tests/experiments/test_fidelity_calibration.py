@@ -19,8 +19,8 @@ def test_each_is_the_mean_of_its_class():
     made = class_means(IMAGES, LABELS)
     assert made.shape == IMAGES.shape and made.dtype == np.uint8
     for label in range(3):
-        mean = IMAGES[LABELS == label].mean(axis=0)
-        assert np.abs(made[LABELS == label] - mean).max() <= 0.5
+        mean = IMAGES[label::3].mean(axis=0)
+        assert np.abs(made[label::3] - mean).max() <= 0.5
 
 
 def test_a_hundred_images_come_again_and_again():
@@ -43,9 +43,9 @@ def test_a_blur_stays_within_its_image():
 
 
 def test_images_keep_their_labels():
-    train, test = loaded('digits')
+    train, test = loaded('digits', 16)
     some = shuffled(train, 50)
-    assert some.images.shape == (50, 28, 28, 1) and len(test.images) > 800
+    assert some.images.shape == (50, 16, 16, 1) and len(test.images) > 800
     for image, label in zip(some.images, some.labels, strict=True):
         known = (train.images == image).all(axis=(1, 2, 3))
         assert label in train.labels[known]

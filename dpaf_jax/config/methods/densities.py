@@ -57,7 +57,7 @@ class DpgenConfig:
         64,
         1,
         'Number of images that a device computes at a time, which changes memory and '
-        'speed alone; also the batch size of warm_start_steps.',
+        'speed alone; also the batch size of warm_start_steps and labeller_steps.',
     )
     multiplicity: int = at_least(
         4,
@@ -102,11 +102,18 @@ class DpgenConfig:
         'Number of images that randomised response picks from (k of equation 8), '
         'as_published alone.',
     )
-    threshold: float = above(
-        4.0,
+    threshold: float = at_least(
+        0.0,
         0.0,
         'Largest difference of a pixel, in units of sigma, at which another image is '
-        'a candidate (beta of equation 8), as_published alone.',
+        'a candidate (beta of equation 8); 0: the nearest images are. as_published '
+        'alone.',
+    )
+    labeller_steps: int = at_least(
+        3000,
+        1,
+        'Number of training steps, of microbatch images each and without noise, of the '
+        'classifier that labels samples, as_published alone.',
     )
     warm_start: str = plain(
         '',

@@ -1,5 +1,6 @@
 """DPGEN: its privacy plan, and the training of its score network."""
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from dpaf_jax.config import Config
+from dpaf_jax.methods.dpgen.labeller import LabellerPhase
 from dpaf_jax.methods.dpgen.randomised_response import sanitise
 from dpaf_jax.methods.dpgen.score_matching import (
     Params,
@@ -18,11 +20,12 @@ from dpaf_jax.methods.dpgen.score_matching import (
     make_score_matching,
 )
 from dpaf_jax.methods.dpgen.warm_start import warm_start
-from dpaf_jax.networks.score import make_score_network, noise_levels
+from dpaf_jax.networks.score import UNLABELLED, make_score_network, noise_levels
 from dpaf_jax.privacy.budgets import check_batch_size, claimed_plan, plan_of_one
 from dpaf_jax.privacy.grid import add
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, shuffled_batches
+from dpaf_jax.release.samplers.published_dpgen import labelled
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.input_pipeline import Feed, draw_of_all, gather
@@ -31,7 +34,8 @@ from dpaf_jax.training.run import Run
 
 PUBLISHED_REASON = (
     'randomised response answers with private images, each of which can be read off the '
-    'pair that it is released in'
+    'pair that it is released in; and labels come from a classifier that has learnt from '
+    'the private images and their labels without noise'
 )
 
 
@@ -59,11 +63,15 @@ def train(run: Run) -> Any:
     """Trains the score network; returns the moving average of its parameters.
 
     Noise begins with phase `score`; a warm start before it never sees a private image,
-    but as published.
+    but as published. Then the network learns without labels, and a classifier follows, which
+    reads private images as they are.
     """
     matching = make_score_matching(run.config, run.plan)
-    phase = PublishedPhase if run.config.privacy.as_published else ScorePhase
-    return run.train(phase(run, matching, warm_start(run, matching))).ema_params
+    start = warm_start(run, matching)
+    if not run.config.privacy.as_published:
+        return run.train(ScorePhase(run, matching, start)).ema_params
+    score = run.train(PublishedPhase(run, matching, start)).ema_params
+    return labelled(score, run.train(LabellerPhase(run)).ema_params)
 
 
 def mechanism(config: Config, num_examples: int) -> Mechanism:
@@ -122,8 +130,12 @@ class ScorePhase:
         self.total_steps = self._mechanism.steps
         self.images_per_step = self._mechanism.expected_batch_size
         self._feed = Feed(run)
-        self._data: Any = self._feed.data
         self._compiled = parallel.pmapped(self._step, run.devices, donate=(0,))
+
+    @functools.cached_property
+    def _data(self) -> Any:
+        """What a compiled step gets besides the draws."""
+        return self._feed.data
 
     def init(self) -> TrainState:
         if self._start is not None:
@@ -181,14 +193,17 @@ class ScorePhase:
 
 
 class PublishedPhase(ScorePhase):
-    """Step S3 as printed: plain training on the 'sanitised' pairs, one per image."""
+    """Step S3 as printed: plain training on the 'sanitised' pairs, one per image.
 
-    def __init__(self, run: Run, matching: ScoreMatching, start: Params = None):
-        super().__init__(run, matching, start)
-        dpgen, data = run.config.dpgen, run.data
+    The pairs have no labels: the paper's network is told none. They follow from the run's
+    keys, so a run that goes on makes the same ones.
+    """
+
+    @functools.cached_property
+    def _data(self) -> Any:
+        dpgen, run = self._run.config.dpgen, self._run
         made = sanitise(
-            np.asarray(data.images, np.float32) / 127.5 - 1,
-            np.asarray(data.labels),
+            np.asarray(run.data.images, np.float32) / 127.5 - 1,
             noise_levels(run.config),
             run.config.privacy.epsilon,
             dpgen.candidates,
@@ -199,9 +214,11 @@ class PublishedPhase(ScorePhase):
             'clean': made.recovered(),
             'noise': made.sigma[:, None, None, None] * made.direction,
             'sigma': made.sigma,
-            'labels': made.labels,
         }
-        self._data = parallel.replicate(pairs, run.devices)
+        return parallel.replicate(pairs, run.devices)
+
+    def picture(self, state: TrainState) -> Image.Image:
+        return self._run.picture(state.ema_params, self._matching.sampler)
 
     def _draw(self, step: int) -> Draw:
         size, run = int(self._mechanism.expected_batch_size), self._run
@@ -213,6 +230,6 @@ class PublishedPhase(ScorePhase):
             clean=data['clean'][index],
             sigma=data['sigma'][index, None],
             noise=data['noise'][index, None],
-            labels=data['labels'][index, None],
+            labels=jnp.full((len(index), 1), UNLABELLED),
             is_padding_example=part['is_padding_example'][:, 0],
         )

@@ -8,7 +8,7 @@ inside the clip: however many they are, an image moves the sum by at most C (noi
 multiplicity, Dockhorn et al. 2023). Levels, noises and dropped labels are fresh public
 coins that the image's index and the step decide, independent of the data.
 
-`as_published` runs the same steps on sanitised pairs, without clip and noise.
+`as_published` runs the same steps on sanitised pairs, without labels, clip and noise.
 """
 
 import dataclasses
@@ -26,6 +26,10 @@ from dpaf_jax.privacy.keys import own_coins, record_keys
 from dpaf_jax.privacy.noise import noisy_mean
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpgen import ScoreSampler, score_sampler
+from dpaf_jax.release.samplers.published_dpgen import (
+    is_published,
+    unlabelled_sampler,
+)
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import TrainState, averaged_step, make_optimizer
 
@@ -152,4 +156,5 @@ class ScoreMatching:
 
 def make_score_matching(config: Config, plan: PrivacyPlan) -> ScoreMatching:
     """Builds it for a config; raises UserError where the network does not fit."""
-    return ScoreMatching(score_sampler(config), config, plan)
+    make_sampler = unlabelled_sampler if is_published(config) else score_sampler
+    return ScoreMatching(make_sampler(config), config, plan)

@@ -23,6 +23,7 @@ from dpaf_jax.release.samplers.dpgen import score_sampler
 from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.release.samplers.p3gm import phased_sampler
 from dpaf_jax.release.samplers.protocol import Params, Sampler
+from dpaf_jax.release.samplers.published_dpgen import dpgen_sampler
 from dpaf_jax.release.samplers.smooth import (
     dp_sinkhorn_sampler,
     g_pate_sampler,
@@ -34,7 +35,7 @@ PRIOR = 'prior'  # among released parameters: class probabilities, noisy and pai
 PER_CLASS = 8  # images in a row of a preview
 SAMPLERS: dict[str, Callable[[Config], Sampler]] = {
     'dpaf': dpaf_sampler,
-    'dpgen': score_sampler,
+    'dpgen': dpgen_sampler,
     'dpdm': dpdm_sampler,
     'feta': score_sampler,
     'dp_merf': latent_sampler,
