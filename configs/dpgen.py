@@ -3,6 +3,7 @@
 python -m dpaf_jax.main --config=configs/dpgen.py --workdir=runs/dpgen
 python -m dpaf_jax.main --config=configs/dpgen.py:mnist --workdir=runs/dpgen_mnist \
         --config.data.source=npz:/path/to/mnist.npz
+        [--config.privacy.guarantee=as_published --config.privacy.epsilon=1]
 
 Two CPU cores shared with other work, 2026-11-21, certified epsilon = 10, delta = 1e-5. Digits
 (5000 synthetic images, 3 classifier seeds, one generator): training 9 min 35 s; CNN 0.600 +-
@@ -12,6 +13,10 @@ regression 0.603 on the 10 000 real test images. With fewer
 synthetic images (docs/results.md) MNIST at 1 0.403, Fashion-MNIST 0.382 at 1 and 0.575 at 10.
 The digits' settings were chosen on the test split that is reported
 (docs/explanation/dpgen.md).
+
+As published, where nothing is certified: MNIST at a claimed 1, 4000 synthetic images, labelled
+by a classifier that was trained on the private ones without noise; one core shared with other
+work, 2026-11-28, training 27 min, CNN 0.888, logistic regression 0.742.
 """
 
 from ml_collections import ConfigDict
