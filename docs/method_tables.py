@@ -9,6 +9,7 @@ from figures import (
     RESULTS,
     Row,
     measured,
+    published,
     recommended,
     select,
     table,
@@ -57,35 +58,56 @@ def methods() -> str:
     return table(f'method|config, for MNIST|{CELLS_HEAD}', *rows)
 
 
+PRINTED = {'dp_gan': 'DP-GAN, tuned', 'feta': 'DP-FETA'}  # names in published.csv
+
+
 def small_budget(guarantee: str) -> str:
     """Every method with little computing: accuracy; Fréchet distance, precision, recall."""
     own = {f'recommended.py:{data},{epsilon}' for data, epsilon in CELLS}
     best = [r for r in RESULTS if r['config'] in own]
     others = [r for r in RESULTS if not r['config'].startswith('recommended.py:')]
+    wanted = {'classifier': 'cnn', 'guarantee': guarantee}
 
-    def line(label: str, method: str, known: list[Row], state: str) -> list[str]:
-        wanted = {'classifier': 'cnn', 'method': method, 'guarantee': guarantee}
+    def full(data: str, epsilon: int) -> str:
+        return with_fidelity(
+            select(best, data=data, epsilon=epsilon, state=NOW, **wanted)
+        )
+
+    lines = [
+        [
+            'DPAF, table and labeller, at full settings',
+            *(full(*cell) for cell in CELLS),
+            NONE,
+        ]
+    ]
+    for method, (label, config, overrides) in METHODS.items():
+        name = label.split(',')[0]
+        known = select(others, method=method, **wanted)
+        uncut = {'overrides': overrides, 'state': ''}
         cells = (
-            select(known, data=data, epsilon=epsilon, **wanted)
+            _small(
+                select(known, data=data, epsilon=epsilon),
+                uncut | {'config': config.format(data)},
+            )
             for data, epsilon in CELLS
         )
-        return [label, *(_small(rows, state) for rows in cells)]
-
-    lines = [line('DPAF, table and labeller, at full settings', 'dpaf', best, NOW)]
-    lines += [
-        line(label.split(',')[0], method, others, 'scale cpu')
-        for method, (label, *_) in METHODS.items()
-    ]
-    known = (each for each in lines if set(each[1:]) != {NONE})
-    return table(f'method|{CELLS_HEAD}', *known)
+        lines.append([name, *cells, _printed(PRINTED.get(method, name))])
+    shown = (each for each in lines if set(each[1:-1]) != {NONE})
+    return table(f'method|{CELLS_HEAD}|printed: MNIST; Fashion-MNIST', *shown)
 
 
-def _small(rows: list[Row], state: str) -> str:
-    """A cell: of runs of this state, else of what came before that."""
-    if now := select(rows, state=state):
+def _small(rows: list[Row], uncut: dict[str, str]) -> str:
+    """A cell: of the table's scale, else of what came before it, else of the config."""
+    if now := select(rows, state='scale cpu'):
         return with_fidelity(now)
-    before = select(rows, state='small budget')[:1]
+    before = select(rows, state='small budget') or select(rows, **uncut)
     return f'{float(before[0]["accuracy"]):.3f}' if before else NONE
+
+
+def _printed(name: str) -> str:
+    """Accuracies in print at ε = 1 / 10."""
+    pairs = [published(name, data) for data in GREY]
+    return NONE if set(pairs) == {NONE} else '; '.join(pairs)
 
 
 def forms() -> str:
@@ -170,6 +192,7 @@ def digits() -> str:
         'DPDM': ('dpdm.py', ('', '')),
         'FETA': ('feta.py', ('', '')),
         'G-PATE': ('g_pate.py', ('', 'samples.num=3000')),
+        'PATE-GAN': ('pate_gan.py', ('', 'samples.num=3000')),
     }
     rows = [
         [

@@ -81,6 +81,15 @@ def test_a_generator_is_of_one_run(figures):
     assert all(len(runs) == 1 for runs in of.values())
 
 
+def test_what_print_says_stands_beside_every_method(tables, figures):
+    _, _, *lines = tables.TABLES['small-certified']().splitlines()
+    printed = {line.split(' | ')[0]: line.split(' | ')[-1] for line in lines}
+    without = {name for name, each in printed.items() if each == f'{figures.NONE} |'}
+    ours = '| DPAF, table and labeller, at full settings'
+    assert without == {ours, '| DP-CGAN'}
+    assert len(printed) == 1 + len(tables.method_tables.METHODS)
+
+
 def test_the_table_of_a_card_is_of_its_file(tables, tmp_path, monkeypatch):
     path = tmp_path / 'gpu.json'
     monkeypatch.setattr(tables, 'GPU', path)
