@@ -15,7 +15,7 @@ from collections.abc import Callable
 import fields
 import method_tables
 import recommended_tables
-from figures import DOCS, NONE, RESULTS, fidelity, measured, select, table
+from figures import DOCS, NONE, RESULTS, Row, fidelity, measured, select, table
 
 PAGES = (
     DOCS / 'explanation' / 'algorithm.md',
@@ -65,15 +65,30 @@ CALIBRATED = {
 def calibration() -> str:
     """What fidelity says of images whose faults are known."""
     known = select(RESULTS, method='real', state='calibration')
-    names = dict.fromkeys((row['overrides'], row['records']) for row in known)
-    lines = []
-    for name, number in sorted(names, key=lambda each: each[0] != 'as they are'):
-        cells = [
-            select(known, overrides=name, records=number, data=data)
-            for data in CALIBRATED
+
+    def line(row: Row) -> tuple[str, int]:
+        number = int(row['records'])
+        return row['overrides'], round(number, -3) or number
+
+    names = sorted(dict.fromkeys(map(line, known)), key=lambda n: n[0] != 'as they are')
+    rows = [
+        [
+            name,
+            str(number),
+            *(
+                fidelity(
+                    [
+                        r
+                        for r in known
+                        if line(r) == (name, number) and r['data'] == data
+                    ]
+                )
+                for data in CALIBRATED
+            ),
         ]
-        lines.append([name, number, *map(fidelity, cells)])
-    return table(f'real images|a side|{"|".join(CALIBRATED.values())}', *lines)
+        for name, number in names
+    ]
+    return table(f'real images|a side|{"|".join(CALIBRATED.values())}', *rows)
 
 
 GPU = DOCS / 'gpu.json'  # of `python -m benchmarks.gpu`, where a card has been measured
