@@ -70,7 +70,7 @@ def recommended(source: str, epsilon: int, **wanted: object) -> str:
 
 def real(data: str, overrides: str, **wanted: object) -> str:
     """The figure of classifiers that learnt from the real images."""
-    overrides += ' evaluation.train_on_real=True'
+    overrides = f'{overrides} evaluation.train_on_real=True'.strip()
     return measured(method='real', data=data, overrides=overrides, **wanted)
 
 
