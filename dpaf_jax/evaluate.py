@@ -104,9 +104,10 @@ def main(argv: Sequence[str]) -> None:
 
 def _evaluate(real: str, synthetic: str) -> None:
     # Imported late, so that --help and a mistyped flag answer at once.
-    from dpaf_jax.evaluation import command, printout
+    from dpaf_jax.config import EvaluationConfig
+    from dpaf_jax.evaluation import command, printout, suite
 
-    settings = {
+    settings: dict[str, Any] = {
         'suite': _SUITE.value,
         'seeds': _SEEDS.value,
         'epochs': _EPOCHS.value,
@@ -117,6 +118,8 @@ def _evaluate(real: str, synthetic: str) -> None:
         'inception_weights': _INCEPTION.value,
         'train_on_real': _CEILING.value,
     }
+    # A wrong file is refused before images are decoded or drawn.
+    suite.inception_weights(EvaluationConfig(**settings))
     sides = command.opened(
         real,
         synthetic,

@@ -50,6 +50,17 @@ def test_real_images_take_the_size_and_the_channels_of_the_synthetic_ones(tmp_pa
     assert sides.num_classes == 3
 
 
+def test_weights_that_are_not_there_are_refused_before_images_are_read(tmp_path):
+    made = archive(tmp_path / 'made.npz', 12)
+    path = str(tmp_path / 'none.pth')
+    done = tiny_runs.call(
+        evaluate.run, 'dpaf_jax.evaluate',
+        '--real=nowhere.npz', f'--synthetic={made}', f'--inception_weights={path}',
+    )  # fmt: skip
+    assert done.code != 0 and done.out == ''
+    assert f'{path}: cannot be read' in done.err and 'pytorch-fid' in done.err
+
+
 def test_flags_are_the_settings(tmp_path, monkeypatch):
     seen = {}
 
