@@ -195,7 +195,6 @@ def check_data(data: DataConfig) -> None:
     check_channels(data)
     _check_names(data)
     check_group(data)
-    _check_subset(data)
     _check_window(data)
     prior = data.class_prior
     if prior and data.noisy_prior:
@@ -223,7 +222,7 @@ def check_data(data: DataConfig) -> None:
 
 
 def check_source(data: DataConfig) -> None:
-    """Refuses an unknown kind of source, or one without a path; UserError."""
+    """Refuses an unknown kind of source, one without a path or without places; UserError."""
     if not re.fullmatch(rf'{IMAGES}|table:.+', data.source):
         raise UserError(
             'config.data.source',
@@ -231,6 +230,7 @@ def check_source(data: DataConfig) -> None:
             "Use 'digits', 'tfds:<name>', or folder:, npz:, celeba:, ffhq: or table: and "
             'a path',
         )
+    _check_subset(data)
 
 
 def name_problem(name: str) -> str:

@@ -205,7 +205,8 @@ def load(path: str) -> Weights:
         is_torch = content[8:9] != b'{'  # with which the head of safetensors begins
         tensors = (read_tensors if is_torch else safetensors.numpy.load)(content)
     except (ValueError, KeyError, safetensors.SafetensorError) as error:
-        problem = f'holds no weights of the InceptionV3 of FID: {error}'
+        why = str(error).rstrip('.')
+        problem = f'holds no weights of the InceptionV3 of FID: {why}'
         raise UserError(path, problem, REMEDY) from error
     if wrong := _wrong(tensors):
         problem = f'holds no weights of the InceptionV3 of FID: {wrong}'
