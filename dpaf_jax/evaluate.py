@@ -104,8 +104,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _evaluate(real: str, synthetic: str) -> None:
     # Imported late, so that --help and a mistyped flag answer at once.
-    from dpaf_jax.config import EvaluationConfig
-    from dpaf_jax.evaluation import command, printout, suite
+    from dpaf_jax.evaluation import command, printout
 
     settings: dict[str, Any] = {
         'suite': _SUITE.value,
@@ -118,8 +117,7 @@ def _evaluate(real: str, synthetic: str) -> None:
         'inception_weights': _INCEPTION.value,
         'train_on_real': _CEILING.value,
     }
-    # A wrong file is refused before images are decoded or drawn.
-    suite.inception_weights(EvaluationConfig(**settings))
+    command.check(settings)
     sides = command.opened(
         real,
         synthetic,

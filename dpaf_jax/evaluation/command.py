@@ -77,6 +77,11 @@ def _by_number(side: Labelled, names: tuple[str, ...]) -> Labelled:
     return Labelled(side.images, numbers[side.labels])
 
 
+def check(settings: dict[str, Any]) -> None:
+    """Refuses a wrong file of weights, before images are decoded or drawn; UserError."""
+    suite.inception_weights(EvaluationConfig(**settings))
+
+
 def evaluated(sides: Sides, settings: dict[str, Any], tell: TellFn) -> dict[str, Any]:
     """The whole report: see `printout.table`."""
     config = EvaluationConfig(**settings)
