@@ -165,9 +165,8 @@ BENCH = 'dpimagebench'  # the protocol of a benchmark, behind the source and eps
 # Training records that it trains on; the others are its validation images. The numbers are
 # those of 2019ChenGong/DPImageBench, data/dataset_loader.py.
 BENCH_RECORDS = {'mnist': 55_000, 'fashion_mnist': 55_000}
-BENCH_SAMPLES = (
-    60_000  # of which 55 000 train classifiers; evaluation/evaluator.py there
-)
+# Of which 55 000 train classifiers; evaluation/evaluator.py there.
+BENCH_SAMPLES = 60_000
 
 
 def bench(config: ConfigDict, num_examples: int) -> ConfigDict:

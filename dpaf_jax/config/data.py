@@ -222,7 +222,7 @@ def check_data(data: DataConfig) -> None:
 
 
 def check_source(data: DataConfig) -> None:
-    """Refuses an unknown kind of source, one without a path or without places; UserError."""
+    """Refuses an unknown kind, a source without a path, one that `subset` does not fit."""
     if not re.fullmatch(rf'{IMAGES}|table:.+', data.source):
         raise UserError(
             'config.data.source',

@@ -29,9 +29,8 @@ SPLITS = 10  # of the Inception score
 BLOCK = 1000  # rows of a matrix of distances that are made at once
 LEAST = 2 * SPLITS  # images of a side
 ENOUGH = 1280  # as many as there are features; of InceptionV3 there are 2048
-OTHER = (
-    '_other_weights'  # behind the names of figures that are not of the published ones
-)
+# Behind the names of figures that are not of the published weights.
+OTHER = '_other_weights'
 
 
 class Manifold(NamedTuple):

@@ -26,6 +26,8 @@ RATE = 1e-3  # of Adam, as in the authors' notebook; here it falls
 class LabellerPhase:
     """A step a call, of a batch of `microbatch` private images, without clip or noise.
 
+    It has no curve: its loss is of private images, and nothing noises it.
+
     Raises:
         ValueError: the run is certified.
     """
@@ -62,10 +64,9 @@ class LabellerPhase:
         run, there = self._run, len(self._run.data.labels)
         draw = shuffled_batches(there, self._size, self.name, run.keys, step)
         dealt = self._feed.deal_one(draw)
-        state, metrics = self._compiled(state, self._feed.data, dealt)
-        return state, step + 1, metrics
+        return self._compiled(state, self._feed.data, dealt), step + 1, {}
 
-    def _step(self, state: TrainState, data: Any, draw: Any) -> Any:
+    def _step(self, state: TrainState, data: Any, draw: Any) -> TrainState:
         batch = gather(data, draw)
         images, labels = to_float(batch.images[:, 0]), batch.labels[:, 0]
 
@@ -76,6 +77,6 @@ class LabellerPhase:
             return jnp.sum(losses, where=there) / self._size
 
         # Each device has a share of the batch: their sum is the batch's mean.
-        loss, gradient = parallel.total(jax.value_and_grad(mean)(state.params))
+        gradient = parallel.total(jax.grad(mean)(state.params))
         decay = self._run.config.dpgen.ema_decay
-        return averaged_step(self._optimizer, gradient, state, decay), {'loss': loss}
+        return averaged_step(self._optimizer, gradient, state, decay)
