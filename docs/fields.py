@@ -30,7 +30,7 @@ def describe(field: dataclasses.Field, hint: type) -> Field:
     if typing.get_origin(hint) is tuple:
         name = 'tuple of floats'
     kinds = {
-        'choices': lambda c: ', '.join(f'`{word!r}`' for word in c),
+        'choices': _choices,
         'low': lambda low: f'≥ {low:g}',
         'above': lambda low: f'> {low:g}',
         'high': lambda high: f'≤ {high:g}',
@@ -38,6 +38,11 @@ def describe(field: dataclasses.Field, hint: type) -> Field:
     limit = ', '.join(make(limits[k]) for k, make in kinds.items() if k in limits)
     kind = limit if 'choices' in limits else f'{name} {limit}'.strip()
     return Field(field.name, f'`{field.default!r}`', kind, limits['doc'])
+
+
+def _choices(words: tuple[str, ...]) -> str:
+    shown = words if len(words) < 20 else words[:3]
+    return ', '.join(f'`{word!r}`' for word in shown) + ', …' * (shown != words)
 
 
 def sections(cls: type, path: str = '') -> Iterator[tuple[str, str, list[Field]]]:

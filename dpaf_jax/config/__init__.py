@@ -1,6 +1,7 @@
 """The config as typed, frozen objects: read once at the door, checked, then trusted."""
 
 from dpaf_jax.config.data import (
+    CELEBA_FLAGS,
     MOST_CLASSES,
     Column,
     DataConfig,
@@ -29,6 +30,7 @@ from dpaf_jax.config.sections import EvaluationConfig, NetworksConfig, PrivacyCo
 from dpaf_jax.config.undecided import undecided
 
 __all__ = [
+    'CELEBA_FLAGS',
     'MANY_RECORDS',
     'METHOD_SECTIONS',
     'MOST_CLASSES',

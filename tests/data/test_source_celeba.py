@@ -51,6 +51,19 @@ class TestCeleba:
         assert [every[row.tobytes()] for row in dataset.images] == list(dataset.labels)
         assert len(dataset.images) + len(dataset.test_images) == 18
 
+    def test_any_column_of_the_attribute_file(self, tmp_path):
+        fields = vars(self.write(tmp_path / 'x'))
+        config = DataConfig(**fields | {'attribute': 'Blond_Hair'})
+        dataset = prepared(config, tmp_path)
+        assert dataset.manifest.class_names == ('not Blond_Hair', 'Blond_Hair')
+        every = {pixels_of(i, 12, 8)[2:10].tobytes(): i % 5 == 1 for i in range(30)}
+        assert [every[row.tobytes()] for row in dataset.images] == list(dataset.labels)
+        refused(
+            DataConfig(**fields | {'attribute': 'Smiling'}),
+            tmp_path / 'other',
+            'list_attr_celeba.txt, line 2: has no column Smiling',
+        )
+
     def test_faces_that_a_filter_empties_count_in_n(self, tmp_path):
         # Else N, and every rate that derives from it, would publish how many are left.
         gender = self.write(tmp_path / 'x')
@@ -115,15 +128,15 @@ class TestCeleba:
     @pytest.mark.parametrize(
         ('change', 'match'),
         [
-            (lambda lines: lines[:-1], 'line 1: does not fit'),
-            (lambda lines: [], 'line 1: does not fit'),
+            (lambda lines: lines[:-1], 'line 1: does not count'),
+            (lambda lines: [], 'line 1: does not count'),
             (lambda lines: [*lines[:7], lines[7][:-3], *lines[8:]], 'line 8: is malf'),
             (lambda lines: [*lines[:7], lines[6], *lines[8:]], 'line 8: .*repetition'),
             (
                 lambda lines: [*lines[:7], lines[7].replace('1', '2'), *lines[8:]],
                 'line 8: is malformed',
             ),
-            (lambda lines: [lines[0], 'A B C D', *lines[2:]], 'line 1: does not fit'),
+            (lambda lines: [lines[0], 'A B C D', *lines[2:]], 'line 2: has no column'),
         ],
     )
     def test_a_bad_attribute_file_names_the_line(self, tmp_path, change, match):

@@ -30,12 +30,12 @@ def open_source(path: str, config: DataConfig) -> Source:
     Args:
         path: of a folder (also with the official Anno/, Eval/ and Img/) or of an
             uncompressed .tar.
-        config: the data section of the config; `attribute` is 'gender' or 'hair'.
+        config: the data section of the config; `attribute` is one of `attributes.CELEBA`.
 
     Raises:
         UserError: something missing or malformed, or no such attribute.
     """
-    attributes.check_attribute(config, *attributes.CLASS_NAMES)
+    attributes.check_attribute(config, *attributes.CELEBA)
     root = existing(path, 'config.data.source')
     files = _open_folder(root) if root.is_dir() else _open_tar(root)
     flags = _read_attributes(files, config.attribute)
@@ -63,7 +63,7 @@ def open_source(path: str, config: DataConfig) -> Source:
     present = [n for n, label in zip(names, labels, strict=True) if label is not None]
     return Source(
         where=str(root),
-        class_names=attributes.CLASS_NAMES[config.attribute],
+        class_names=attributes.celeba_class_names(config.attribute),
         labels=np.array([label or 0 for label in labels], np.int64),
         record_id=names.__getitem__,
         is_test=None if partition is None else np.array(is_test, bool),
@@ -131,9 +131,12 @@ def _read_attributes(files: _Files, attribute: str) -> dict[str, Mapping[str, bo
     lines = text.rstrip().splitlines()
     count, header, *rows = lines if len(lines) > 2 else ('', '')
     titles = header.split()
-    columns = attributes.CELEBA_COLUMNS[attribute]
-    if count.strip() != str(len(rows)) or not set(columns) <= set(titles):
-        raise _bad_row(files, _ATTRIBUTES, 1, 'does not fit the lines below it')
+    columns = attributes.celeba_columns(attribute)
+    if count.strip() != str(len(rows)):
+        raise _bad_row(files, _ATTRIBUTES, 1, 'does not count the lines below it')
+    if missing := set(columns) - set(titles):
+        problem = f'has no column {", ".join(sorted(missing))}'
+        raise _bad_row(files, _ATTRIBUTES, 2, problem)
     at = [titles.index(column) for column in columns]
     faces: dict[str, Mapping[str, bool]] = {}
     for number, row in enumerate(rows, start=3):

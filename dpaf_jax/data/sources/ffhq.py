@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.data.sources.attributes import CLASS_NAMES, check_attribute
+from dpaf_jax.data.sources.attributes import GENDERS, check_attribute
 from dpaf_jax.data.sources.base import Source, existing
 from dpaf_jax.data.sources.listing import list_pictures, read_pictures
 from dpaf_jax.runtime.errors import UserError
@@ -56,7 +56,7 @@ def open_source(path: str, config: DataConfig) -> Source:
     numbers = list(labels)
     return Source(
         where=str(root),
-        class_names=CLASS_NAMES['gender'],
+        class_names=GENDERS,
         labels=np.array([label or 0 for label in labels.values()], np.int64),
         record_id=lambda i: f'{numbers[i]:05d}',
         is_test=None,
@@ -76,7 +76,7 @@ def _number(root: pathlib.Path, name: str) -> int:
 def _label(faces: Any, number: int, annotations: str) -> int | None:
     try:
         gender = faces[0]['faceAttributes']['gender'] if faces else None
-        return None if gender is None else CLASS_NAMES['gender'].index(gender)
+        return None if gender is None else GENDERS.index(gender)
     except (KeyError, TypeError, ValueError) as error:
         problem = f'record {number:05d} is malformed'
         raise UserError(annotations, problem, _REMEDY) from error

@@ -108,11 +108,11 @@ def _labelling(features: Any, config: DataConfig) -> tuple[_LabelFn, tuple[str, 
         class_names = class_names or counting_names(config.num_classes)
         return (lambda record: int(record['label'])), tuple(class_names)
     if 'attributes' in names and 'Male' in features['attributes']:
-        attributes.check_attribute(config, *attributes.CLASS_NAMES)
+        attributes.check_attribute(config, *attributes.CELEBA)
         wanted = config.attribute
         return (
             lambda record: attributes.celeba_label(wanted, record['attributes']),
-            attributes.CLASS_NAMES[wanted],
+            attributes.celeba_class_names(wanted),
         )
     if config.num_classes == 1:
         attributes.check_attribute(config)
