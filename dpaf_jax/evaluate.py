@@ -73,7 +73,9 @@ _INCEPTION = flags.DEFINE_string(
 _NUM = flags.DEFINE_integer(
     'num', 60_000, 'Images of a release.', lower_bound=1, allow_override=True
 )
-_ATTRIBUTE = flags.DEFINE_string('attribute', '', 'Of celeba and ffhq: gender, hair, Smiling, ...')
+_ATTRIBUTE = flags.DEFINE_string(
+    'attribute', '', 'Of celeba and ffhq: gender, hair, Smiling'
+)
 _ANNOTATIONS = flags.DEFINE_string('annotations', '', 'Of ffhq: its features JSON.')
 _TEST_FRACTION = flags.DEFINE_float(
     'test_fraction',

@@ -11,9 +11,17 @@ from dpaf_jax.runtime.errors import UserError
 MOST_CLASSES = 100_000
 IMAGES = 'digits|(tfds|folder|npz|celeba|ffhq):.+'  # sources of them
 # The columns of CelebA's list_attr_celeba.txt, as it spells them.
-CELEBA_FLAGS = tuple(
-    ["5_o_Clock_Shadow", "Arched_Eyebrows", "Attractive", "Bags_Under_Eyes", "Bald", "Bangs", "Big_Lips", "Big_Nose", "Black_Hair", "Blond_Hair", "Blurry", "Brown_Hair", "Bushy_Eyebrows", "Chubby", "Double_Chin", "Eyeglasses", "Goatee", "Gray_Hair", "Heavy_Makeup", "High_Cheekbones", "Male", "Mouth_Slightly_Open", "Mustache", "Narrow_Eyes", "No_Beard", "Oval_Face", "Pale_Skin", "Pointy_Nose", "Receding_Hairline", "Rosy_Cheeks", "Sideburns", "Smiling", "Straight_Hair", "Wavy_Hair", "Wearing_Earrings", "Wearing_Hat", "Wearing_Lipstick", "Wearing_Necklace", "Wearing_Necktie", "Young"]
-)
+_FLAGS = """
+    5_o_Clock_Shadow Arched_Eyebrows Attractive Bags_Under_Eyes Bald
+    Bangs Big_Lips Big_Nose Black_Hair Blond_Hair Blurry Brown_Hair
+    Bushy_Eyebrows Chubby Double_Chin Eyeglasses Goatee Gray_Hair
+    Heavy_Makeup High_Cheekbones Male Mouth_Slightly_Open Mustache
+    Narrow_Eyes No_Beard Oval_Face Pale_Skin Pointy_Nose
+    Receding_Hairline Rosy_Cheeks Sideburns Smiling Straight_Hair
+    Wavy_Hair Wearing_Earrings Wearing_Hat Wearing_Lipstick
+    Wearing_Necklace Wearing_Necktie Young
+"""
+CELEBA_FLAGS = tuple(_FLAGS.split())
 
 
 class Column(NamedTuple):
