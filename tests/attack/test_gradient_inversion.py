@@ -92,6 +92,7 @@ def test_published_noise_hides_no_image_from_who_fits_the_span(scenes):
     assert np.all(found['certified', 'span'].error > inversion.RECOVERED)
 
 
+@pytest.mark.slow
 def test_everything_is_written_under_not_private(tmp_path):
     rng = np.random.default_rng(0)
     images = rng.integers(256, size=(20, 6, 6, 1), dtype=np.uint8)

@@ -131,6 +131,7 @@ def test_one_coordinate_without_noise():
     assert not honest('dpagg', fields=tuple(tiny.ONE_SHOT.items()))
 
 
+@pytest.mark.slow
 def test_the_same_noise_for_two_classes():
     with changed(lambda x: jnp.broadcast_to(x[:1], x.shape)):
         caught = mechanism_failures('dpagg', **tiny.ONE_SHOT)
@@ -183,6 +184,7 @@ def test_different_noise_on_each_device_after_the_sum():
         assert mechanism_failures('dpagg', (2,)) >= {'noise level'}
 
 
+@pytest.mark.slow
 def test_a_device_that_leaves_out_its_share_of_the_noise():
     share = noise._noise
 
@@ -275,7 +277,9 @@ def conv2_on_dpaggs_batch():
         yield
 
 
-@pytest.mark.parametrize('step', ['same', 'window'])
+@pytest.mark.parametrize(
+    'step', ['same', pytest.param('window', marks=pytest.mark.slow)]
+)
 def test_one_draw_for_two_mechanisms(step):
     fault = changed_keys('rng', purpose=lambda p: 'any')
     # The same rate for both: else the rate alone gives it away.

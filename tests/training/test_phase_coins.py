@@ -179,7 +179,7 @@ def test_fake_aggregates_have_the_noise_law_of_real_ones_and_other_noise():
 @pytest.mark.parametrize(
     'fields',
     [
-        {'dpaf__batch_size': 8},
+        pytest.param({'dpaf__batch_size': 8}, marks=pytest.mark.slow),
         {'dpaf__batch_size': 4, 'dpaf__batches': 'class_pure'},
         MODES['one shot'],
     ],

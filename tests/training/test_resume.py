@@ -412,7 +412,9 @@ class TestSignals:
             Pipeline(config, tmp_path / 'run').run('train')
         assert seen == [True, False] and not stopped.exists()
 
-    @pytest.mark.parametrize('repeats', [True, False])
+    @pytest.mark.parametrize(
+        'repeats', [pytest.param(True, marks=pytest.mark.slow), False]
+    )
     def test_where_bits_may_differ_nothing_is_told_before_it_is_saved(
         self, tmp_path, repeats
     ):
