@@ -19,8 +19,10 @@ from configs import variants
 
 
 def get_config(argument: str = 'mnist') -> ConfigDict:
-    """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
+    """Returns the config of a source, which `variants.on` explains: `mnist,1`, `table`."""
     config = variants.on(argument, 'dp_merf')
-    if not variants.is_digits(argument):
+    if argument == 'table':
+        config.dp_merf.length_scales = (0.1, 0.3)
+    elif not variants.is_digits(argument):
         config.dp_merf.generator_steps = 2000
     return config

@@ -17,36 +17,19 @@ Tables: docs/explanation/g_pate.md.
 
 from ml_collections import ConfigDict
 
-from configs import default, variants
+from configs import variants
 
 
 def get_config(argument: str = 'digits') -> ConfigDict:
-    """Returns the config of a source, as `recommended.py` takes it; or of `table`.
-
-    A table needs --config.data.source=table:<csv or npz>, data.columns with their public
-    bounds, data.label and data.num_classes on the command line.
-    """
-    if argument == 'table':
-        return table()
+    """Returns the config of a source, which `variants.on` explains, or of `table`."""
     config = variants.on(argument, 'g_pate')
     g_pate = config.g_pate
-    if variants.is_digits(argument):
+    if argument == 'table':
+        g_pate.projections = 5
+    elif variants.is_digits(argument):
         g_pate.batch_size = 5  # a whole part
     else:
         g_pate.teachers = 2000
         g_pate.batch_size = 8
         g_pate.steps = 500
-    return config
-
-
-def table() -> ConfigDict:
-    """The paper's tabular setting: epsilon 1, of which 0.01 for the class distribution."""
-    config = default.get_config()
-    config.method = 'g_pate'
-    config.data.num_classes = 2
-    config.data.image_size = 4  # not read
-    config.privacy.epsilon = 1.0
-    config.samples.num = 10000
-    config.data.noisy_prior = 0.01
-    config.g_pate.projections = 5
     return config

@@ -194,9 +194,27 @@ def meant(data: str) -> str:
 
 
 def on(argument: str, method: str) -> ConfigDict:
-    """A source's config with another method: what `dp_gan.py:mnist,1` stands for."""
-    config = given(argument, 'one_shot')
+    """A source's config with another method: what `dp_gan.py:mnist,1` stands for.
+
+    Args:
+        argument: a source, as `recommended.py` takes it, or `table`. A table needs
+            --config.data.source=table:<csv or npz>, data.columns with their public bounds,
+            data.label and data.num_classes on the command line.
+        method: that runs; g_pate, pate_gan, dp_merf, dp_hp and pearl know tables.
+    """
+    config = _table() if argument == 'table' else given(argument, 'one_shot')
     config.method = method
+    return config
+
+
+def _table() -> ConfigDict:
+    """G-PATE's table 1a: epsilon 1, of which 0.01 for the class distribution."""
+    config = default.get_config()
+    config.data.num_classes = 2
+    config.data.image_size = 4  # not read
+    config.data.noisy_prior = 0.01
+    config.privacy.epsilon = 1.0
+    config.samples.num = 10000
     return config
 
 

@@ -1,6 +1,7 @@
-"""What is a synthetic table of G-PATE or PATE-GAN worth? AUROC beside that of the real rows.
+"""What is a synthetic table of a method worth? AUROC beside that of the real rows.
 
-    python -m experiments.table_auroc --table=breast_cancer --epsilons=1,10 --out=auroc.jsonl
+    python -m experiments.table_auroc --table=breast_cancer --method=dp_merf --epsilons=1,10 \
+        --out=auroc.jsonl
 
 Trains the method's config `:table` at each epsilon and adds one JSON line a run. Tables, both
 of scikit-learn: `breast_cancer`, 569 rows of 30 columns (Wolberg, Street, Mangasarian 1995);
@@ -10,6 +11,7 @@ ceiling of the same classifiers trained on the real training rows: no epsilon co
 """
 
 import csv
+import importlib
 import json
 import pathlib
 import tempfile
@@ -20,14 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import app, flags
 
+from dpaf_jax.config import TABLE_METHODS, sections_of
 from dpaf_jax.runtime.command import fail, parse, prepare_jax
 
 _TABLE = flags.DEFINE_enum(
     'table', 'breast_cancer', ['breast_cancer', 'made'], 'Which.'
 )
-_METHOD = flags.DEFINE_enum(
-    'method', 'g_pate', ['g_pate', 'pate_gan'], 'Which generator.'
-)
+_METHOD = flags.DEFINE_enum('method', 'g_pate', TABLE_METHODS, 'Which generator.')
 _EPSILONS = flags.DEFINE_list(
     'epsilons', ['1', '10'], 'Of the whole run; inf: no noise.', allow_override=True
 )
@@ -58,7 +59,7 @@ class Table(NamedTuple):
         rows: [N, F] float64.
         labels: [N] 0 or 1.
         columns: as config.data.columns.
-        settings: of g_pate, that fit so many rows.
+        settings: of teachers, that fit so many rows.
     """
 
     rows: np.ndarray
@@ -103,11 +104,8 @@ def write_csv(path: pathlib.Path, table: Table) -> None:
 
 
 def config_of(table: Table, path: pathlib.Path, epsilon: float, method: str) -> Any:
-    """G-PATE's tabular setting; its queries are few, since they set the noise."""
-    from configs import g_pate, pate_gan
-
-    configs = {'g_pate': g_pate, 'pate_gan': pate_gan}
-    config = configs[method].get_config('table')
+    """The method's tabular setting; G-PATE's queries are few, since they set the noise."""
+    config = importlib.import_module(f'configs.{method}').get_config('table')
     config.data.source, config.data.columns = f'table:{path}', table.columns
     config.privacy.epsilon = epsilon
     if epsilon == float('inf'):
@@ -115,7 +113,8 @@ def config_of(table: Table, path: pathlib.Path, epsilon: float, method: str) -> 
     config.evaluation.train_on_real, config.evaluation.seeds = True, 1
     if method == 'g_pate':
         config.g_pate.update({'steps': 200, 'generator_learning_rate': 4e-3})
-    config.g_pate.update(table.settings)
+    if method in ('g_pate', 'pate_gan'):
+        config.g_pate.update(table.settings)
     return config
 
 
@@ -136,7 +135,7 @@ def measure(table: Table, epsilon: float, method: str) -> dict[str, Any]:
         'synthetic': {name: x['mean'] for name, x in synthetic.items()},
         'real': {name: x['mean'] for name, x in real.items()},
         'method': method,
-        'g_pate': config.g_pate.to_dict(),
+        'settings': {name: config[name].to_dict() for name in sections_of(method)},
         'cpu_seconds': round(time.process_time() - start, 1),
     }
 

@@ -20,6 +20,7 @@ from dpaf_jax.config.public import (
 from dpaf_jax.config.schema import (
     MANY_RECORDS,
     METHOD_SECTIONS,
+    TABLE_METHODS,
     Config,
     check_is_read,
     defaults,
@@ -35,6 +36,7 @@ __all__ = [
     'METHOD_SECTIONS',
     'MOST_CLASSES',
     'PUBLIC_SOURCE',
+    'TABLE_METHODS',
     'Column',
     'Config',
     'DataConfig',

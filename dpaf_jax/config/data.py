@@ -178,6 +178,11 @@ class DataConfig:
         return self.image_size, self.image_size, self.channels
 
     @property
+    def records(self) -> str:
+        """What people call them."""
+        return 'rows' if self.columns else 'images'
+
+    @property
     def prior(self) -> tuple[float, ...]:
         """The public class probabilities, [num_classes], summing to 1."""
         if not self.class_prior:

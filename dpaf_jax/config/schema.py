@@ -65,7 +65,7 @@ BUILT_OF = {
     'datalens': ('g_pate',),
     'pate_gan': ('g_pate',),
 }
-TABLE_METHODS = ('g_pate', 'pate_gan')
+TABLE_METHODS = ('g_pate', 'pate_gan', 'dp_merf', 'dp_hp', 'pearl')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -38,8 +38,9 @@ def averaged(images: jax.Array, factor: int) -> jax.Array:
 
 
 def reduced(images: jax.Array) -> jax.Array:
-    """Means over squares, so that the side is at most MAX_SIDE."""
-    return averaged(images, reduction(images.shape[1]))
+    """Means over squares, so that the side is at most MAX_SIDE; a table's rows as they are."""
+    factor = reduction(images.shape[1])
+    return images if factor == 1 else averaged(images, factor)
 
 
 def opponent(images: jax.Array) -> jax.Array:

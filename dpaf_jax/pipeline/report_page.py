@@ -25,7 +25,7 @@ from dpaf_jax.release.card import is_certified
 from dpaf_jax.release.pictures import png_data_uri
 from dpaf_jax.runtime.text import duration, factor, number
 
-NOT_COVERED = 'Measured on real test images: not covered by ε'
+NOT_COVERED = 'Measured on real test data: not covered by ε'
 ATTACKS_NOT_COVERED = 'Attacks are made from real training images: not covered by ε'
 NOT_CURVES = ('phase', 'step', 'seconds', 'epsilon_spent')
 MECHANISM = {

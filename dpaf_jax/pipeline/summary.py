@@ -63,7 +63,7 @@ def _accuracies(report: dict[str, Any]) -> list[str]:
     failed = failure(report)
     also = ' (the ceiling has learnt from real training images)'
     also *= bool(report['ceiling'])
-    told = [f'On real test images, not covered by ε{also}:', *_aligned(rows)]
+    told = [f'On real test data, not covered by ε{also}:', *_aligned(rows)]
     return [*told, failed] if failed else told
 
 

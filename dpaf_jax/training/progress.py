@@ -88,7 +88,7 @@ class Progress:
     `gan  step 1200/25000 · 1830 images/s · 4 min 10 s left · ε 2.31 of 10`, rewritten
     in place on a terminal; in a log or a notebook a line every ten seconds.
 
-    images/s counts by `examples`, the *public* expected number of images in a step. How many
+    The rate counts by `examples`, the *public* expected number of images in a step. How many
     a Poisson batch really has is private, and a rate computed from it would tell.
 
     Args:
@@ -106,6 +106,7 @@ class Progress:
         stream: default: standard output.
         holds_rows: rows wait for `write_rows`: a step that is computed again, after a kill,
             may give others under the same noise, and the two together are not covered.
+        records: what examples are called.
         clock: seconds, monotonic; for tests.
     """
 
@@ -123,10 +124,11 @@ class Progress:
         start_step: int = 0,
         stream: TextIO | None = None,
         holds_rows: bool = False,
+        records: str = 'images',
         clock: Callable[[], float] = time.monotonic,
     ):
         self._phase, self._total = phase, total_steps
-        self._examples = examples
+        self._examples, self._records = examples, records
         self._planned, self._epsilon_at = planned_epsilon, epsilon_at
         self._writer, self._history = writer, history
         self._stream = sys.stdout if stream is None else stream
@@ -249,7 +251,7 @@ class Progress:
         if now > before and last > first:
             rate = self._work(first, last) / (now - before)
             if self._examples:
-                parts.append(f'{rate:.0f} images/s')
+                parts.append(f'{rate:.0f} {self._records}/s')
             if self._step < self._total:
                 left = self._work(self._step, self._total) / rate
                 parts.append(f'{duration(left)} left')

@@ -57,6 +57,7 @@ class Session:
             # The other processes only look for NaN.
             stream=None if processes.is_first() else io.StringIO(),
             holds_rows=not run.repeats_bits,
+            records=run.config.data.records,
         )
         processes.from_first(self._stops.begin)
 

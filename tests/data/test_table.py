@@ -23,6 +23,7 @@ from dpaf_jax.audit.methods import g_pate as g_pate_audit
 from dpaf_jax.config import EvaluationConfig, from_config_dict
 from dpaf_jax.evaluation import tables
 from dpaf_jax.evaluation.images import stated_classes
+from dpaf_jax.pipeline.stages import Pipeline
 from dpaf_jax.privacy import accounting, class_histogram, voting
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, event_to_json
 from dpaf_jax.release.bundle import load_release
@@ -385,6 +386,29 @@ def test_one_command_from_a_csv_to_a_csv(tmp_path):
     assert drawn.code == 0 and len(out.read_text().splitlines()) == 8
     with pytest.raises(UserError, match='is the release of a table'):
         stated_classes(str(workdir / 'release'))
+
+
+@pytest.mark.parametrize(
+    'method',
+    ['dp_merf', *(pytest.param(m, marks=pytest.mark.slow) for m in ('dp_hp', 'pearl'))],
+)
+def test_one_embedding_teaches_what_a_row_says(tmp_path, method):
+    source = write(tmp_path / 'x.npz', *rows_of(600))
+    config = tiny_runs.shrink(
+        tiny_runs.load_config(method, 'table'),
+        source,
+        data__columns=COLUMNS,
+        samples__num=400,
+        **{f'{method}__generator_steps': 100},
+    )
+    with tiny_runs.accounting_grid(1e-3):
+        pipeline = Pipeline(config, tmp_path / 'run')
+        for stage in pipeline.stages():
+            pipeline.run(stage)
+        assert verify(tmp_path / 'run' / 'release').passed
+    found = json.loads((tmp_path / 'run' / 'report.json').read_text())
+    found = found['accuracy']['synthetic']
+    assert found['logistic_regression']['mean'] > 0.9 and found['mlp']['mean'] > 0.9
 
 
 def test_auroc_is_of_the_positive_class_and_of_one_against_the_rest():

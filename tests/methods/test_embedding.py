@@ -17,6 +17,7 @@ from scipy import stats
 from dpaf_jax import methods
 from dpaf_jax.audit import canaries
 from dpaf_jax.audit.methods import embedding as audit
+from dpaf_jax.config import TABLE_METHODS
 from dpaf_jax.methods.dp_hp import HermiteFeatures
 from dpaf_jax.methods.embedding import matching
 from dpaf_jax.methods.embedding.fourier import FourierFeatures
@@ -209,6 +210,24 @@ def test_an_emptied_record_moves_the_table_by_at_most_one(method, number):
     assert far.max() <= 1
     # The bound is met: norm 1 by construction, or a little less by truncation.
     assert far.min() > (0.5 if method == 'dp_hp' else 0.999)
+
+
+TABLE = {
+    'data__source': 'table:x.csv',
+    'data__columns': 'age:0:100,bmi:10:60,dose:-1:1',
+}
+OF_TABLES = [m for m in METHODS if m in TABLE_METHODS]
+
+
+@pytest.mark.parametrize('method', OF_TABLES)
+def test_a_row_of_a_table_moves_the_sum_by_at_most_one_and_is_seen_whole(method):
+    made = match_of(method=method, **TABLE)
+    assert moves(made, 1).min() > 0.5 and moves(made, 1).max() <= 1
+    rows = np.full((4, *made.config.data.shape), 0.5, np.float32)
+    for i in range(3):
+        rows[i + 1, 0, i] = 1.0
+    features = np.asarray(made.feature_map.rows(coins_of(made)[0], to_float(rows)))
+    assert np.all(np.linalg.norm(features[1:] - features[0], axis=1) > 0.01)
 
 
 @pytest.mark.parametrize('method', METHODS)

@@ -123,7 +123,7 @@ def test_a_whole_run_from_elsewhere_then_once_more(tmp_path, monkeypatch):
     assert re.search(r'epsilon (1\.9\d*|2\.0) \(PLD\)', done.stdout)
     assert re.search(r'^gan  step 2/2 · .*done in .* · ε 2 of 2$', done.stdout, re.M)
     for words in (
-        'On real test images, not covered by ε:',
+        'On real test data, not covered by ε:',
         'Small CNN ', 'Always the largest class (floor)  0.',
         'release, may be shared                  runs/a/release  (epsilon = ',
         'runs/a/samples/synthetic.npz', 'runs/a/report.html',

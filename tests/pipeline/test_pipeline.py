@@ -214,7 +214,7 @@ class TestReport:
         report = read(run.workdir / 'report.json')
         assert report['privacy'] == read(run.workdir / 'release' / 'privacy.json')
         page = (run.workdir / 'report.html').read_text()
-        assert 'Measured on real test images: not covered by ε' in page
+        assert 'Measured on real test data: not covered by ε' in page
         assert 'No privacy guarantee' not in page
 
     def test_its_curves_are_those_of_both_phases(self, run):

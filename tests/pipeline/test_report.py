@@ -68,7 +68,7 @@ def test_page_is_whole_and_of_one_piece(tmp_path):
 
 def test_real_test_figures_stand_under_their_warning(tmp_path):
     _, page, _ = written(tmp_path)
-    warning = page.text.index('Measured on real test images: not covered by ε')
+    warning = page.text.index('Measured on real test data: not covered by ε')
     assert warning < page.text.index('0.710 ± 0.014') < page.text.index('0.700, 0.720')
 
 

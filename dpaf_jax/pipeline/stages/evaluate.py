@@ -137,7 +137,8 @@ def _measured(
     protocol = _protocol(job.config)
     steps = protocol.total_steps(source[0], settings)
     stream = None if tells else io.StringIO()
-    progress = Progress('evaluate', steps, settings.batch_size, stream=stream)
+    size, records = settings.batch_size, data.records
+    progress = Progress('evaluate', steps, size, stream=stream, records=records)
 
     def on_progress(step: int, metrics: Mapping[str, Any]) -> None:
         job.stop.check('evaluate')

@@ -103,14 +103,26 @@ def features(
         {tap: [B, *shape]}. Unused taps cost nothing: the compiler drops them.
     """
     maps1, maps2 = sin_maps(networks, params, images, labels)
+    fixed = fixed_features(params, images, networks.labeller_reads, networks.kinds_read)
+    return fixed | {'conv1': maps1, 'conv2': maps2}
+
+
+def fixed_features(
+    params: Params, images: jax.Array, labeller_reads: str, kinds_read: str
+) -> dict[str, jax.Array]:
+    """`features` without those of the discriminator, which learns.
+
+    Args:
+        params: of `init_taps`.
+        images: [B, H, W, C] float32 in [-1, 1].
+        labeller_reads, kinds_read: as `Networks` has them.
+    """
     light = (images + 1) / 2  # so that black adds nothing
     wavelets = wavelet_features(images)
     taps = {
         'count': jnp.ones((len(images), 1), jnp.float32),
         'pixels': unit_rows(light.reshape(len(images), -1)).reshape(images.shape),
         'wavelet': wavelets,
-        'conv1': maps1,
-        'conv2': maps2,
     }
     if known := params.get('contrast'):
         taps['contrast'] = unit_rows(contrast.contrast_features(light, known))
@@ -127,9 +139,9 @@ def features(
             seen[name] = perceptual.network_features(name, known, images)
             taps[name] = perceptual.with_squares(seen[name])
     if known := params.get('kinds'):
-        taps['kinds'] = unit_rows(cosines_of(seen[networks.kinds_read], known))
+        taps['kinds'] = unit_rows(cosines_of(seen[kinds_read], known))
     if known := params.get(LABELLER):
-        taps[LABELLER] = unit_rows(cosines_of(seen[networks.labeller_reads], known))
+        taps[LABELLER] = unit_rows(cosines_of(seen[labeller_reads], known))
     return taps
 
 
