@@ -215,7 +215,11 @@ class Matching:
         state: MatchState,
         key: jax.Array,
     ) -> jax.Array:
-        """Squared distance of the joint embeddings, times K; without bias."""
+        """Squared distance of the classes' means, averaged over them; without bias.
+
+        Each class counts the same, however rare (DP-MERF, section 4.2): by the joint
+        embedding, a class of one in a thousand would count for nothing.
+        """
         k = self.config.data.num_classes
         each = self.settings.batch_size // k
         images, labels, is_padding = share_of_fakes(
