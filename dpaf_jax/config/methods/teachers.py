@@ -33,7 +33,10 @@ class GPateConfig:
     )
     fakes: int = at_least(20, 1, 'Number of fakes in a step, which the teachers judge.')
     projections: int = at_least(
-        10, 1, 'Number of random directions of each fake (k), one vote each.'
+        10,
+        0,
+        'Number of random directions of each fake (k), one vote each; 0: none, and a vote '
+        'for each of its cells and channels.',
     )
     cell: int = at_least(
         2,

@@ -7,6 +7,7 @@ amplified. What one teacher may turn each of its answers into is the bound.
 import math
 
 from dpaf_jax.config import Config
+from dpaf_jax.methods.g_pate.teachers import num_directions
 from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.budgets import plan_of_one
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
@@ -35,7 +36,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         kind='votes of teachers on disjoint parts: one histogram per fake and projection'
         + (f', and its highest bin over {ratio:g}' if ratio < math.inf else ''),
         l2_sensitivity=voting.sensitivity(ratio),
-        steps=g_pate.steps * g_pate.fakes * g_pate.projections,
+        steps=g_pate.steps * g_pate.fakes * num_directions(config),
     )
 
 

@@ -30,7 +30,12 @@ import optax
 
 from dpaf_jax.config import Config
 from dpaf_jax.methods.g_pate.plan import VOTES, noise_ratio
-from dpaf_jax.methods.g_pate.teachers import State, Teachers, coarse_shape
+from dpaf_jax.methods.g_pate.teachers import (
+    State,
+    Teachers,
+    coarse_shape,
+    num_directions,
+)
 from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.keys import public_key
@@ -105,8 +110,8 @@ class GPate:
 
     @property
     def queries(self) -> int:
-        """Of a step: one for each fake and projection."""
-        return self.config.g_pate.fakes * self.config.g_pate.projections
+        """Of a step: one for each fake and direction."""
+        return self.config.g_pate.fakes * num_directions(self.config)
 
     @property
     def grid(self) -> Grid | None:
@@ -161,14 +166,15 @@ class GPate:
         return Fakes(z, labels, images, self.questions(key_questions, images))
 
     def questions(self, key: jax.Array, images: jax.Array) -> Any:
-        """Random directions of the step's fakes, smooth over cells."""
-        g_pate = self.config.g_pate
-        shape = (g_pate.fakes, *coarse_shape(self.config), g_pate.projections)
-        coarse = jax.random.normal(key, shape)
-        whole = (*images.shape, g_pate.projections)
-        projections = jax.image.resize(coarse, whole, 'bilinear')
-        projections /= math.sqrt(g_pate.projections)
-        return projections.reshape(g_pate.fakes, -1, g_pate.projections)
+        """Directions of the step's fakes, smooth over cells: random ones, or each cell's."""
+        places, k = coarse_shape(self.config), num_directions(self.config)
+        if self.config.g_pate.projections:
+            coarse = jax.random.normal(key, (len(images), *places, k)) / math.sqrt(k)
+        else:
+            each = jnp.eye(k).reshape(*places, k)
+            coarse = jnp.broadcast_to(each, (len(images), *each.shape))
+        directions = jax.image.resize(coarse, (*images.shape, k), 'bilinear')
+        return directions.reshape(len(images), -1, k)
 
     def query(
         self, teachers: State, parts: ClipBatch, fakes: Fakes

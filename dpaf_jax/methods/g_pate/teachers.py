@@ -40,6 +40,11 @@ def coarse_shape(config: Config) -> tuple[int, int, int]:
     return -(-height // side), -(-width // side), channels
 
 
+def num_directions(config: Config) -> int:
+    """Of a fake, each of which the teachers vote on: random ones, or its own coordinates."""
+    return config.g_pate.projections or math.prod(coarse_shape(config))
+
+
 class Teacher(nn.Module):
     """Fully connected layers with one answer for each class, picked by the label.
 

@@ -89,7 +89,7 @@ TABLES = (
         source='G-PATE, Table 4',
         rows=(
             *(_g_pate(f'k = {k}', projections=k) for k in (5, 10, 20)),
-            Row(label='no projections', printed_epsilon=DATA_DEPENDENT),
+            _g_pate('no projections', projections=0),
             *(_g_pate(f'n = {n}', teachers=n) for n in (2000, 3000, 4000)),
             *(
                 _g_pate(f'c = {name}', clip=float(name))

@@ -228,6 +228,22 @@ def test_directions_are_of_variance_one_over_k_and_smooth_where_asked():
     assert np.mean(rows[:, 3] * rows[:, 4]) > 0.5 * np.mean(rows[:, 3] ** 2)
 
 
+def test_without_projections_each_cell_is_voted_on_and_charged():
+    fields = {'g_pate__projections': 0, 'g_pate__cell': 2, 'data__image_size': 16}
+    gan = gan_of(**fields, g_pate__fakes=3)
+    assert gan.queries == 3 * 64
+    plan = g_pate.plan(settings(**fields, g_pate__fakes=3, g_pate__steps=5), 40)
+    assert plan['votes'].steps == 5 * 3 * 64
+    key = jax.random.key(0)
+    made = np.asarray(gan.fakes(gan.sampler.init(key), key).questions)
+    assert made.shape == (3, 256, 64)
+    places = made[0].reshape(16, 16, 64)
+    # A direction is one cell, faded into its neighbours, and together they see it all.
+    top = [np.unravel_index(places[..., i].argmax(), (16, 16)) for i in (0, 9, 63)]
+    assert [(x // 2, y // 2) for x, y in top] == [(0, 0), (1, 1), (7, 7)]
+    np.testing.assert_allclose(made.sum(axis=2), 1, rtol=1e-5)
+
+
 def test_the_student_cannot_show_what_smooth_directions_do_not_see():
     board = (np.indices((16, 16)).sum(axis=0) % 2 * 2 - 1).astype(np.float32)
     hidden = {}
