@@ -156,7 +156,7 @@ def run(config: Any, workdir: pathlib.Path, ledger: Ledger) -> Any:
     """Every stage of the job; returns what the evaluation has found."""
     import jax
 
-    from dpaf_jax.pipeline.stages import Pipeline
+    from dpaf_jax.pipeline.synthesize import Pipeline
     from dpaf_jax.runtime.files import read_json
 
     ledger.parts.append(Part('import', (START, time.time()), time.process_time()))

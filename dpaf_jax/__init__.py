@@ -11,7 +11,7 @@ from dpaf_jax.runtime.version import VERSION
 
 if TYPE_CHECKING:
     from dpaf_jax.pipeline.outlook import Outlook, plan
-    from dpaf_jax.pipeline.stages import Pipeline, Result, synthesize
+    from dpaf_jax.pipeline.synthesize import Pipeline, Result, synthesize
     from dpaf_jax.release.bundle import Release, load_release
     from dpaf_jax.runtime.errors import UserError
 
@@ -31,9 +31,9 @@ __all__ = [
 _HOMES = {
     'Outlook': 'pipeline.outlook',
     'plan': 'pipeline.outlook',
-    'Pipeline': 'pipeline.stages',
-    'Result': 'pipeline.stages',
-    'synthesize': 'pipeline.stages',
+    'Pipeline': 'pipeline.synthesize',
+    'Result': 'pipeline.synthesize',
+    'synthesize': 'pipeline.synthesize',
     'Release': 'release.bundle',
     'load_release': 'release.bundle',
     'UserError': 'runtime.errors',

@@ -94,8 +94,8 @@ def main(argv: Sequence[str]) -> None:
 
 def _run_stages(workdir: str, stop: Any) -> None:
     from dpaf_jax.pipeline.outlook import outlook
-    from dpaf_jax.pipeline.stages import Pipeline, check_stage
     from dpaf_jax.pipeline.summary import summary
+    from dpaf_jax.pipeline.synthesize import Pipeline, check_stage
     from dpaf_jax.privacy.plan import describe
     from dpaf_jax.runtime import processes
 

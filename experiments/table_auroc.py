@@ -120,7 +120,7 @@ def config_of(table: Table, path: pathlib.Path, epsilon: float, method: str) -> 
 
 def measure(table: Table, epsilon: float, method: str) -> dict[str, Any]:
     """One run: AUROC by classifier, of synthetic and of real training rows."""
-    from dpaf_jax.pipeline.stages import synthesize
+    from dpaf_jax.pipeline.synthesize import synthesize
     from dpaf_jax.runtime.files import read_json
 
     start = time.process_time()

@@ -23,7 +23,7 @@ import tiny_runs  # noqa: E402
 
 from dpaf_jax import main  # noqa: E402
 from dpaf_jax.methods.dpaf.phase1 import classifier_phase  # noqa: E402
-from dpaf_jax.pipeline import stages, summary  # noqa: E402
+from dpaf_jax.pipeline import summary, synthesize  # noqa: E402
 from dpaf_jax.runtime.errors import UserError  # noqa: E402
 from dpaf_jax.training import fingerprint, phase  # noqa: E402
 from dpaf_jax.training.progress import Progress  # noqa: E402
@@ -56,8 +56,8 @@ if not settings['machine']:
     fingerprint.components = anywhere
 if settings['does']:
     Progress.update = cut
-stages.Pipeline.stages = lambda self: stages.STAGES[:4]
+synthesize.Pipeline.stages = lambda self: synthesize.STAGES[:4]
 summary.summary = lambda workdir: 'released'  # there is no report to sum up
-stages.Pipeline = functools.partial(stages.Pipeline, entropy=tiny_runs.ENTROPY)
+synthesize.Pipeline = functools.partial(synthesize.Pipeline, entropy=tiny_runs.ENTROPY)
 with tiny_runs.accounting_grid():
     main.run()

@@ -338,7 +338,7 @@ def finished(kind: str) -> Finished:
 def _finish(kind: str, folder: pathlib.Path) -> None:
     import tiny
 
-    from dpaf_jax.pipeline.stages import Pipeline
+    from dpaf_jax.pipeline.synthesize import Pipeline
 
     config = {'one_shot': one_shot, 'canonical': canonical}[kind](
         write_npz(folder / 'images.npz'), evaluation__train_on_real=kind == 'one_shot'
@@ -363,7 +363,7 @@ def mode(path: pathlib.Path) -> int:
 
 @functools.cache
 def _begun() -> tuple[pathlib.Path, ConfigDict]:
-    from dpaf_jax.pipeline.stages import Pipeline
+    from dpaf_jax.pipeline.synthesize import Pipeline
     from dpaf_jax.training.signals import Interrupted, StopRequest
 
     folder = _folder()

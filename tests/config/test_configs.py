@@ -14,7 +14,7 @@ from dpaf_jax.config.schema import sections_of
 from dpaf_jax.data import read_manifest
 from dpaf_jax.methods.dpaf.phase1.labeller import steps_and_rate
 from dpaf_jax.networks.architecture import make_architecture
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan
 
 PUBLIC_N = {

@@ -12,7 +12,7 @@ from dpaf_jax import data
 from dpaf_jax.config import DataConfig
 from dpaf_jax.data.subset import SEED, permutation
 from dpaf_jax.data.survey import survey
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.runtime.errors import UserError
 
 LISTED, PART = 14, 5

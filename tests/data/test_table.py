@@ -23,7 +23,7 @@ from dpaf_jax.audit.methods import g_pate as g_pate_audit
 from dpaf_jax.config import EvaluationConfig, from_config_dict
 from dpaf_jax.evaluation import tables
 from dpaf_jax.evaluation.images import stated_classes
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy import accounting, class_histogram, voting
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, event_to_json
 from dpaf_jax.release.bundle import load_release

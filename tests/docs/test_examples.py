@@ -12,7 +12,7 @@ MODULES = (
     'methods',
     'networks.instance_norm',
     'pipeline.outlook',
-    'pipeline.stages',
+    'pipeline.synthesize',
     'privacy.accounting',
     'privacy.aggregation',
     'privacy.clipping',

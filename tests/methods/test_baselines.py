@@ -17,7 +17,7 @@ from dpaf_jax.audit import black_box, session, white_box
 from dpaf_jax.audit.findings import run_checks
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.data import read_manifest
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.training.signals import Interrupted, StopRequest

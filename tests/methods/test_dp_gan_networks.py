@@ -19,7 +19,7 @@ from dpaf_jax.methods.adversarial.wgan import Trio
 from dpaf_jax.methods.dp_gan import networks
 from dpaf_jax.methods.dp_gan.gan import DpGan
 from dpaf_jax.networks.gans.growth import grown_alone, weights_at
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.runtime.errors import UserError

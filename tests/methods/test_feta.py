@@ -15,7 +15,7 @@ from dpaf_jax.methods import dpaf, feta
 from dpaf_jax.methods.dpgen.phase import ScorePhase
 from dpaf_jax.methods.dpgen.score_matching import make_score_matching
 from dpaf_jax.methods.feta import FirstImagesPhase, first_release
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.release.bundle import load_release

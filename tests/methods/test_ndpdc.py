@@ -18,7 +18,7 @@ from dpaf_jax.methods.embedding.ndpdc import condensation
 from dpaf_jax.methods.embedding.ndpdc.aggregate import AggregatePhase
 from dpaf_jax.methods.embedding.ndpdc.condensation import AGGREGATE, Condensation
 from dpaf_jax.methods.embedding.ndpdc.condense import CondensePhase
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.bundle import Release, load_release

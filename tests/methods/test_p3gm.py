@@ -18,7 +18,7 @@ from dpaf_jax.methods import p3gm
 from dpaf_jax.methods.p3gm import decoder, moments
 from dpaf_jax.methods.p3gm.decoder import PhasedVae, Shot
 from dpaf_jax.methods.p3gm.train import DecoderPhase, MomentsPhase, released
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy import accounting, aggregation, clipping
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.bundle import load_release

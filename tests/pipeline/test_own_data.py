@@ -11,7 +11,7 @@ import tiny
 from PIL import Image
 
 from dpaf_jax.methods import dpaf
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.workdir import write_json
 from dpaf_jax.verify.verification import verify

@@ -23,7 +23,8 @@ from dpaf_jax.evaluation import suite
 from dpaf_jax.methods.embedding import plan as embedding_plan
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.networks.perceptual.inception import Weights
-from dpaf_jax.pipeline.stages import STAGES, Pipeline, prepare
+from dpaf_jax.pipeline.stages import prepare
+from dpaf_jax.pipeline.synthesize import STAGES, Pipeline
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, FIXED_ENTROPY, PrivacyPlan, event_from_json
 from dpaf_jax.release.bundle import FILES, load_release, write_release

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 import tiny_runs
 
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.runtime.errors import UserError
 
 

@@ -8,7 +8,7 @@ import pytest
 import tiny_runs
 from PIL import Image
 
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.runtime.errors import UserError
 
 

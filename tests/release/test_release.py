@@ -14,7 +14,7 @@ import safetensors.numpy
 import tiny_runs
 
 from dpaf_jax.config import from_config_dict
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.release import bundle as releases
 from dpaf_jax.release.bundle import (
     Release,

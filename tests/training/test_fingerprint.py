@@ -14,7 +14,7 @@ import tiny_runs
 
 from dpaf_jax.config import METHOD_SECTIONS
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.runtime import gpu_compiler
 from dpaf_jax.runtime.errors import UserError

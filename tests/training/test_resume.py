@@ -19,7 +19,7 @@ from dpaf_jax.methods import dpaf
 from dpaf_jax.methods.dpaf.phase1 import classifier_phase
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
 from dpaf_jax.methods.dpaf.phase2.whitening import Whitening
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.training.history import History
 from dpaf_jax.training.run import Run
@@ -31,7 +31,7 @@ DRIVER = """
 import json, os, signal, sys
 import tiny_runs
 from dpaf_jax.methods.dpaf.phase1 import classifier_phase
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.training.progress import Progress
 from dpaf_jax.training.signals import Interrupted, StopRequest

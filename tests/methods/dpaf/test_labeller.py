@@ -23,7 +23,7 @@ from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.methods.dpaf.taps.features import features
 from dpaf_jax.networks.fixed.wavelets import wavelet_features
 from dpaf_jax.networks.images import to_float
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy.aggregation import aggregate
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.keys import RunKeys

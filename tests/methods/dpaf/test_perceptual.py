@@ -15,7 +15,7 @@ from dpaf_jax.methods.dpaf.taps.cosines import SHAPE_COLUMNS
 from dpaf_jax.methods.dpaf.taps.features import features, init_taps
 from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.networks.perceptual import efficientnet
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.release.card import model_card
 from dpaf_jax.release.samplers.dpaf import (
     dpaf_sampler,

@@ -23,7 +23,7 @@ from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
 from dpaf_jax.methods.dpaf.train import algorithm
 from dpaf_jax.methods.dpaf.warm_start import public_config, warm_start
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.release.card import model_card
 from dpaf_jax.runtime.errors import UserError

@@ -22,7 +22,7 @@ from dpaf_jax.methods.dpba_wgan import critic
 from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan, stacked
 from dpaf_jax.methods.dpba_wgan.plan import scale_of_step
 from dpaf_jax.methods.dpba_wgan.train import make_method
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.bundle import load_release

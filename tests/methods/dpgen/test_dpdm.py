@@ -15,7 +15,7 @@ from dpaf_jax.audit.target import Scene
 from dpaf_jax.config import public_dict
 from dpaf_jax.methods.dpgen import dpdm
 from dpaf_jax.methods.dpgen.score_matching import ScoreMatching
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.release.samplers.dpdm import dpdm_sampler

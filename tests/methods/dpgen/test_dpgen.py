@@ -20,7 +20,7 @@ from dpaf_jax.methods.dpgen import score_matching
 from dpaf_jax.methods.dpgen.phase import ScorePhase
 from dpaf_jax.methods.dpgen.randomised_response import keep_probability, sanitise
 from dpaf_jax.methods.dpgen.score_matching import make_score_matching
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy import grid
 from dpaf_jax.privacy.noise import noisy_mean
 from dpaf_jax.runtime import parallel

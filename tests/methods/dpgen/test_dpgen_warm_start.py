@@ -19,7 +19,7 @@ from dpaf_jax.methods.dpgen import phase
 from dpaf_jax.methods.dpgen.score_matching import make_score_matching
 from dpaf_jax.methods.dpgen.warm_start import WarmStartPhase, warm_start
 from dpaf_jax.networks.score import UNLABELLED
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.release.card import model_card
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError

@@ -16,7 +16,7 @@ from dpaf_jax.methods.g_pate import datalens
 from dpaf_jax.methods.g_pate.datalens import DataLens, top_signs
 from dpaf_jax.methods.g_pate.student import Fakes, GPate
 from dpaf_jax.methods.g_pate.teachers import coarse_shape
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import CERTIFIED

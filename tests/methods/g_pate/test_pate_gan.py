@@ -16,7 +16,7 @@ from g_pate_cases import mixed
 from dpaf_jax.audit.methods import g_pate as audit
 from dpaf_jax.methods.g_pate import pate_gan
 from dpaf_jax.methods.g_pate.pate_gan import PateGan
-from dpaf_jax.pipeline.stages import Pipeline
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import CERTIFIED
