@@ -216,7 +216,6 @@ CPU = Scale(
         'gs_wgan': {'gs_wgan.generator_steps': 100},
         'dp_merf': {'dp_merf.generator_steps': 1000},
         'dp_kernel': {'dp_kernel.batch_size': 60},
-        'dp_sinkhorn': {'dp_sinkhorn.generator_steps': 1000},
         'ndpdc': DEALT_OFTEN,
     },
     recommended_generators=3,

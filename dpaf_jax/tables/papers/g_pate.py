@@ -36,6 +36,9 @@ TABLES = (
             row('PATE-GAN', 1.0),
             Row(label='DP-GAN', epsilons=(1.0,)),
             row('G-PATE', 1.0),
+            # Of our own, which this paper does not print: one release instead of many votes.
+            row('DP-HP', 1.0),
+            row('PEARL', 1.0),
         ),
         data=('credit',),
         epsilons=(None,),
