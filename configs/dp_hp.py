@@ -14,7 +14,7 @@ from configs import variants
 
 
 def get_config(argument: str = 'mnist') -> ConfigDict:
-    """Returns the config of a source, which `variants.on` explains: `mnist,1`, `table`."""
+    """Returns the config of a source, as `variants.on` takes it: `mnist,1`, `table:/path`."""
     config = variants.on(argument, 'dp_hp')
     # The other one may turn black, and stay so (docs/explanation/dp_hp.md).
     config.networks.generator = 'styled'

@@ -19,9 +19,9 @@ from configs import variants
 
 
 def get_config(argument: str = 'mnist') -> ConfigDict:
-    """Returns the config of a source, which `variants.on` explains: `mnist,1`, `table`."""
+    """Returns the config of a source, as `variants.on` takes it: `mnist,1`, `table:/path`."""
     config = variants.on(argument, 'dp_merf')
-    if argument == 'table':
+    if variants.is_table(argument):
         config.dp_merf.length_scales = (0.1, 0.3)
     elif not variants.is_digits(argument):
         config.dp_merf.generator_steps = 2000

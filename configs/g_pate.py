@@ -21,10 +21,10 @@ from configs import variants
 
 
 def get_config(argument: str = 'digits') -> ConfigDict:
-    """Returns the config of a source, which `variants.on` explains, or of `table`."""
+    """Returns the config of a source, which `variants.on` explains."""
     config = variants.on(argument, 'g_pate')
     g_pate = config.g_pate
-    if argument == 'table':
+    if variants.is_table(argument):
         g_pate.projections = 5
     elif variants.is_digits(argument):
         g_pate.batch_size = 5  # a whole part

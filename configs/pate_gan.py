@@ -3,7 +3,7 @@
 python -m dpaf_jax.main --config=configs/pate_gan.py:mnist --workdir=runs/pate_gan_mnist \
         --config.data.source=npz:/path/to/mnist.npz
 
-Teachers and generator are those of configs/g_pate.py; `:table` needs the fields named there.
+Teachers and generator are those of configs/g_pate.py; `:table` is as there.
 
 One of two CPU cores, shared with much other work, 2026-11-26, certified epsilon = 10, delta =
 1e-5. MNIST (20 000 synthetic images, one seed): CNN 0.615, logistic regression 0.670; training
@@ -16,11 +16,11 @@ from configs import g_pate, variants
 
 
 def get_config(argument: str = 'digits') -> ConfigDict:
-    """Returns the config of a source, as `recommended.py` takes it; or of `table`."""
+    """Returns the config of a source, which `variants.on` explains."""
     config = g_pate.get_config(argument)
     config.method = 'pate_gan'
     config.g_pate.generator_learning_rate = 4e-4
-    if argument != 'table' and not variants.is_digits(argument):
+    if not variants.is_table(argument) and not variants.is_digits(argument):
         config.g_pate.teachers = 1000
         config.g_pate.steps = 800
         config.g_pate.cell = 3

@@ -13,7 +13,7 @@ from configs import variants
 
 
 def get_config(argument: str = 'mnist') -> ConfigDict:
-    """Returns the config of a source, which `variants.on` explains: `mnist,1`, `table`."""
+    """Returns the config of a source, as `variants.on` takes it: `mnist,1`, `table:/path`."""
     config = variants.on(argument, 'pearl')
     if not variants.is_digits(argument):
         config.pearl.generator_steps = 1000

@@ -197,23 +197,32 @@ def on(argument: str, method: str) -> ConfigDict:
     """A source's config with another method: what `dp_gan.py:mnist,1` stands for.
 
     Args:
-        argument: a source, as `recommended.py` takes it, or `table`. A table needs
-            --config.data.source=table:<csv or npz>, data.columns with their public bounds,
-            data.label and data.num_classes on the command line.
+        argument: a source, as `recommended.py` takes it, or table:/path to a CSV file or
+            an npz archive, and epsilon (1 if it is left out). A table needs
+            --config.data.columns with their public bounds; see data.label and
+            data.num_classes, too.
         method: that runs; g_pate, pate_gan, dp_merf, dp_hp and pearl know tables.
     """
-    config = _table() if argument == 'table' else given(argument, 'one_shot')
+    config = _table(argument) if is_table(argument) else given(argument, 'one_shot')
     config.method = method
     return config
 
 
-def _table() -> ConfigDict:
+def is_table(argument: str) -> bool:
+    """Whether the source is a table, of which image settings say nothing."""
+    return argument.partition(':')[0] == 'table'
+
+
+def _table(argument: str) -> ConfigDict:
     """G-PATE's table 1a: epsilon 1, of which 0.01 for the class distribution."""
+    source, epsilon, _ = _parse(argument, 1.0)
     config = default.get_config()
+    config.data.source = source
+    config.data.num_examples = 0
     config.data.num_classes = 2
     config.data.image_size = 4  # not read
     config.data.noisy_prior = 0.01
-    config.privacy.epsilon = 1.0
+    config.privacy.epsilon = epsilon
     config.samples.num = 10000
     return config
 
@@ -262,6 +271,11 @@ def _check(source: str) -> None:
     name, comma, last = source.partition(',')
     if comma and name in DATA:
         raise ValueError(f'epsilon, the number behind {name} and a comma, is {last!r}.')
+    if is_table(source):
+        raise ValueError(
+            f'source is {source!r}, and this config is of images. Take dp_merf.py:table:PATH, '
+            'with --config.data.columns.'
+        )
     kinds = {name.partition(':')[0] for name in DATA}
     if ':' not in source or source.partition(':')[0] in kinds:
         raise ValueError(
@@ -279,7 +293,7 @@ class _Asked(NamedTuple):
     protocol: str
 
 
-def _parse(argument: str) -> _Asked:
+def _parse(argument: str, epsilon: float = 10.0) -> _Asked:
     before, _, protocol = argument.rpartition(',')
     is_path = os.path.exists(argument.partition(':')[2])  # one may have commas
     if protocol != BENCH or is_path:
@@ -288,7 +302,7 @@ def _parse(argument: str) -> _Asked:
     try:
         return _Asked(source, float(last), protocol)
     except ValueError:  # a path with a comma, or no epsilon
-        return _Asked(before, 10.0, protocol)
+        return _Asked(before, epsilon, protocol)
 
 
 def of(data: str, variant: str) -> ConfigDict:

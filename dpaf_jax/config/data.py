@@ -234,7 +234,8 @@ def check_data(data: DataConfig) -> None:
         raise UserError(
             'config.data.columns',
             f'is {data.columns!r} with the source {data.source!r}',
-            'A table needs columns and their public bounds, and only a table has them',
+            'A table needs columns and their public bounds, such as '
+            "'age:0:120,bmi:10:60'; only a table has them",
         )
 
 

@@ -379,3 +379,12 @@ def test_every_method_takes_data_of_ones_own_with_its_own_settings(method):
     with tiny_runs.without_accountant():
         plan = methods.plan(from_config_dict(decided(own)), 50_000)
     assert plan.mechanisms
+
+
+def test_a_table_is_named_behind_the_colon_and_refused_where_images_are_meant():
+    named = tiny_runs.load_config('dp_merf', 'table:/path/to/rows.csv,3')
+    assert named.data.source == 'table:/path/to/rows.csv'
+    assert (named.privacy.epsilon, named.data.num_examples) == (3.0, 0)
+    assert tiny_runs.load_config('g_pate', 'table:/rows.csv').privacy.epsilon == 1.0
+    with pytest.raises(ValueError, match=r'of images. Take dp_merf\.py:table:PATH'):
+        tiny_runs.load_config('recommended', 'table:/path/to/rows.csv')
