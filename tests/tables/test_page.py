@@ -52,7 +52,7 @@ def test_an_empty_table_has_what_is_printed_and_dashes(tmp_path):
     assert runs > 100 and f'0 of {runs} runs are done.' in text
     assert 'CelebA-Gender, CelebA-Hair' in text  # not there
     text = formats.markdown(page(TABLES['g_pate/1a'], setup(tmp_path)))
-    assert '| DP-GAN | not implemented here |' in text
+    assert '| DP-GAN, ε = 1 | not implemented here |' in text
 
 
 def test_a_half_finished_table_prints_what_it_has(tmp_path):
