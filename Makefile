@@ -56,7 +56,7 @@ docs: $(VENV)/installed-docs
 	JAX_PLATFORMS=cpu $(RUN) -m sphinx -E -W --keep-going -q -b html docs docs/_build/html
 	@echo 'Site: docs/_build/html/index.html'
 
-install: $(VENV)/installed$(addprefix -,$(EXTRAS))
+install: $(if $(EXTRAS),$(addprefix $(VENV)/installed-,$(EXTRAS)),$(VENV)/installed)
 
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install -c constraints.txt -e .
