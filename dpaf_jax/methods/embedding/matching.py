@@ -217,8 +217,8 @@ class Matching:
     ) -> jax.Array:
         """Squared distance of the classes' means, averaged over them; without bias.
 
-        Each class counts the same, however rare (DP-MERF, section 4.2): by the joint
-        embedding, a class of one in a thousand would count for nothing.
+        Each class counts the same, however rare: by the joint embedding, a class of one in
+        a thousand would count for nothing.
         """
         k = self.config.data.num_classes
         each = self.settings.batch_size // k
