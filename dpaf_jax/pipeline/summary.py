@@ -55,13 +55,13 @@ def _accuracies(report: dict[str, Any]) -> list[str]:
     rows = {MODEL_NAMES.get(name, name): figure(found) for name, found in made.items()}
     rows |= {name: f'{mean:.3f}' for name, mean in bench_figure(report).items()}
     rows |= {
-        f'{MODEL_NAMES.get(name, name)}, by real images (ceiling)': figure(found)
+        f'{MODEL_NAMES.get(name, name)}, by real data (ceiling)': figure(found)
         for name, found in report['ceiling'].items()
     }
     if report['floor'] is not None:
         rows[floor_name(report['config'])] = f'{report["floor"]:.3f}'
     failed = failure(report)
-    also = ' (the ceiling has learnt from real training images)'
+    also = ' (the ceiling has learnt from real training data)'
     also *= bool(report['ceiling'])
     told = [f'On real test data, not covered by ε{also}:', *_aligned(rows)]
     return [*told, failed] if failed else told
