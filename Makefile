@@ -10,6 +10,8 @@ EXTRAS ?=
 VENV := .venv
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check
+# Of a thousand packages' modules few are ever imported: Python compiles those, when they are.
+INSTALL := $(PIP) install --no-compile -c constraints.txt
 DEMO := runs/digits
 
 .DEFAULT_GOAL := help
@@ -56,15 +58,18 @@ docs: $(VENV)/installed-docs
 	JAX_PLATFORMS=cpu $(RUN) -m sphinx -E -W --keep-going -q -b html docs docs/_build/html
 	@echo 'Site: docs/_build/html/index.html'
 
-install: $(if $(EXTRAS),$(addprefix $(VENV)/installed-,$(EXTRAS)),$(VENV)/installed)
+comma := ,
+space := $(subst ,, )
+
+install: $(VENV)/installed$(if $(EXTRAS),-$(subst $(space),$(comma),$(strip $(EXTRAS))))
 
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install -c constraints.txt -e .
+	$(INSTALL) -e .
 	@touch $@
 
 $(VENV)/installed-%: setup.cfg pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install -c constraints.txt -e '.[$*]'
-	@touch $(VENV)/installed $@
+	$(INSTALL) -e '.[$*]'
+	@touch $(VENV)/installed $@ $(patsubst %,$(VENV)/installed-%,$(subst $(comma),$(space),$*))
 
 # Debian and Ubuntu ship Python without ensurepip; the pip outside serves then.
 $(VENV)/bin/python:

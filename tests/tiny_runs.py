@@ -288,7 +288,12 @@ def accounting_grid(grid: float = 1e-2) -> Any:
 
     On a busy machine a search may be long enough to tell how far it is.
     """
-    return mock.patch.multiple(accounting, PLD_GRID=grid, PATIENCE=float('inf'))
+    return mock.patch.multiple(
+        accounting,
+        PLD_GRID=grid,
+        ORDERS=accounting.FEW_ORDERS,
+        PATIENCE=float('inf'),
+    )
 
 
 class Finished(NamedTuple):
