@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dpaf_jax.networks.fixed.dead_leaves import pairs
 from dpaf_jax.networks.perceptual import leaves
-from experiments.dead_leaves.__main__ import (
+from experiments.dead_leaves import (
+    SIDE,
     Body,
     Judge,
     folded,
@@ -14,12 +16,13 @@ from experiments.dead_leaves.__main__ import (
     taught,
     unfolded,
 )
-from experiments.dead_leaves.pictures import SIDE, pairs
 
 
 @pytest.fixture(scope='module')
 def made():
-    return np.asarray(jax.jit(pairs, static_argnums=1)(jax.random.key(0), 24))
+    return np.asarray(
+        jax.jit(pairs, static_argnums=(1, 2))(jax.random.key(0), 24, SIDE)
+    )
 
 
 @pytest.mark.slow

@@ -126,19 +126,25 @@ FIXED_TAPS = 'count,contrast,fourier,wavelet,shape,texture,labeller,leaves'
 
 @pytest.mark.parametrize('number', DEVICES)
 @pytest.mark.parametrize(
-    ('taps', 'batches', 'injection', 'channels'),
+    ('taps', 'batches', 'injection', 'channels', 'axes'),
     [
-        ('conv2', 'mixed', 'first_layer', 1),
-        ('count,pixels,conv1,conv2', 'class_pure', 'input', 1),
-        pytest.param(FIXED_TAPS, 'class_pure', 'none', 1, marks=pytest.mark.slow),
-        (FIXED_TAPS, 'class_pure', 'none', 3),
+        ('conv2', 'mixed', 'first_layer', 1, 'none'),
+        ('count,pixels,conv1,conv2', 'class_pure', 'input', 1, 'none'),
         pytest.param(
-            *('count,conv2,perceptual', 'class_pure', 'none', 1), marks=pytest.mark.slow
+            *(FIXED_TAPS, 'class_pure', 'none', 1, 'none'), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            *(FIXED_TAPS, 'class_pure', 'none', 3, 'none'), marks=pytest.mark.slow
+        ),
+        (FIXED_TAPS, 'class_pure', 'none', 3, 'colour'),
+        pytest.param(
+            *('count,conv2,perceptual', 'class_pure', 'none', 1, 'all'),
+            marks=pytest.mark.slow,
         ),
     ],
 )
 def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
-    taps, batches, injection, channels, number
+    taps, batches, injection, channels, axes, number
 ):
     gan, states, plan = gan_case(
         number,
@@ -147,6 +153,7 @@ def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
         dpaf__batches=batches,
         networks__label_injection=injection,
         data__channels=channels,
+        dpaf__axes=axes,
     )
     sensitivity = plan['dpagg'].l2_sensitivity
     assert sensitivity == (1.0 if ',' in taps else math.sqrt(3) * 2)

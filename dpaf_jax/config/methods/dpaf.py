@@ -170,8 +170,8 @@ class GeneratorConfig:
     whiten_below: float = at_least(
         0.0, 0.0,
         'Largest length of the noise of a mean feature row at which loss_match is '
-        "whitened, in units of the row's bound; 0: any. Longer noise would be learnt "
-        'as texture.',
+        "whitened, in units of the row's bound (along axes half as much); 0: any. Longer "
+        'noise would be learnt as texture.',
     )  # fmt: skip
     batch_size: int = at_least(
         24,
@@ -278,6 +278,12 @@ class DpafConfig:
         'Features of an image that DPAGG sums, joined by commas; '
         'docs/explanation/algorithm.md lists them.',
     )
+    axes: str = one_of(
+        'none', ('none', 'colour', 'all'),
+        'Images whose taps of many columns (contrast, wavelet, texture, leaves, '
+        'perceptual, kinds) are read along the principal axes of random pictures, which '
+        'shortens the noise.',
+    )  # fmt: skip
     warm_start: str = plain(
         '',
         'Source of PUBLIC images on which all of DPAF runs first, without noise, such '

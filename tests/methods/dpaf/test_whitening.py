@@ -163,6 +163,14 @@ def test_where_the_noise_is_longer_than_the_limit_nothing_is_whitened():
         assert gan.schedule.updates_per_part == 4 // (1 + expected)
 
 
+def test_where_taps_are_read_along_axes_the_limit_is_half_as_long():
+    """As much noise in an entry: axes leave a quarter of a row's columns."""
+    for axes, expected in (('none', 1.0), ('all', 0.5)):
+        fields = {'dpaf__taps': 'count,wavelet', 'dpaf__axes': axes}
+        gan = make_gan(dpaf__generator__whiten_below=0.4, **fields)
+        assert gan.schedule.whiten_below == pytest.approx(0.4 * expected)
+
+
 @pytest.mark.slow
 def test_until_it_is_whitened_a_step_looks_at_a_share_of_the_fakes(
     monkeypatch, tmp_path

@@ -88,9 +88,9 @@ class OneShotPhase(GanPhase):
         gan, asked = self._gan, self._run.config.dpaf.generator
         if not step and asked.whitenings and not gan.schedule.whitenings:
             logging.info(
-                "Not whitened: the aggregates' noise, %.3f, is longer than whiten_below = %g",
+                "Not whitened: the aggregates' noise, %.3f, is longer than %g",
                 gan.schedule.noise_length,
-                asked.whiten_below,
+                gan.schedule.whiten_below,
             )
         part, into = divmod(step, self._part_length)
         if part and not into:

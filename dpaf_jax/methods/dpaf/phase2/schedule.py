@@ -7,11 +7,13 @@ import numpy as np
 
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpaf.plan import dpagg_steps
+from dpaf_jax.methods.dpaf.taps.features import along_axes
 from dpaf_jax.methods.dpaf.taps.layout import TapLayout
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 
 FEWEST_STEPS, MOST_STEPS = 100, 2000  # of the generator, behind one table
 NOISY_STEPS = 240  # where the table's noise is as long as a row's bound
+ON_AXES = 0.5  # how long as much noise is where axes leave a quarter of the columns
 EARLY = 3  # by how many the fakes of a step are fewer before the distance is whitened
 
 
@@ -116,11 +118,16 @@ class Schedule:
         return float(np.mean(self.noise_lengths))
 
     @property
+    def whiten_below(self) -> float:
+        """The longest noise with which `loss_match` is whitened."""
+        limit = self.config.dpaf.generator.whiten_below or math.inf
+        return limit * (ON_AXES if along_axes(self.config) else 1.0)
+
+    @property
     def whitenings(self) -> int:
         """How often `loss_match` is whitened: never where the noise is too long for it."""
-        generator = self.config.dpaf.generator
-        limit = generator.whiten_below or math.inf
-        return generator.whitenings if self.noise_length <= limit else 0
+        asked = self.config.dpaf.generator.whitenings
+        return asked if self.noise_length <= self.whiten_below else 0
 
     def fakes_per_aggregate(self, is_whitened: bool) -> int:
         """How many fakes a step of `loss_match` looks at.

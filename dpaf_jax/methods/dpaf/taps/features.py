@@ -4,6 +4,7 @@ A tap's bound must hold for every image, since it sets the noise. (Rows are clip
 the same.) What a tap computes with is public or a noised output.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -12,9 +13,10 @@ import jax.numpy as jnp
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpaf.networks import Networks
 from dpaf_jax.methods.dpaf.taps import cosines
+from dpaf_jax.methods.dpaf.taps.axes import PICTURES, Axes, along, init_axes, num_axes
 from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.networks.discriminator import label_planes
-from dpaf_jax.networks.fixed import contrast, texture
+from dpaf_jax.networks.fixed import contrast, dead_leaves, texture
 from dpaf_jax.networks.fixed.cosines import cosines_of
 from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
 from dpaf_jax.networks.images import reduced
@@ -32,6 +34,9 @@ UNIT_TAPS = (
     *NETWORKS, 'kinds',
 )  # fmt: skip
 TAPS = (*UNIT_TAPS, 'conv1', 'conv2')
+# Of many columns, in order of what they hold: not of random cosines of all there is.
+ALONG_AXES = ('contrast', 'wavelet', 'texture', *NETWORKS, 'kinds')
+BATCH = 100  # pictures at a time
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
@@ -39,7 +44,7 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     layout, size = make_architecture(config), config.data.image_size
     injected = config.networks.label_injection == 'first_layer' and layout.parts[0] == 1
     maps1 = layout.maps(1) + (config.data.num_classes if injected else 0)
-    return {
+    columns = {
         'count': (1,),
         'pixels': (size, size, config.data.channels),
         'contrast': (contrast.num_features(config.data.channels),),
@@ -53,6 +58,15 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
         'conv1': (layout.side(1), layout.side(1), maps1),
         'conv2': (layout.side(2), layout.side(2), layout.maps(2)),
     }
+    return columns | {tap: (num_axes(*columns[tap]),) for tap in along_axes(config)}
+
+
+def along_axes(config: Config) -> tuple[str, ...]:
+    """The taps of a row that are read along axes."""
+    asked, in_colour = config.dpaf.axes, config.data.channels == 3
+    if asked == 'none' or (asked == 'colour' and not in_colour):
+        return ()
+    return tuple(tap for tap in config.dpaf.tap_names if tap in ALONG_AXES)
 
 
 def init_taps(config: Config, key: jax.Array, learnt: Params) -> Params:
@@ -85,7 +99,24 @@ def init_taps(config: Config, key: jax.Array, learnt: Params) -> Params:
     for name, network in NETWORKS.items():
         if name in tapped or reads == name:
             params[name] = network.params()
+    if along_axes(config):
+        coins['axes'] = jax.random.fold_in(key, len(TAPS))
+        params['axes'] = _init_axes(config, coins['axes'], params)
     return params
+
+
+def _init_axes(config: Config, key: jax.Array, params: Params) -> dict[str, Axes]:
+    """Of each tap that has some, by what random pictures show there."""
+    data, sees = config.data, perceptual.tapped(config.dpaf.tap_names)
+    shown = dead_leaves.pictures(key, PICTURES, data.image_size, data.channels)
+
+    def rows(images: jax.Array) -> dict[str, jax.Array]:
+        seen = fixed_features(params, images, config.dpaf.classifier.features, sees)
+        return {tap: seen[tap] for tap in along_axes(config)}
+
+    each = math.gcd(PICTURES, BATCH)
+    seen = jax.lax.map(rows, shown.reshape(-1, each, *data.shape))
+    return {tap: init_axes(x.reshape(PICTURES, -1)) for tap, x in seen.items()}
 
 
 def features(
@@ -142,6 +173,8 @@ def fixed_features(
         taps['kinds'] = unit_rows(cosines_of(seen[kinds_read], known))
     if known := params.get(LABELLER):
         taps[LABELLER] = unit_rows(cosines_of(seen[labeller_reads], known))
+    for name, axes in params.get('axes', {}).items():
+        taps[name] = along(taps[name], axes)
     return taps
 
 

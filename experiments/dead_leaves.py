@@ -19,11 +19,11 @@ import safetensors.numpy
 from absl import app, flags
 from flax import linen as nn
 
+from dpaf_jax.networks.fixed.dead_leaves import pairs
 from dpaf_jax.networks.perceptual.leaves import LAYERS, load_params
 from dpaf_jax.runtime.command import fail, parse, prepare_jax
 from dpaf_jax.runtime.files import write_bytes
 from dpaf_jax.training.progress import Progress
-from experiments.dead_leaves.pictures import SIDE, pairs
 
 _OUT = flags.DEFINE_string('out', None, 'A safetensors file.', allow_override=True)
 _STEPS = flags.DEFINE_integer(
@@ -35,6 +35,7 @@ _GO_ON = flags.DEFINE_bool('go_on', False, 'Start from the weights of the packag
 
 Known = dict[str, Any]  # weights, as the package reads them
 
+SIDE = 32  # of the pictures, in pixels
 TEMPERATURE = 0.15
 NORM = {'momentum': 0.98, 'epsilon': 1e-5}
 
@@ -80,7 +81,7 @@ def taught(steps: int, batch_size: int, seed: int, known: Known | None = None) -
     variables = Judge().init(jax.random.key(0), jnp.zeros((2, SIDE, SIDE, 3)), True)
     params, stats = variables['params'], variables['batch_stats']
     if known:
-        shown = pairs(jax.random.key(seed), batch_size)
+        shown = pairs(jax.random.key(seed), batch_size, SIDE)
         params = {**params, 'body': unfolded(known, jnp.concatenate(list(shown)))}
     warm = min(200, steps // 2)
     rate = optax.warmup_cosine_decay_schedule(0, 2e-3, warm, steps, 1e-5)
@@ -89,7 +90,8 @@ def taught(steps: int, batch_size: int, seed: int, known: Known | None = None) -
 
     @jax.jit
     def step(params: Any, stats: Any, state: Any, number: jax.Array) -> Any:
-        pictures = pairs(jax.random.fold_in(jax.random.key(seed), number), batch_size)
+        key = jax.random.fold_in(jax.random.key(seed), number)
+        pictures = pairs(key, batch_size, SIDE)
         made = jax.value_and_grad(loss, has_aux=True)(params, stats, pictures)
         (value, (stats, found)), gradient = made
         updates, state = optimizer.update(gradient, state, params)

@@ -1,1 +1,0 @@
-"""The network `leaves`: pictures of made-up objects, and what learns from them."""
