@@ -10,7 +10,7 @@ EXTRAS ?=
 VENV := .venv
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check
-# Of a thousand packages' modules few are ever imported: Python compiles those, when they are.
+# Few modules of the packages are ever imported; Python compiles a module when it is.
 INSTALL := $(PIP) install --no-compile -c constraints.txt
 DEMO := runs/digits
 

@@ -13,7 +13,7 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 
 FEWEST_STEPS, MOST_STEPS = 100, 2000  # of the generator, behind one table
 NOISY_STEPS = 240  # where the table's noise is as long as a row's bound
-ON_AXES = 0.5  # how long as much noise is where axes leave a quarter of the columns
+ON_AXES = 0.5  # along axes the same noise is half as long: a quarter of the columns
 EARLY = 3  # by how many the fakes of a step are fewer before the distance is whitened
 
 

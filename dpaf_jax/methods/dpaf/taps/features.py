@@ -34,7 +34,7 @@ UNIT_TAPS = (
     *NETWORKS, 'kinds',
 )  # fmt: skip
 TAPS = (*UNIT_TAPS, 'conv1', 'conv2')
-# Of many columns, in order of what they hold: not of random cosines of all there is.
+# Those that gain by axes (docs/research/2026-11-29-axes.md), where the config asks for them.
 ALONG_AXES = ('contrast', 'wavelet', 'texture', *NETWORKS, 'kinds')
 BATCH = 100  # pictures at a time
 
