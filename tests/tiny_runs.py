@@ -283,6 +283,14 @@ def run_python(
     )
 
 
+_FINE = {name: getattr(accounting, name) for name in ('PLD_GRID', 'ORDERS')}
+
+
+def fine_accounting() -> Any:
+    """A context in which epsilon is found as users find it."""
+    return mock.patch.multiple(accounting, **_FINE)
+
+
 def accounting_grid(grid: float = 1e-2) -> Any:
     """A context in which epsilon is found quickly, a little too high, and without a word.
 
@@ -319,7 +327,6 @@ def _folder() -> pathlib.Path:
     return folder
 
 
-@functools.cache
 @functools.cache
 def finished(kind: str) -> Finished:
     """A whole run of `one_shot` or `canonical`: change nothing.
