@@ -23,6 +23,8 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
         # Squares of 4 x 4 are a quarter of such an image: there is no grain to see. No run has
         # had `leaves` and `kinds`.
         config.dpaf.taps = 'count,contrast,fourier,wavelet,shape,labeller'
+        # The network in each of the generator's steps would double the time.
+        config.dpaf.classifier.features = 'wavelet'
         config.dpaf.generator.whiten_below = 0.02  # a shorter row has a shorter noise
         config.networks.generator = 'styled'
     if variant == 'one_shot':

@@ -92,6 +92,7 @@ def _with_labeller(config: ConfigDict, budgets: str) -> ConfigDict:
     config.dpaf.generator.denoise = 0.1
     labeller = config.dpaf.classifier
     labeller.private = 'labeller'
+    labeller.features = 'combined'
     labeller.optimizer = 'momentum'
     labeller.l2_clip_norm = 0.5
     labeller.sampling_prob = 1 / 15

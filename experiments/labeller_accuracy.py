@@ -68,8 +68,9 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
     )
     keys = RunKeys(secrets.token_bytes(32), secrets.token_hex(32))
     run = Run(folder, config, plan, few, keys, jax.local_devices()[:1])
-    state = run.train(LabellerPhase(run, Labeller(config, plan)))
-    sampler, params = make_sampler(config), {LABELLER: state.params}
+    labeller = Labeller(config, plan)
+    state = run.train(LabellerPhase(run, labeller))
+    sampler, params = make_sampler(config), {LABELLER: labeller.learnt(state.params)}
     assert isinstance(sampler, LabellingSampler)
     label = jax.jit(lambda images: sampler.label(params, to_float(images)))
     parts = np.array_split(data.test_images, max(1, len(data.test_labels) // 500))

@@ -26,6 +26,8 @@ FILL = {'indices': 0, 'is_padding_example': True}
 SHARE = 0.4  # of a device's memory that the images may take
 CHUNK = 1024  # images per device and call where a query reads the whole data set
 
+Features = Callable[[Any, jax.Array], jax.Array]
+
 
 class Feed:
     """Deals draws to devices and finds their images.
@@ -35,22 +37,22 @@ class Feed:
 
     Args:
         run: its data and devices.
-        features: a function of each image alone, [n, H, W, C] to [n, h, w, c]. Where its
-            values fit on the devices, they are computed once and stand for the images.
+        features: a function of each image alone, given `params`: [n, H, W, C] to
+            [n, h, w, c]. Where its values fit on the devices, they are computed once and
+            stand for the images.
+        params: public or noised; they stay as they are while this feed is used.
 
     Attributes:
         data: what a compiled step gets besides the draws; empty where images are sent.
     """
 
-    def __init__(
-        self, run: Run, features: Callable[[jax.Array], jax.Array] | None = None
-    ):
+    def __init__(self, run: Run, features: Features | None = None, params: Any = None):
         self._run = run
         self.data: dict[str, jax.Array] = {}
         self._records = records(run.data)
         images, number = run.data.images, run.data.manifest.num_examples
-        if features and _fits(run, features_size(run, features)):
-            images = self._records['images'] = every_feature(run, features)
+        if features and _fits(run, features_size(run, features, params)):
+            images = self._records['images'] = every_feature(run, features, params)
         if _fits(run, number * images[:1].nbytes):
             host = {name: _up_to(rows, number) for name, rows in self._records.items()}
             self.data = parallel.replicate(host, run.devices)
@@ -215,14 +217,14 @@ def _places(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
     return place, absent
 
 
-def every_feature(run: Run, features: Callable[[jax.Array], jax.Array]) -> np.ndarray:
+def every_feature(run: Run, features: Features, params: Any) -> np.ndarray:
     """[n, h, w, c]: `features` of the records that are not empty, in this process's memory.
 
     Each process computes all: their devices draw from all records. A record's slot is its
     index, as in `every_record`; where it is empty there is a black image.
     """
     data, total = run.data, run.data.manifest.num_examples
-    one = jax.eval_shape(features, data.images[:1])
+    one = jax.eval_shape(features, params, data.images[:1])
     made = np.empty((len(data.images), *one.shape[1:]), one.dtype)
     compiled, (place, absent) = jax.jit(features), _places(data)
     for start in range(0, total, CHUNK):
@@ -231,13 +233,13 @@ def every_feature(run: Run, features: Callable[[jax.Array], jax.Array]) -> np.nd
         rows = place[start + slots]
         chunk = np.zeros((CHUNK, *data.images.shape[1:]), data.images.dtype)
         chunk[slots] = data.images[rows]
-        made[rows] = np.asarray(compiled(chunk))[slots]
+        made[rows] = np.asarray(compiled(params, chunk))[slots]
     return made
 
 
-def features_size(run: Run, features: Callable[[jax.Array], jax.Array]) -> int:
+def features_size(run: Run, features: Features, params: Any) -> int:
     """Bytes that the features of N images take, and as much for what reads them."""
-    one = jax.eval_shape(features, run.data.images[:1])
+    one = jax.eval_shape(features, params, run.data.images[:1])
     number = run.data.manifest.num_examples
     return 2 * number * math.prod(one.shape) * one.dtype.itemsize
 

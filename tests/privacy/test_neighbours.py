@@ -194,7 +194,7 @@ def built(name, number):
 
 def summed(name, number, data, draw):
     run, case, query = built(name, number)
-    feed = Feed(dataclasses.replace(run, data=data), case.features)
+    feed = Feed(dataclasses.replace(run, data=data), case.features, case.state)
     state = parallel.replicate(case.state, run.devices)
     return tiny.vector(
         parallel.unreplicate(query(state, feed.data, feed.deal_one(draw)))
@@ -350,11 +350,11 @@ def test_features_are_computed_in_the_slots_of_their_records(monkeypatch):
     monkeypatch.setattr(input_pipeline, 'CHUNK', 5)
     place = jnp.arange(5, dtype=jnp.float32)[:, None, None, None]
 
-    def features(chunk):  # a kernel whose rounding depends on the slot
+    def features(params, chunk):  # a kernel whose rounding depends on the slot
         return chunk.astype(jnp.float32) + place / 8
 
     made, left = (
-        every_feature(dataclasses.replace(run, data=data), features)
+        every_feature(dataclasses.replace(run, data=data), features, None)
         for data in (whole, without(whole, row))
     )
     slots = (whole.index % 5)[:, None, None, None]

@@ -22,7 +22,7 @@ def test_the_memory_of_a_container_is_what_counts(tmp_path, monkeypatch):
     assert input_pipeline.device_memory(devices) > 2**20
 
 
-def small(images):
+def small(params, images):
     return images[:, ::2, ::2].astype('float32')
 
 

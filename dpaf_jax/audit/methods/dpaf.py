@@ -8,7 +8,6 @@ that takes notes.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -213,8 +212,7 @@ class _TracedClassifier(ClassifierPhase):
 class _TracedLabeller(_TracedClassifier, LabellerPhase):
     """Whose features nobody computes: the records are blank."""
 
-    @functools.cached_property
-    def _feed(self) -> Feed:
+    def _make_feed(self, state: Any) -> Feed:
         return Feed(self._run)
 
 

@@ -9,6 +9,7 @@ from dpaf_jax.config.methods.common import OPTIMIZERS, SCHEDULE, SCHEDULES, ema
 
 PERCEPTUAL = 'perceptual'  # features that have learnt from public images
 LEAVES = 'leaves'  # from random shapes
+COMBINED = 'combined'  # wavelets beside those
 PHASE_1 = 'in phase 1, or of conv1 in phase 2 where private is discriminator'
 
 
@@ -38,9 +39,10 @@ class ClassifierConfig:
         'of its own (discriminator); nothing (none).',
     )  # fmt: skip
     features: str = one_of(
-        'wavelet', ('wavelet', PERCEPTUAL, LEAVES),
+        'wavelet', ('wavelet', PERCEPTUAL, LEAVES, COMBINED),
         'Features that a labeller reads: fixed wavelets (wavelet), those of a network '
-        'learnt on ImageNet (perceptual), or of one learnt on random shapes (leaves).',
+        'learnt on ImageNet (perceptual), or of one learnt on random shapes (leaves); '
+        'wavelets, and leaves along the principal axes of random pictures (combined).',
     )  # fmt: skip
     unit: str = one_of(
         'singleton',

@@ -69,7 +69,7 @@ def train_classifier(run: Run, train: Train, start: Params) -> Params:
     config, plan = run.config, run.plan
     if LABELLER in plan:
         labeller = Labeller(config, plan)
-        return {LABELLER: train(LabellerPhase(run, labeller)).params}
+        return {LABELLER: labeller.learnt(train(LabellerPhase(run, labeller)).params)}
     if 'conv1' in plan and config.dpaf.classifier.private != 'discriminator':
         classifier = make_classifier(make_networks(config), config, plan)
         phase = ClassifierPhase(run, classifier, start)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from dpaf_jax.config.methods.dpaf import LEAVES, PERCEPTUAL
 from dpaf_jax.networks.perceptual import efficientnet, leaves
 from dpaf_jax.networks.pieces import in_pieces
-from dpaf_jax.networks.rows import unit_rows
+from dpaf_jax.networks.rows import side_by_side, unit_rows
 
 
 class Network(NamedTuple):
@@ -88,13 +88,13 @@ def _seen(network: Network, params: Any, images: jax.Array) -> jax.Array:
     resized = jax.image.resize(images, shape, 'linear', antialias=True)
     maps = network.stages(params, resized)
     flat = [_averaged(stage, places).reshape(batch, -1) for stage in maps]
-    return jnp.concatenate([unit_rows(x) for x in flat], axis=1) / math.sqrt(len(maps))
+    return side_by_side([unit_rows(x) for x in flat])
 
 
 def with_squares(rows: jax.Array) -> jax.Array:
     """[B, F] features of norm at most 1, to [B, 2 F]: their squares beside them, likewise."""
     squares = unit_rows(jnp.square(rows) * math.sqrt(rows.shape[1]))
-    return jnp.concatenate([rows, squares], axis=1) / math.sqrt(2)
+    return side_by_side([rows, squares])
 
 
 def _input(network: Network, image_size: int) -> tuple[int, int]:

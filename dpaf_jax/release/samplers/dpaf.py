@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.config import Config
+from dpaf_jax.config.methods.dpaf import COMBINED, LEAVES
 from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
 from dpaf_jax.networks.perceptual import features as perceptual
 from dpaf_jax.networks.perceptual.features import NETWORKS
+from dpaf_jax.networks.rows import side_by_side
 from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
 from dpaf_jax.release.samplers.protocol import Params
 from dpaf_jax.release.samplers.warp import warped
@@ -40,23 +42,36 @@ class LabelledSampler:
 
     def label(self, params: Params, images: jax.Array) -> jax.Array:
         """See `LabellingSampler`."""
-        logits = labeller_features(self.config, images) @ params[LABELLER]['weights']
-        return jnp.argmax(logits, axis=1)
+        known = params[LABELLER]
+        logits = labeller_features(self.config, images) @ known['weights']
+        return jnp.argmax(logits + known.get('bias', 0.0), axis=1)
 
 
 def init_weights(config: Config) -> Params:
-    """A labeller's, {'weights': [features, K]}, before it has learnt: zeros."""
-    data = config.data
-    reads = config.dpaf.classifier.features
-    if reads in NETWORKS:
-        number = perceptual.num_features(reads, data.image_size)
-    else:
-        number = num_features(data.image_size, data.channels)
-    return {'weights': jnp.zeros((number, data.num_classes))}
+    """A labeller's before it has learnt, zeros: `weights` [F, K], perhaps a `bias` [K]."""
+    reads, classes = config.dpaf.classifier.features, config.data.num_classes
+    weights = {'weights': jnp.zeros((sum(num_read(config)), classes))}
+    return weights | {'bias': jnp.zeros(classes)} if reads == COMBINED else weights
+
+
+def read_by(reads: str) -> tuple[str, ...]:
+    """The kinds of features that a labeller with these `classifier.features` reads."""
+    return ('wavelet', LEAVES) if reads == COMBINED else (reads,)
+
+
+def num_read(config: Config) -> list[int]:
+    """How many columns each of them has."""
+    size, channels = config.data.image_size, config.data.channels
+    return [
+        perceptual.num_features(kind, size)
+        if kind in NETWORKS
+        else num_features(size, channels)
+        for kind in read_by(config.dpaf.classifier.features)
+    ]
 
 
 def labeller_features(config: Config, images: jax.Array) -> jax.Array:
-    """What a labeller is linear on.
+    """What a released labeller is linear on.
 
     Args:
         config: of the run.
@@ -68,11 +83,17 @@ def labeller_features(config: Config, images: jax.Array) -> jax.Array:
     Raises:
         UserError: the public network that it reads is not installed.
     """
-    reads = config.dpaf.classifier.features
-    if reads in NETWORKS:
-        params = NETWORKS[reads].params()
-        return perceptual.network_features(reads, params, images)
-    return wavelet_features(images)
+    return side_by_side(parts_read(config, images))
+
+
+def parts_read(config: Config, images: jax.Array) -> list[jax.Array]:
+    """Features by their kind, of norm at most 1 each: what `labeller_features` joins."""
+    return [
+        perceptual.network_features(kind, NETWORKS[kind].params(), images)
+        if kind in NETWORKS
+        else wavelet_features(images)
+        for kind in read_by(config.dpaf.classifier.features)
+    ]
 
 
 def labelled(generator: Params, labeller: Params) -> Params:

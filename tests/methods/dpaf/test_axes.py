@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 import tiny
 
-from dpaf_jax.methods.dpaf.taps import axes, features
+from dpaf_jax.methods.dpaf import axes
+from dpaf_jax.methods.dpaf.taps import features
 from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.networks.fixed import dead_leaves
 
-NUM, COLUMNS = 400, 30
+NUM, COLUMNS, POWER = 400, 30, 0.125
 TAPS = 'count,contrast,wavelet,texture,shape'
 
 
 @pytest.fixture
 def few(monkeypatch):
     """Few pictures and axes: a matter of a second."""
-    monkeypatch.setattr(features, 'PICTURES', 60)
+    monkeypatch.setattr(axes, 'PICTURES', 60)
     monkeypatch.setattr(axes, 'MOST', 10)
 
 
@@ -38,7 +39,7 @@ def test_axes_are_the_principal_ones_of_the_pictures_longest_last(
     """Whether there are more pictures than columns or fewer."""
     monkeypatch.setattr(axes, 'MOST', 10)
     rows = spread[0][:number]
-    made = axes.init_axes(jnp.asarray(rows))
+    made = axes.init_axes(jnp.asarray(rows), POWER)
     assert made['directions'].shape == (COLUMNS, 10)
     np.testing.assert_allclose(made['mean'], rows.mean(axis=0), rtol=1e-5)
     _, lengths, principal = np.linalg.svd(rows - rows.mean(axis=0))
@@ -47,16 +48,19 @@ def test_axes_are_the_principal_ones_of_the_pictures_longest_last(
     np.testing.assert_allclose(alike, 1, atol=1e-2)
     variances = lengths[:10] ** 2 / number
     scales = np.linalg.norm(made['directions'], axis=0)[::-1]
-    wanted = (variances + axes.LEAST * variances.mean()) ** -axes.POWER
+    wanted = (variances + axes.LEAST * variances.mean()) ** -POWER
     np.testing.assert_allclose(scales / scales[0], wanted / wanted[0], rtol=1e-2)
 
 
 def test_most_pictures_are_within_the_bound_and_no_row_is_beyond(spread):
     rows, *_ = spread
-    made = axes.init_axes(jnp.asarray(rows))
+    made = axes.init_axes(jnp.asarray(rows), POWER)
     norms = np.linalg.norm(axes.along(rows, made), axis=1)
     assert norms.max() <= 1 + 1e-6
     assert (norms < 0.999).mean() == pytest.approx(axes.WITHIN / 100, abs=0.01)
+    near = axes.along(rows, axes.init_axes(jnp.asarray(rows), POWER, within=0.5))
+    shorter = np.linalg.norm(near, axis=1)
+    np.testing.assert_allclose(shorter[norms < 0.999], norms[norms < 0.999] / 2, 1e-4)
     far = 1e4 * np.random.default_rng(1).normal(size=(9, COLUMNS)).astype(np.float32)
     np.testing.assert_allclose(np.linalg.norm(axes.along(far, made), axis=1), 1, 1e-5)
     gradient = jax.grad(lambda x: jnp.sum(axes.along(x[None], made)))(made['mean'])
@@ -66,7 +70,7 @@ def test_most_pictures_are_within_the_bound_and_no_row_is_beyond(spread):
 def test_noise_is_shorter_where_images_are_alike(spread):
     """The noise of a mean within the bound, along the true axes: by what they vary there."""
     rows, turned, _ = spread
-    made = axes.init_axes(jnp.asarray(rows))
+    made = axes.init_axes(jnp.asarray(rows), POWER)
     back = np.linalg.pinv(made['directions'])  # from a row to what was read
     noise = np.linalg.norm(back @ turned, axis=0)
     as_it_is = np.percentile(np.linalg.norm(rows, axis=1), axes.WITHIN)

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,7 @@ from dpaf_jax.release.samplers.dpaf import (
     LABELLER,
     as_trained,
     init_weights,
+    labeller_features,
     truncated,
     warp,
 )
@@ -62,6 +64,7 @@ def case(number, free=False, features='wavelet'):
     [
         pytest.param(1, 'wavelet', marks=pytest.mark.slow),
         (8, 'wavelet'),
+        (8, 'combined'),
         pytest.param(8, 'leaves', marks=pytest.mark.slow),
         pytest.param(8, 'perceptual', marks=pytest.mark.slow),
     ],
@@ -72,12 +75,59 @@ def test_one_record_moves_the_sum_by_at_most_c(number, features):
     sensitivity.check(query, number, states, batch, 0.02, power=0.7)
 
 
+@pytest.fixture(scope='module')
+def along_axes():
+    """A labeller that reads along axes, and its first state; of few pictures and axes."""
+    config = tiny.config(**ON, dpaf__classifier__features='combined')
+    labeller = Labeller(config, tiny.plan(config))
+    few = {'PICTURES': 60, 'MOST': 10}
+    with mock.patch.multiple('dpaf_jax.methods.dpaf.axes', **few):
+        state = jax.jit(labeller.init)(jax.random.key(0))
+    return labeller, jax.device_get(state)
+
+
+def test_it_learns_along_axes_and_labels_without_them(along_axes):
+    """...by the same logits, in units of how large one can be."""
+    labeller, state = along_axes
+    images = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 1), np.uint8)
+    params = tiny.state(labeller, 3).params
+    params = {
+        **state.params,
+        'weights': params['weights'][: len(state.params['weights'])],
+    }
+    rows = np.asarray(labeller.features(params, images), np.float32)[:, 0, :, 0]
+    logits = rows @ params['weights'] / np.linalg.norm(params['weights']) * math.sqrt(3)
+    spread = np.std(logits, axis=0).min()
+    kept, shown = labeller.learnt(params), to_float(jnp.asarray(images))
+    seen = labeller_features(labeller.config, shown)
+    assert {name: x.shape for name, x in kept.items()} == {
+        name: x.shape for name, x in init_weights(labeller.config).items()
+    }
+    apart = seen @ kept['weights'] + kept['bias'] - logits
+    assert np.abs(apart).max() < spread / 20  # rows are rounded to bfloat16
+    given = make_sampler(labeller.config).label({LABELLER: kept}, shown)
+    assert np.array_equal(given, np.argmax(seen @ kept['weights'] + kept['bias'], 1))
+
+
+def test_a_step_along_axes_leaves_them_as_they_are(along_axes):
+    labeller, state = along_axes
+    batch = sensitivity.make_units(grouped=False)
+    devices = jax.local_devices()[:1]
+    step = parallel.pmapped(labeller.step, devices)
+    state = parallel.replicate(state, devices)
+    after, _ = step(state, sensitivity.deal(batch, 1), np.zeros((1, 8), np.uint32))
+    jax.tree.map(
+        np.testing.assert_array_equal, after.params['axes'], state.params['axes']
+    )
+    assert np.all(np.any(after.params['weights'] != 0, axis=0))
+
+
 def test_features_computed_once_give_the_sum_that_images_give():
     config = tiny.config(**ON, **CLIP)
     labeller = Labeller(config, tiny.plan(config))
     params = tiny.state(labeller, 0, 1.0).params
     batch = sensitivity.make_units(grouped=False)
-    kept = np.asarray(jax.jit(labeller.features)(batch.images[:, 0]))[:, None]
+    kept = np.asarray(jax.jit(labeller.features)(params, batch.images[:, 0]))[:, None]
     query = tiny.over_devices(labeller.query, 1)
     of_images = sensitivity.summed(query, 1, params, batch)
     of_features = sensitivity.summed(query, 1, params, batch._replace(images=kept))
@@ -140,7 +190,7 @@ def test_a_rate_and_epochs_of_zero_are_those_of_the_rule():
         fields = ON | {'dpaf__classifier__learning_rate': rate}
         labeller = Labeller(tiny.config(**fields), plan)
         state = labeller.init(jax.random.key(0))
-        gradient = jax.tree.map(jnp.ones_like, state.params)
+        gradient = {'weights': jnp.ones_like(state.params['weights'])}
         return labeller._optimizer().update(gradient, state.optimizer)[0]['weights']
 
     np.testing.assert_allclose(moved(0.0), moved(rate))
@@ -185,11 +235,9 @@ def test_all_that_is_clipped_was_settled(lost, monkeypatch):
 
 def test_features_that_are_too_long_are_shortened(monkeypatch):
     def too_long(config, images):
-        return 3 * wavelet_features(images)
+        return [3 * wavelet_features(images)]
 
-    monkeypatch.setattr(
-        'dpaf_jax.methods.dpaf.phase1.labeller.labeller_features', too_long
-    )
+    monkeypatch.setattr('dpaf_jax.methods.dpaf.phase1.labeller.parts_read', too_long)
     query, states = case(1)
     batch = sensitivity.make_units(grouped=False)
     sensitivity.check(query, 1, states, batch, 0.02, power=0.7)
@@ -266,7 +314,7 @@ def test_it_learns():
     for _ in range(30):
         state, _ = step(state, sensitivity.deal(batch, 1), np.zeros((1, 8), np.uint32))
     sampler = make_sampler(config)
-    params = {LABELLER: parallel.unreplicate(state).params}
+    params = {LABELLER: labeller.learnt(parallel.unreplicate(state).params)}
     given = sampler.label(params, to_float(jnp.asarray(batch.images[:, 0])))
     assert np.array_equal(given, labels[:, 0])
 

@@ -1,6 +1,5 @@
 """DPAF's phase 1: windows of DP-SGD steps of the classifier, or of the labeller."""
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,9 +35,10 @@ class ClassifierPhase:
         self.total_steps = self._mechanism.steps
         self.images_per_step = self._mechanism.expected_batch_size
         self._compiled = parallel.pmapped(self._window, run.devices, donate=(0,))
+        self._feed: Feed | None = None  # once a window asks for it
 
-    @functools.cached_property
-    def _feed(self) -> Feed:
+    def _make_feed(self, state: Any) -> Feed:
+        del state
         return Feed(self._run)
 
     def init(self) -> ClassifierState | LabellerState:
@@ -54,6 +54,7 @@ class ClassifierPhase:
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
         run, steps = self._run, window_steps(step, self._length)
+        self._feed = self._feed or self._make_feed(state)
         draws = self._feed.deal([draw_records(run, self._mechanism, t) for t in steps])
         keys = np.stack([run.keys.noise(self._mechanism.name, t) for t in steps])
         state, metrics = self._compiled(
@@ -74,7 +75,7 @@ class LabellerPhase(ClassifierPhase):
 
     name = 'labeller'
 
-    @functools.cached_property
-    def _feed(self) -> Feed:
+    def _make_feed(self, state: Any) -> Feed:
         assert isinstance(self._classifier, Labeller)
-        return Feed(self._run, self._classifier.features)
+        params = parallel.unreplicate(state).params
+        return Feed(self._run, self._classifier.features, params)

@@ -1,18 +1,24 @@
 """Phase 1 of DPAF as a labeller: a linear classifier, learnt by DP-SGD and kept.
 
 The published phase 1 trains a classifier, keeps its conv1 and throws the rest away. Here
-conv1 is fixed and public: wavelets, or what a public network sees (`classifier.features`). The
-rest is one linear layer, and that is what is kept: it says which class a synthetic image
-shows. The generator then only has to cover the images, not to get every label right, and what
-is near a border between classes gets the label of the side that it lies on, which is what a
+conv1 is fixed and public: wavelets, or what a network sees (`classifier.features`). The rest
+is one linear layer, and that is what is kept: it says which class a synthetic image shows.
+The generator then only has to cover the images, not to get every label right, and what is
+near a border between classes gets the label of the side that it lies on, which is what a
 classifier trained on it needs to know.
 
-Guarantee: with features of norm at most 1, a record's gradient is an outer product of them
-and of its error, whose norm is clipped to C; the sum over a Poisson sample moves by at most
-C when one record is emptied, in exact arithmetic (`Grid.outer_sum`). Neighbours: zero-out.
+Where features are read along the axes of random pictures (`combined`), it learns in their
+units, in which gradients point where images differ. What is kept is linear on the features
+themselves.
+
+Guarantee: with features of norm at most 1, whatever the axes, a record's gradient is an outer
+product of them and of its error, whose norm is clipped to C; the sum over a Poisson sample
+moves by at most C when one record is emptied, in exact arithmetic (`Grid.outer_sum`).
+Neighbours: zero-out.
 """
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +26,10 @@ import jax.numpy as jnp
 import optax
 
 from dpaf_jax.config import Config
+from dpaf_jax.config.methods.dpaf import COMBINED
+from dpaf_jax.methods.dpaf.axes import Axes, along, init_axes, num_axes, of_pictures
 from dpaf_jax.networks.images import to_float
+from dpaf_jax.networks.rows import side_by_side
 from dpaf_jax.privacy.clipping import clip_vector
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.noise import noisy_mean
@@ -28,13 +37,13 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.summation import settled
 from dpaf_jax.release.samplers.dpaf import (
     LABELLER,
-    init_weights,
-    labeller_features,
+    num_read,
+    parts_read,
 )
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import descend, make_optimizer
 
-Params = dict[str, jax.Array]
+Params = dict[str, Any]
 # Products take eight bits of a feature (`Grid.outer_sum`): so many does this keep.
 FEATURE = jnp.bfloat16
 
@@ -44,6 +53,9 @@ REFERENCE, MOST = 60_000, 10.0
 # Where records are few and epsilon is large, it is the records that mislead: a rate of
 # at most one for so many.
 RECORDS_PER_RATE = 600
+# Of `init_axes`. Well within the bound: what a row is clipped to, a released labeller does
+# not know of.
+POWER, WITHIN = 0.25, 0.75
 
 
 def steps_and_rate(config: Config, num_examples: int) -> tuple[float, float]:
@@ -63,7 +75,7 @@ def steps_and_rate(config: Config, num_examples: int) -> tuple[float, float]:
 
 
 class LabellerState(NamedTuple):
-    """{'weights': [F, K]} and the optimiser's state: functions of noisy sums."""
+    """`weights` [F, K], the optimiser's state: functions of noisy sums; public `axes`."""
 
     params: Params
     optimizer: optax.OptState
@@ -82,10 +94,20 @@ class Labeller:
         return self.plan[LABELLER]
 
     def init(self, key: jax.Array) -> LabellerState:
-        """Needs no coins; `key` is what every phase's parts get."""
-        del key
-        params = init_weights(self.config)
-        return LabellerState(params, self._optimizer().init(params))
+        """Weights of zero, and the axes that public coins give."""
+        columns, axes = num_read(self.config), {}
+        if self.config.dpaf.classifier.features == COMBINED:
+            axes = {'axes': self._init_axes(key)}
+            columns[1] = num_axes(columns[1])
+        weights = {'weights': jnp.zeros((sum(columns), self.config.data.num_classes))}
+        return LabellerState(weights | axes, self._optimizer().init(weights))
+
+    def _init_axes(self, key: jax.Array) -> Axes:
+        def seen(images: jax.Array) -> jax.Array:
+            return parts_read(self.config, images)[1]
+
+        pictures = of_pictures(seen, key, self.config.data.shape)
+        return init_axes(pictures, POWER, WITHIN)
 
     def _optimizer(self) -> optax.GradientTransformation:
         config = self.config.dpaf.classifier
@@ -93,17 +115,42 @@ class Labeller:
         rate = rate or steps_and_rate(self.config, self.plan.num_examples)[1]
         return make_optimizer(config.optimizer, rate)
 
-    def features(self, images: jax.Array) -> jax.Array:
-        """What a step reads of images: a function of each alone, without parameters.
+    def features(self, params: Params, images: jax.Array) -> jax.Array:
+        """What a step reads of images: a function of each alone, without its weights.
 
         Args:
+            params: of which it reads the axes.
             images: [n, H, W, C] uint8.
 
         Returns:
             [n, 1, F, 1] of type `FEATURE`: images of another kind, for a `Feed`.
         """
-        rows = labeller_features(self.config, to_float(images)).astype(FEATURE)
-        return rows[:, None, :, None]
+        parts = parts_read(self.config, to_float(images))
+        if 'axes' in params:
+            parts[1] = along(parts[1], params['axes'])
+        return side_by_side(parts).astype(FEATURE)[:, None, :, None]
+
+    def learnt(self, params: Params) -> Params:
+        """What is kept: parameters of `LabelledSampler`, so scaled that logits are at most 1.
+
+        Args:
+            params: of the last state.
+
+        Returns:
+            As `init_weights` has them: linear on `labeller_features`, without axes.
+        """
+        weights = params['weights']
+        # How large a logit can be; of a labeller that has learnt nothing, all are 0.
+        length = jnp.sqrt(jnp.sum(jnp.square(weights)) / weights.shape[1] + 1e-12)
+        weights = weights / length
+        if 'axes' not in params:
+            return {'weights': weights}
+        axes, (wavelets, _) = params['axes'], num_read(self.config)
+        seen = axes['directions'] @ weights[wavelets:]
+        return {
+            'weights': jnp.concatenate([weights[:wavelets], seen]),
+            'bias': -axes['mean'] @ seen / math.sqrt(2),
+        }
 
     def query(self, params: Params, batch: ClipBatch) -> ExactSum | jax.Array:
         """This device's pre-noise sum of clipped gradients of the cross-entropy.
@@ -120,7 +167,7 @@ class Labeller:
         batch = batch.without_padding()
         rows = batch.images[:, 0]
         if rows.dtype != FEATURE:
-            rows = self.features(rows)
+            rows = self.features(params, rows)
         rows = rows.reshape(len(rows), -1).astype(jnp.float32)
         # Their norm is 1 but for rounding; clipped all the same, and for images that are not
         # finite.
@@ -140,7 +187,9 @@ class Labeller:
         """One DP-SGD update; the divisor is public."""
         sums = self.query(state.params, batch)
         gradient = {'weights': noisy_mean(sums, key_data, self.mechanism)}
-        state = LabellerState(
-            *descend(self._optimizer(), gradient, state.params, state.optimizer)
+        weights = {'weights': state.params['weights']}
+        moved, optimizer = descend(
+            self._optimizer(), gradient, weights, state.optimizer
         )
+        state = LabellerState(state.params | moved, optimizer)
         return state, {'noisy_gradient_norm': optax.tree.norm(gradient)}

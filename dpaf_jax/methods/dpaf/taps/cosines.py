@@ -21,8 +21,8 @@ SHAPE_SCALES = 0.15, 0.6
 KIND_SCALES = 0.25, 1.0
 # That either are projected on before: distances stay, within a few per cent.
 SHAPE_DIRECTIONS = 512
-# Length scales of Fourier features of a labeller's logits, in units of the length of a
-# class's weights, which is how large a logit can be: from near a border to far from all.
+# Length scales of Fourier features of a labeller's logits, of which none is far above 1: from
+# near a border to far from all.
 LABELLER_SCALES = 1 / 40, 1 / 6
 
 
@@ -65,15 +65,15 @@ def _projected(key: jax.Array, number: int, scales: tuple[float, float]) -> Cosi
     return {'weights': weights / math.sqrt(SHAPE_DIRECTIONS), **found}
 
 
-def init_labeller(key: jax.Array, weights: jax.Array) -> Cosines:
+def init_labeller(key: jax.Array, learnt: dict[str, jax.Array]) -> Cosines:
     """Of a labeller's logits: how often images of a class are how near to which border.
 
     Args:
         key: public coins.
-        weights: [features, K] of the labeller: public or noised.
+        learnt: `weights` [features, K], and the `bias` [K] if it has one: public or noised.
     """
-    # A labeller that has learnt nothing has no length; its logits are all 0.
-    length = jnp.sqrt(jnp.sum(jnp.square(weights)) / weights.shape[1] + 1e-12)
+    weights = learnt['weights']
     found = init_cosines(key, weights.shape[1], LABELLER_COLUMNS, LABELLER_SCALES)
-    found['directions'] /= length
+    if 'bias' in learnt:
+        found['phases'] += learnt['bias'] @ found['directions']
     return {'weights': weights, **found}

@@ -4,27 +4,26 @@ A tap's bound must hold for every image, since it sets the noise. (Rows are clip
 the same.) What a tap computes with is public or a noised output.
 """
 
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from dpaf_jax.config import Config
+from dpaf_jax.methods.dpaf.axes import Axes, along, init_axes, num_axes, of_pictures
 from dpaf_jax.methods.dpaf.networks import Networks
 from dpaf_jax.methods.dpaf.taps import cosines
-from dpaf_jax.methods.dpaf.taps.axes import PICTURES, Axes, along, init_axes, num_axes
 from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.networks.discriminator import label_planes
-from dpaf_jax.networks.fixed import contrast, dead_leaves, texture
+from dpaf_jax.networks.fixed import contrast, texture
 from dpaf_jax.networks.fixed.cosines import cosines_of
 from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
 from dpaf_jax.networks.images import reduced
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
 from dpaf_jax.networks.perceptual import features as perceptual
 from dpaf_jax.networks.perceptual.features import NETWORKS
-from dpaf_jax.networks.rows import unit_rows
-from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights
+from dpaf_jax.networks.rows import side_by_side, unit_rows
+from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights, read_by
 
 Params = dict[str, Any]
 
@@ -36,7 +35,8 @@ UNIT_TAPS = (
 TAPS = (*UNIT_TAPS, 'conv1', 'conv2')
 # Those that gain by axes (docs/research/2026-11-29-axes.md), where the config asks for them.
 ALONG_AXES = ('contrast', 'wavelet', 'texture', *NETWORKS, 'kinds')
-BATCH = 100  # pictures at a time
+# Of `init_axes`.
+POWER = 0.125
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
@@ -91,13 +91,13 @@ def init_taps(config: Config, key: jax.Array, learnt: Params) -> Params:
         params['texture'] = texture.init_texture(coins['texture'], **like)
     if LABELLER in tapped:
         known = learnt.get(LABELLER) or init_weights(config)
-        params[LABELLER] = cosines.init_labeller(coins[LABELLER], known['weights'])
+        params[LABELLER] = cosines.init_labeller(coins[LABELLER], known)
     if 'kinds' in tapped:
         number = perceptual.num_features(perceptual.tapped(tapped), data.image_size)
         params['kinds'] = cosines.init_kinds(coins['kinds'], number)
-    reads = config.dpaf.classifier.features if LABELLER in tapped else ''
+    reads = read_by(config.dpaf.classifier.features) if LABELLER in tapped else ()
     for name, network in NETWORKS.items():
-        if name in tapped or reads == name:
+        if name in tapped or name in reads:
             params[name] = network.params()
     if along_axes(config):
         coins['axes'] = jax.random.fold_in(key, len(TAPS))
@@ -107,16 +107,14 @@ def init_taps(config: Config, key: jax.Array, learnt: Params) -> Params:
 
 def _init_axes(config: Config, key: jax.Array, params: Params) -> dict[str, Axes]:
     """Of each tap that has some, by what random pictures show there."""
-    data, sees = config.data, perceptual.tapped(config.dpaf.tap_names)
-    shown = dead_leaves.pictures(key, PICTURES, data.image_size, data.channels)
+    sees = perceptual.tapped(config.dpaf.tap_names)
 
     def rows(images: jax.Array) -> dict[str, jax.Array]:
         seen = fixed_features(params, images, config.dpaf.classifier.features, sees)
         return {tap: seen[tap] for tap in along_axes(config)}
 
-    each = math.gcd(PICTURES, BATCH)
-    seen = jax.lax.map(rows, shown.reshape(-1, each, *data.shape))
-    return {tap: init_axes(x.reshape(PICTURES, -1)) for tap, x in seen.items()}
+    seen = of_pictures(rows, key, config.data.shape)
+    return {tap: init_axes(x, POWER) for tap, x in seen.items()}
 
 
 def features(
@@ -172,7 +170,8 @@ def fixed_features(
     if known := params.get('kinds'):
         taps['kinds'] = unit_rows(cosines_of(seen[kinds_read], known))
     if known := params.get(LABELLER):
-        taps[LABELLER] = unit_rows(cosines_of(seen[labeller_reads], known))
+        read = side_by_side([seen[part] for part in read_by(labeller_reads)])
+        taps[LABELLER] = unit_rows(cosines_of(read, known))
     for name, axes in params.get('axes', {}).items():
         taps[name] = along(taps[name], axes)
     return taps
