@@ -17,6 +17,7 @@ MODEL_NAMES = {
     'adaboost': 'AdaBoost',
     'bagging': 'Bagging',
     'mlp': 'Multi-layer perceptron',
+    'labeller': 'Labeller',
 }
 FIDELITY_NAMES = FIGURES | {
     'inception_score_std': 'Inception score, deviation over ten parts',
@@ -25,6 +26,7 @@ FIDELITY_NAMES = FIGURES | {
     'num_real': 'Real test images compared',
     'num_synthetic': 'Synthetic images compared',
 }
+OWN = 'real images, in the release'  # what a release's own labeller has learnt from
 CERTAIN = 2.0  # standard errors
 
 

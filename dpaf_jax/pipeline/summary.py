@@ -5,6 +5,7 @@ from typing import Any
 
 from dpaf_jax.pipeline.figures import (
     MODEL_NAMES,
+    OWN,
     bench_figure,
     failure,
     figure,
@@ -54,6 +55,10 @@ def _accuracies(report: dict[str, Any]) -> list[str]:
         return ['No accuracy: all are of one class.']
     rows = {MODEL_NAMES.get(name, name): figure(found) for name, found in made.items()}
     rows |= {name: f'{mean:.3f}' for name, mean in bench_figure(report).items()}
+    rows |= {
+        f'{MODEL_NAMES[name]}, in the release': figure(found)
+        for name, found in report['accuracy'].get(OWN, {}).items()
+    }
     rows |= {
         f'{MODEL_NAMES.get(name, name)}, by real data (ceiling)': figure(found)
         for name, found in report['ceiling'].items()

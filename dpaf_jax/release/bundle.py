@@ -99,7 +99,7 @@ class Release:
 
     def _images(self, labels: np.ndarray, seed: int) -> Iterator[np.ndarray]:
         sampler, batch = make_sampler(self.config), _compiled(self.config)
-        own = {name: part for name, part in self.params.items() if name != PRIOR}
+        own = self._own
         if isinstance(sampler, StoredImageSampler):
             yield from dealt(sampler, own, labels, seed, BATCH)
             return
@@ -145,6 +145,52 @@ class Release:
         labels = balanced_labels(num, prior)
         return np.concatenate(list(self.generate(labels, seed))), labels
 
+    @property
+    def has_labeller(self) -> bool:
+        """Whether it holds a classifier that has learnt from the images."""
+        return isinstance(make_sampler(self.config), LabellingSampler)
+
+    def label(self, images: np.ndarray) -> np.ndarray:
+        """The classes that the release's own labeller sees in any images.
+
+        It has learnt from the private images within the release's guarantee.
+
+        Args:
+            images: [n, H, W, C] uint8, of the size and channels of the release.
+
+        Returns:
+            [n] int32.
+
+        Raises:
+            UserError: the release has no labeller, or images are of another shape.
+        """
+        if not self.has_labeller:
+            raise UserError(
+                'release',
+                'has no labeller',
+                'Train one with classifier.private=labeller',
+            )
+        images, shape = np.asarray(images), self.config.data.shape
+        if images.shape[1:] != shape or images.dtype != np.uint8:
+            raise UserError(
+                'images',
+                f'are {images.dtype} of the shape {images.shape}',
+                f'Give uint8 of the shape (n, {", ".join(map(str, shape))})',
+            )
+        given = []
+        for start in range(0, len(images), BATCH):
+            part = np.zeros((BATCH, *shape), np.uint8)
+            wanted = images[start : start + BATCH]
+            part[: len(wanted)] = wanted
+            seen = _compiled_labels(self.config)(self._own, part)
+            given.append(np.asarray(seen)[: len(wanted)])
+        return np.concatenate([np.zeros(0, np.int32), *given])
+
+    @property
+    def _own(self) -> Any:
+        """The sampler's parameters."""
+        return {name: part for name, part in self.params.items() if name != PRIOR}
+
 
 def _check_labels(labels: np.ndarray, num_classes: int) -> None:
     if labels.ndim != 1:
@@ -173,6 +219,14 @@ def _compiled(config: Config) -> Callable[..., Any]:
         return images, meant
 
     return batch
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled_labels(config: Config) -> Callable[..., Any]:
+    """The labels that a sampler gives a batch of uint8 images."""
+    sampler = make_sampler(config)
+    assert isinstance(sampler, LabellingSampler)
+    return jax.jit(lambda params, images: sampler.label(params, to_float(images)))
 
 
 def balanced_labels(num: int, prior: tuple[float, ...]) -> np.ndarray:

@@ -20,7 +20,7 @@ from report_cases import (
 )
 
 from dpaf_jax.evaluation.outcome import BENCH_MEAN
-from dpaf_jax.pipeline import report, summary
+from dpaf_jax.pipeline import figures, report, summary
 from dpaf_jax.training.workdir import Workdir
 
 
@@ -222,6 +222,17 @@ def test_fid_stands_in_the_report_under_its_name(tmp_path):
 def classified(confusion):
     cnn = {'mean': 0.5, 'std': 0.0, 'values': [0.5], 'confusion': confusion}
     return {'accuracy': {'synthetic': {'cnn': cnn}}, 'floor': 0.519}
+
+
+def test_page_and_terminal_say_how_often_the_releases_own_labeller_is_right(tmp_path):
+    right = {'labeller': {'mean': 0.979, 'std': 0.0, 'values': [0.979]}}
+    accuracy = {**ACCURACY, figures.OWN: right}
+    _, page, _ = written(tmp_path, accuracy=accuracy, ceiling={})
+    assert 'Labellerreal images, in the release0.979' in re.sub(
+        r'\s*\n\s*', '', page.text
+    )
+    told = ' '.join(summary.summary(Workdir(tmp_path)).split())
+    assert 'Labeller, in the release 0.979' in told
 
 
 def test_page_and_terminal_say_that_a_run_has_failed(tmp_path):

@@ -15,6 +15,7 @@ import numpy as np
 from dpaf_jax.config import Config, EvaluationConfig, public_dict
 from dpaf_jax.data import load, prepare, read_manifest
 from dpaf_jax.evaluation import suite, utility
+from dpaf_jax.pipeline.figures import OWN
 from dpaf_jax.pipeline.stages import samples
 from dpaf_jax.pipeline.stages.job import Job
 from dpaf_jax.release.bundle import CARD, CONFIG, canonical_json, load_release
@@ -79,7 +80,7 @@ def run(job: Job) -> dict[str, Any]:
         sides = (suite.Labelled(*side) for side in (made, test))
         settings = suite.alike(settings, *sides)
     found = _measured(job, settings, made, test)
-    accuracy = {'synthetic': found['utility']}
+    accuracy = {'synthetic': found['utility'], **_labeller(job, test)}
     if settings.train_on_real:
         real = _measured(job, settings, train, test, tells=False)
         ceiling = {
@@ -99,6 +100,15 @@ def run(job: Job) -> dict[str, Any]:
     }
     write_json(workdir.evaluation, evaluated)
     return accuracy
+
+
+def _labeller(job: Job, test: Arrays) -> dict[str, Any]:
+    """How often the release's own labeller is right; nothing where it has none."""
+    release = load_release(job.workdir.release)
+    if not release.has_labeller:
+        return {}
+    right = float(np.mean(release.label(test[0]) == test[1]))
+    return {OWN: {'labeller': {'mean': right, 'std': 0.0, 'values': [right]}}}
 
 
 def _samples(job: Job) -> Arrays:
