@@ -91,6 +91,7 @@ def recommended_for(shape: tuple[int, ...]) -> Config:
     config.data.image_size, _, config.data.channels = shape
     config.data.num_classes, config.data.class_names = 1, ''
     config.privacy.delta = 1e-5
+    config.dpaf.axes = 'none'
     return from_config_dict(config)
 
 

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from dpaf_jax import methods
 from dpaf_jax.config import MANY_RECORDS, Config, from_config_dict, undecided
 from dpaf_jax.methods.dpaf.phase2.schedule import Schedule
+from dpaf_jax.methods.dpaf.taps.features import along_axes
 from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.pipeline import decide
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, describe
@@ -26,7 +27,8 @@ MOST_EPSILON = 10  # that is suggested: a larger one promises hardly anything
 WEAK_EPSILON = 5  # from which the promise should not stand alone
 OTHER_DPAF = 'dpaf without one-shot class aggregates and a labeller'
 LARGEST = 32  # side of the images of all runs below
-START_SECONDS = 15.0  # compilation, and a labeller
+START_SECONDS = 30.0  # compilation, and a labeller
+AXES_SECONDS = 45.0  # that taps are read along: random pictures, and their features
 # Of a generated image of 32 x 32 pixels, two CPU cores to itself; 2026-11-27.
 IMAGE_SECONDS = 0.002
 GROWTH = 1.3  # with the power of the number of pixels
@@ -285,4 +287,5 @@ def _seconds(config: Config, privacy: PrivacyPlan) -> float | None:
     times = 2 if config.warm_start else 1  # on public images first
     schedule = Schedule(config, privacy, make_tap_layout(config))
     made = schedule.generator_steps * settings.generator.batch_size
-    return float(times * (START_SECONDS + made * seconds))
+    start = START_SECONDS + AXES_SECONDS * bool(along_axes(config))
+    return float(times * (start + made * seconds))

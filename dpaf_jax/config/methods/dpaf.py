@@ -257,7 +257,7 @@ class DpafConfig:
         1,
         0,
         'Number of generator steps in a round; 0, where batch_size is 0: 2000, or where '
-        "the aggregates' noise is long 240 over its length, 100 at least.",
+        "the aggregates' noise is long 240 over its length (along axes 50), 100 at least.",
     )
     keep_fraction: float = between(
         0.9,

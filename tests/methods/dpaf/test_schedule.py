@@ -33,5 +33,7 @@ def test_the_longer_the_noise_the_fewer_steps_follow_a_table():
     assert steps == sorted(steps) and steps[0] < steps[-1] == 2000
     for length, number in zip(lengths, steps, strict=True):
         assert number == 10 * round(min(max(24 / length, 10), 200))
+    along = schedule(2000, dpaf__axes='all', privacy__epsilon=2.0)
+    assert along.generator_steps == 10 * round(5 / along.noise_length) > 100
     assert schedule(100, steps=7).generator_steps == 7
     assert schedule(100, privacy__epsilon=float('inf')).generator_steps == 2000

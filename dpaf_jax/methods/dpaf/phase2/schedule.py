@@ -12,7 +12,9 @@ from dpaf_jax.methods.dpaf.taps.layout import TapLayout
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 
 FEWEST_STEPS, MOST_STEPS = 100, 2000  # of the generator, behind one table
-NOISY_STEPS = 240  # where the table's noise is as long as a row's bound
+# Where the table's noise is as long as a row's bound: about as many as fakes take to come as
+# near as the noise is long. Along axes they come near sooner.
+NOISY_STEPS, NOISY_STEPS_ON_AXES = 240, 50
 ON_AXES = 0.5  # along axes the same noise is half as long: a quarter of the columns
 EARLY = 3  # by how many the fakes of a step are fewer before the distance is whitened
 
@@ -65,9 +67,10 @@ class Schedule:
         """Generator steps in a round, post-processing: as asked, or by the table's noise.
 
         Where noise is long the last of many steps learn it
-        (docs/research/2026-11-28-steps-by-noise.md).
+        (docs/research/2026-11-28-steps-by-noise.md, 2026-11-29-steps-along-axes.md).
         """
-        by_noise = NOISY_STEPS / self.noise_length if self.noise_length else math.inf
+        longest = NOISY_STEPS_ON_AXES if along_axes(self.config) else NOISY_STEPS
+        by_noise = longest / self.noise_length if self.noise_length else math.inf
         within = max(FEWEST_STEPS, 10 * round(min(by_noise, MOST_STEPS) / 10))
         return self.config.dpaf.generator_steps or within
 
