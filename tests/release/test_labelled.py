@@ -90,7 +90,7 @@ def test_a_release_labels_any_images(finished):
         release.label(images[:, :, :, 0].astype(np.float32))
 
 
-def test_nor_does_one_without_labeller(tmp_path):
+def test_a_release_without_a_labeller_labels_nothing(tmp_path):
     release = tiny_releases.write('one shot', tmp_path / 'release')
     with pytest.raises(UserError, match='release: has no labeller'):
         load_release(release).label(np.zeros((1, 8, 8, 1), np.uint8))

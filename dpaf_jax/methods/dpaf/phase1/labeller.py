@@ -35,11 +35,7 @@ from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.noise import noisy_mean
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.summation import settled
-from dpaf_jax.release.samplers.dpaf import (
-    LABELLER,
-    num_read,
-    parts_read,
-)
+from dpaf_jax.release.samplers.dpaf import LABELLER, num_read, parts_read
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import descend, make_optimizer
 
