@@ -18,4 +18,5 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     config.data.source = 'tfds:cifar10'
     config.data.channels = 3
     config.data.num_examples = 50000
-    return variants.colour32(variants.choose(config, variant), variant)
+    variants.mirrored(variants.choose(config, variant), variant)
+    return variants.colour32(config, variant)

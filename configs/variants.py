@@ -132,6 +132,12 @@ def choose(config: ConfigDict, variant: str) -> ConfigDict:
     return config
 
 
+def mirrored(config: ConfigDict, variant: str) -> ConfigDict:
+    """Of photographs, which are as likely mirrored; what is printed does not use that."""
+    config.dpaf.mirrored = variant in ('recommended', 'canonical')
+    return config
+
+
 def colour32(config: ConfigDict, variant: str) -> ConfigDict:
     """Colour images of 32 x 32, at the settings of the grey ones of 28 x 28."""
     config.data.image_size = 32

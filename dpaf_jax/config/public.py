@@ -40,6 +40,7 @@ EARLIER_GENERATOR = {'denoise': 0.0}
 EARLIER_WARP = {'warp_of_few': 0.0}
 EARLIER_DPAF = {'signs': False, 'activation': 'leaky_relu'}
 EARLIER_AXES = {'axes': 'none'}
+EARLIER_MIRRORED = {'mirrored': False}
 EARLIER_DP_GAN = {'network': 'dcgan'}
 EARLIER_DPGEN = {'labeller_steps': 3000}
 COLD_START = {'warm_start': '', 'warm_start_parts': 'both', 'warm_start_classes': 1}
@@ -73,6 +74,7 @@ def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
         _complete(made['dpaf'], 'generator', EARLIER_WARP)
         _complete(made, 'dpaf', EARLIER_DPAF)
         _complete(made, 'dpaf', EARLIER_AXES)
+        _complete(made, 'dpaf', EARLIER_MIRRORED)
         _complete(made, 'dpaf', COLD_START)
     _complete(made, 'gs_wgan', EARLIER_GS_WGAN)
     return made

@@ -154,6 +154,7 @@ def test_one_record_moves_dpaggs_table_by_at_most_its_bound(
         networks__label_injection=injection,
         data__channels=channels,
         dpaf__axes=axes,
+        dpaf__mirrored=axes == 'colour',
     )
     sensitivity = plan['dpagg'].l2_sensitivity
     assert sensitivity == (1.0 if ',' in taps else math.sqrt(3) * 2)

@@ -286,6 +286,12 @@ class DpafConfig:
         'perceptual, kinds) are read along the principal axes of random pictures, which '
         'shortens the noise.',
     )  # fmt: skip
+    mirrored: bool = plain(
+        False,
+        'Whether an image mirrored left to right is as likely as the image itself, as of '
+        'faces, not of letters: rows and labels are then of both, and a coin mirrors each '
+        'fake and each released image.',
+    )
     warm_start: str = plain(
         '',
         'Source of PUBLIC images on which all of DPAF runs first, without noise, such '

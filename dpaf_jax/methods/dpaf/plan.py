@@ -174,6 +174,7 @@ def _check(config: Config, num_examples: int) -> None:
     )
     _check_groups('conv2', dpaf.conv2.gradient == 'group', dpaf.conv2.num_groups)
     _check_conv2(config)
+    _check_mirrored(config)
     _check_losses(config)
     _check_schedule(config, num_examples)
 
@@ -250,6 +251,18 @@ def _check_conv2(config: Config) -> None:
             'config.dpaf.conv2.with_conv1',
             'is True, but conv2* does not learn, or conv1 learns by itself',
             "Set config.dpaf.classifier.private to 'none' and conv2.gradient to another",
+        )
+
+
+def _check_mirrored(config: Config) -> None:
+    dpaf = config.dpaf
+    learns = dpaf.classifier.private not in ('none', LABELLER)
+    if dpaf.mirrored and (learns or _trains_conv2(config)):
+        raise UserError(
+            'config.dpaf.mirrored',
+            'is True, but conv1 or conv2* learn, which see each image one way',
+            "Set it to False, or conv2.gradient to 'none' and classifier.private to "
+            f"'none' or '{LABELLER}'",
         )
 
 

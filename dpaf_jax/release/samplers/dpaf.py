@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods.dpaf import COMBINED, LEAVES
 from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
+from dpaf_jax.networks.images import mirrored
 from dpaf_jax.networks.perceptual import features as perceptual
 from dpaf_jax.networks.perceptual.features import NETWORKS
-from dpaf_jax.networks.rows import side_by_side
+from dpaf_jax.networks.rows import side_by_side, unit_rows
 from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
 from dpaf_jax.release.samplers.protocol import Params
 from dpaf_jax.release.samplers.warp import warped
@@ -87,7 +88,19 @@ def labeller_features(config: Config, images: jax.Array) -> jax.Array:
 
 
 def parts_read(config: Config, images: jax.Array) -> list[jax.Array]:
-    """Features by their kind, of norm at most 1 each: what `labeller_features` joins."""
+    """Features by their kind, of norm at most 1 each: what `labeller_features` joins.
+
+    Of images that are as likely mirrored, the mean of both: one label is of either, and what
+    tells left from right would bring nothing but noise.
+    """
+    seen = _parts(config, images)
+    if not config.dpaf.mirrored:
+        return seen
+    others = _parts(config, mirrored(images))
+    return [unit_rows(one + other) for one, other in zip(seen, others, strict=True)]
+
+
+def _parts(config: Config, images: jax.Array) -> list[jax.Array]:
     return [
         perceptual.network_features(kind, NETWORKS[kind].params(), images)
         if kind in NETWORKS
@@ -106,6 +119,7 @@ def dpaf_sampler(config: Config) -> LatentSampler | LabelledSampler:
     generator = dataclasses.replace(
         latent_sampler(config),
         scale=latent_scale(config),
+        mirrors=config.dpaf.mirrored,
         denoise=config.dpaf.generator.denoise,
     )
     if config.dpaf.classifier.private == LABELLER:
