@@ -28,7 +28,7 @@ def get_config(argument: str = 'gender') -> ConfigDict:
     config.data.image_size = 64
     config.data.channels = 3
     config.privacy.delta = 1e-6  # N is between 10^5 and 10^6
-    variants.mirrored(variants.choose(config, variant), variant)
+    variants.photographs(config, variant)
     if variant == 'recommended':
         return config
     config.networks.layers = 'C2-C2-C1'

@@ -18,5 +18,4 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     config.data.source = 'tfds:cifar10'
     config.data.channels = 3
     config.data.num_examples = 50000
-    variants.mirrored(variants.choose(config, variant), variant)
-    return variants.colour32(config, variant)
+    return variants.colour32(variants.photographs(config, variant), variant)

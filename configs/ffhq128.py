@@ -26,7 +26,7 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     config.data.channels = 3
     config.data.test_fraction = 0.1  # as in the paper
     config.privacy.delta = 1e-6  # N is about 63 000
-    variants.mirrored(variants.choose(config, variant), variant)
+    variants.photographs(config, variant)
     if variant == 'recommended':
         return config
     config.networks.layers = 'C3-C1-x'

@@ -25,7 +25,7 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     config.data.test_fraction = 0.01
     config.data.num_examples = 3_004_000
     config.privacy.delta = 1e-7
-    variants.mirrored(variants.choose(config, variant), variant)
+    variants.photographs(config, variant)
     if variant == 'recommended':
         return config
     config.networks.layers = 'C2-C1-x' if variant != 'printed' else 'C2-C2-C1'

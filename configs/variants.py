@@ -73,6 +73,7 @@ def labelled(config: ConfigDict) -> ConfigDict:
     config.networks.layers = ''  # by the size
     dpaf = config.dpaf
     dpaf.taps = 'count,contrast,fourier,wavelet,shape,texture,labeller,leaves,kinds'
+    dpaf.axes = 'few'
     config.networks.generator = 'fine'
     dpaf.generator.learning_rate = 4e-3
     dpaf.generator_steps = 0  # by the noise
@@ -108,6 +109,7 @@ def with_public_features(config: ConfigDict) -> ConfigDict:
     """
     dpaf = config.dpaf
     dpaf.taps = dpaf.taps.replace(',leaves,kinds', '') + ',perceptual'
+    dpaf.axes = 'none'  # not measured
     dpaf.classifier.features = 'perceptual'
     dpaf.generator.denoise = 0.0  # what has no grain would lose the look of skin
     dpaf.generator.latent_scale = 1.0  # narrower, faces teach a point and a half less
@@ -132,9 +134,10 @@ def choose(config: ConfigDict, variant: str) -> ConfigDict:
     return config
 
 
-def mirrored(config: ConfigDict, variant: str) -> ConfigDict:
-    """Of photographs, which are as likely mirrored; what is printed does not use that."""
-    config.dpaf.mirrored = variant in ('recommended', 'canonical')
+def photographs(config: ConfigDict, variant: str) -> ConfigDict:
+    """As `choose`, for images that show the same when mirrored, and are as likely so."""
+    choose(config, variant)
+    config.dpaf.classifier.mirrored = config.dpaf.classifier.private == 'labeller'
     return config
 
 

@@ -272,7 +272,7 @@ def test_public_features_change_what_is_read_and_drawn_and_how_long_alone(argume
     public = tiny_runs.load_config('public', argument)
     without = tiny_runs.load_config('recommended', argument)
     assert public.dpaf.taps != without.dpaf.taps
-    for name in ('taps', 'generator_steps'):
+    for name in ('taps', 'axes', 'generator_steps'):
         public.dpaf[name] = without.dpaf[name]
     public.dpaf.classifier.features = without.dpaf.classifier.features
     for name in ('batch_size', 'denoise', 'latent_scale'):

@@ -44,6 +44,11 @@ class ClassifierConfig:
         'learnt on ImageNet (perceptual), or of one learnt on random shapes (leaves); '
         'wavelets, and leaves along the principal axes of random pictures (combined).',
     )  # fmt: skip
+    mirrored: bool = plain(
+        False,
+        'Whether a labeller reads of each image the mean of it and its mirror image, as '
+        'suits faces, not letters.',
+    )
     unit: str = one_of(
         'singleton',
         ('singleton', 'group'),
@@ -281,17 +286,12 @@ class DpafConfig:
         'docs/explanation/algorithm.md lists them.',
     )
     axes: str = one_of(
-        'none', ('none', 'colour', 'all'),
-        'Images whose taps of many columns (contrast, wavelet, texture, leaves, '
+        'none', ('none', 'few', 'all'),
+        'Data whose taps of many columns (contrast, wavelet, texture, leaves, '
         'perceptual, kinds) are read along the principal axes of random pictures, which '
-        'shortens the noise.',
+        'shortens the noise: none, those of few records (num_examples times epsilon below '
+        '5000 a class), or all.',
     )  # fmt: skip
-    mirrored: bool = plain(
-        False,
-        'Whether an image mirrored left to right is as likely as the image itself, as of '
-        'faces, not of letters: rows and labels are then of both, and a coin mirrors each '
-        'fake and each released image.',
-    )
     warm_start: str = plain(
         '',
         'Source of PUBLIC images on which all of DPAF runs first, without noise, such '

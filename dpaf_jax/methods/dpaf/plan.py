@@ -174,7 +174,6 @@ def _check(config: Config, num_examples: int) -> None:
     )
     _check_groups('conv2', dpaf.conv2.gradient == 'group', dpaf.conv2.num_groups)
     _check_conv2(config)
-    _check_mirrored(config)
     _check_losses(config)
     _check_schedule(config, num_examples)
 
@@ -218,6 +217,12 @@ def _check_classifier(config: Config) -> None:
                 "Set it to 'singleton'",
             )
         return
+    if classifier.mirrored:
+        raise UserError(
+            'config.dpaf.classifier.mirrored',
+            'is True, but no labeller is learnt',
+            "Set it to False, or private to 'labeller'",
+        )
     fields = ['epochs', 'learning_rate'] if _trains_phase1(config) else []
     if classifier.private == 'discriminator':
         fields = ['learning_rate']  # of conv1, as often as conv2*
@@ -251,18 +256,6 @@ def _check_conv2(config: Config) -> None:
             'config.dpaf.conv2.with_conv1',
             'is True, but conv2* does not learn, or conv1 learns by itself',
             "Set config.dpaf.classifier.private to 'none' and conv2.gradient to another",
-        )
-
-
-def _check_mirrored(config: Config) -> None:
-    dpaf = config.dpaf
-    learns = dpaf.classifier.private not in ('none', LABELLER)
-    if dpaf.mirrored and (learns or _trains_conv2(config)):
-        raise UserError(
-            'config.dpaf.mirrored',
-            'is True, but conv1 or conv2* learn, which see each image one way',
-            "Set it to False, or conv2.gradient to 'none' and classifier.private to "
-            f"'none' or '{LABELLER}'",
         )
 
 

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods.dpaf import COMBINED, LEAVES
 from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
-from dpaf_jax.networks.images import mirrored
 from dpaf_jax.networks.perceptual import features as perceptual
 from dpaf_jax.networks.perceptual.features import NETWORKS
 from dpaf_jax.networks.rows import side_by_side, unit_rows
@@ -90,13 +89,13 @@ def labeller_features(config: Config, images: jax.Array) -> jax.Array:
 def parts_read(config: Config, images: jax.Array) -> list[jax.Array]:
     """Features by their kind, of norm at most 1 each: what `labeller_features` joins.
 
-    Of images that are as likely mirrored, the mean of both: one label is of either, and what
-    tells left from right would bring nothing but noise.
+    Where an image mirrored from left to right has the same label, those of the mean of both:
+    what tells one from the other would bring nothing but noise.
     """
     seen = _parts(config, images)
-    if not config.dpaf.mirrored:
+    if not config.dpaf.classifier.mirrored:
         return seen
-    others = _parts(config, mirrored(images))
+    others = _parts(config, images[:, :, ::-1])
     return [unit_rows(one + other) for one, other in zip(seen, others, strict=True)]
 
 
@@ -119,7 +118,6 @@ def dpaf_sampler(config: Config) -> LatentSampler | LabelledSampler:
     generator = dataclasses.replace(
         latent_sampler(config),
         scale=latent_scale(config),
-        mirrors=config.dpaf.mirrored,
         denoise=config.dpaf.generator.denoise,
     )
     if config.dpaf.classifier.private == LABELLER:

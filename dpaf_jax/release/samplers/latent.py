@@ -8,7 +8,6 @@ import jax.numpy as jnp
 
 from dpaf_jax.config import Config
 from dpaf_jax.networks.generator import make_generator
-from dpaf_jax.networks.images import mirrored_where
 from dpaf_jax.release.samplers.denoise import nonlocal_means
 from dpaf_jax.release.samplers.protocol import Params
 
@@ -17,15 +16,13 @@ from dpaf_jax.release.samplers.protocol import Params
 class LatentSampler:
     """One pass of a generator network over normal draws, `scale` times as wide.
 
-    `denoise` is the strength of `nonlocal_means` over its images; with `mirrors` a coin
-    mirrors each of them.
+    `denoise` is the strength of `nonlocal_means` over its images.
     """
 
     generator: Any  # a module, or what has init and apply like one
     z_dim: int
     scale: float = 1.0
     denoise: float = 0.0
-    mirrors: bool = False
 
     def init(self, key: jax.Array) -> Params:
         """See `Sampler`."""
@@ -35,17 +32,7 @@ class LatentSampler:
     def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
         """See `Sampler`."""
         z = self.scale * jax.random.normal(key, (len(labels), self.z_dim))
-        images = nonlocal_means(self.generator.apply(params, z, labels), self.denoise)
-        return (
-            mirrored_where(mirror_coins(key, len(z)), images)
-            if self.mirrors
-            else images
-        )
-
-
-def mirror_coins(key: jax.Array, number: int) -> jax.Array:
-    """[number] bool: which of the images whose latent vectors `key` draws are mirrored."""
-    return jax.random.bernoulli(jax.random.fold_in(key, 2), shape=(number,))
+        return nonlocal_means(self.generator.apply(params, z, labels), self.denoise)
 
 
 def latent_sampler(config: Config) -> LatentSampler:

@@ -79,16 +79,16 @@ def test_noise_is_shorter_where_images_are_alike(spread):
 
 
 def test_they_are_of_public_coins_and_of_what_the_config_asks(few):
-    for asked, channels, has in (
-        ('none', 3, False),
-        ('colour', 1, False),
-        ('colour', 3, True),
-        ('all', 1, True),
+    for asked, records, has in (
+        ('none', 10, False),
+        ('few', 10**5, False),
+        ('few', 10, True),
+        ('all', 10**5, True),
     ):
         config = tiny.config(
             **tiny.ONE_SHOT | {'dpaf__taps': TAPS},
             dpaf__axes=asked,
-            data__channels=channels,
+            data__num_examples=records,
         )
         shapes = jax.eval_shape(
             lambda key, c=config: features.init_taps(c, key, {}), jax.random.key(0)

@@ -1,154 +1,84 @@
-"""Images that are as likely mirrored: rows, fakes, labels and samples know no side."""
+"""A labeller of images that mean the same when mirrored: it sees no difference."""
 
 import dataclasses
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import sensitivity
 import tiny
 import tiny_runs
 
 from dpaf_jax import methods
-from dpaf_jax.methods.dpaf.phase2.gan import Gan
-from dpaf_jax.methods.dpaf.taps import features
-from dpaf_jax.networks.fixed import dead_leaves
-from dpaf_jax.networks.images import mirrored, to_float
+from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.release.samplers.dpaf import labeller_features
-from dpaf_jax.release.samplers.latent import latent_sampler, mirror_coins
-from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 
-TAPS = 'count,contrast,wavelet,shape'
+ON = tiny.LABELLED | {'dpaf__classifier__mirrored': True}
 
 
-def one_shot(**fields):
-    return tiny.config(**tiny.ONE_SHOT | {'dpaf__taps': TAPS} | fields)
+def without(config):
+    """The same of a labeller that sees an image one way."""
+    classifier = dataclasses.replace(config.dpaf.classifier, mirrored=False)
+    dpaf = dataclasses.replace(config.dpaf, classifier=classifier)
+    return dataclasses.replace(config, dpaf=dpaf)
 
 
-def random_images(number, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.integers(256, size=(number, 8, 8, 1), dtype=np.uint8)
-
-
-def queried(config, images):
-    """DPAGG's sums [3, F] of images in three classes, before noise."""
-    gan = Gan(config, tiny.plan(config), 1)
-    params = features.init_taps(config, jax.random.key(0), {})
-    maps = jnp.zeros((1, 8, 8, 1)), jnp.zeros((1, 3))
-    for name in ('conv1', 'conv2'):  # of which no tap is
-        part = getattr(gan.networks, name)
-        params[name] = part.init(jax.random.key(1), *maps)
-        maps = (part.apply(params[name], *maps),)
-    batch = tiny.batch(images, np.arange(len(images), dtype=np.int32) % 3)
-    query = tiny.over_devices(gan.aggregator.query, 1)
-    sums = query(*jax.tree.map(lambda x: np.asarray(x)[None], (params, batch)))
-    return tiny.vector(jax.tree.map(lambda x: x[0], sums))
-
-
-def test_a_private_row_is_of_both_ways():
-    """...as long as the mean of the rows of either, and the same for either."""
-    images = random_images(9)
-    either = [queried(one_shot(), x) for x in (images, images[:, :, ::-1])]
-    both = [
-        queried(one_shot(dpaf__mirrored=True), x) for x in (images, images[:, :, ::-1])
-    ]
-    np.testing.assert_allclose(both[0], both[1], atol=1e-5)
-    np.testing.assert_allclose(both[0], (either[0] + either[1]) / 2, atol=1e-4)
-    assert np.abs(either[0] - either[1]).max() > 0.01
-
-
-def test_a_labeller_sees_no_difference():
-    images = to_float(jnp.asarray(random_images(4)))
-    config = one_shot(dpaf__classifier__private='labeller')
-    for asked, same in ((False, False), (True, True)):
-        config = dataclasses.replace(
-            config, dpaf=dataclasses.replace(config.dpaf, mirrored=asked)
-        )
-        seen = labeller_features(config, images)
-        apart = seen - labeller_features(config, mirrored(images))
+@pytest.mark.parametrize('reads', ['wavelet', 'combined'])
+def test_it_reads_the_same_of_an_image_and_of_its_mirror_image(reads):
+    rng = np.random.default_rng(0)
+    images = rng.integers(256, size=(4, 8, 8, 1), dtype=np.uint8)
+    shown = to_float(jnp.asarray(images))
+    both = tiny.config(**ON, dpaf__classifier__features=reads)
+    for config, same in ((both, True), (without(both), False)):
+        seen = labeller_features(config, shown)
+        apart = seen - labeller_features(config, shown[:, :, ::-1])
         assert (np.abs(apart).max() < 1e-6) == same
         assert np.linalg.norm(seen, axis=1).max() <= 1 + 1e-6
 
 
-def test_axes_say_little_of_left_and_right():
-    """Wavelets turn with an image, but for a pixel: rows along axes are nearly alike."""
-    images, apart = dead_leaves.pictures(jax.random.key(1), 20, 16, 1), []
-    with mock.patch.multiple('dpaf_jax.methods.dpaf.axes', PICTURES=100, MOST=10):
-        for asked in (True, False):
-            fields = {'dpaf__axes': 'all', 'data__image_size': 16}
-            config = one_shot(dpaf__mirrored=asked, **fields)
-            params = jax.jit(lambda key, c=config: features.init_taps(c, key, {}))(
-                jax.random.key(0)
-            )
-            one, other = (
-                features.fixed_features(params, x, 'wavelet', '')['wavelet']
-                for x in (images, mirrored(images))
-            )
-            apart.append(np.linalg.norm(one - other) / np.linalg.norm(one))
-    assert apart[0] < apart[1] / 2
+@pytest.mark.parametrize('number', [8])
+def test_one_record_moves_the_sum_by_at_most_c(number):
+    config = tiny.config(**ON, dpaf__classifier__l2_clip_norm=0.02)
+    labeller = Labeller(config, tiny.plan(config))
+    query = tiny.over_devices(labeller.query, number)
+    scales = enumerate(sensitivity.SCALES)
+    states = [tiny.state(labeller, i, scale).params for i, scale in scales]
+    batch = sensitivity.make_units(grouped=False)
+    sensitivity.check(query, number, states, batch, 0.02, power=0.7)
 
 
-@pytest.mark.parametrize('number', [1, 4])
-def test_a_coin_mirrors_each_fake(number):
-    """...the same one however many devices share them."""
-    config = one_shot(dpaf__mirrored=True)
-    gan = Gan(config, tiny.plan(config), number)
-    plain = Gan(one_shot(), tiny.plan(one_shot()), number)
-    devices, labels = jax.local_devices()[:number], np.arange(30) % 3
-    generator = parallel.replicate(tiny.state(gan).generator, devices)
-
-    def fakes(gan):
-        def program(generator):
-            return gan.fakes(generator, jax.random.key(3), labels)[0]
-
-        return np.concatenate(parallel.pmapped(program, devices)(generator))[:30]
-
-    made = fakes(gan), fakes(plain)
-    turned = np.all(made[0] == made[1][:, :, ::-1], axis=(1, 2, 3))
-    assert np.all(turned | np.all(made[0] == made[1], axis=(1, 2, 3)))
-    assert np.array_equal(turned, mirror_coins(jax.random.key(3), 30))
-    assert 8 <= turned.sum() <= 22
+def test_its_axes_are_those_of_what_it_reads(monkeypatch):
+    """...of random pictures, mirrored likewise."""
+    monkeypatch.setattr('dpaf_jax.methods.dpaf.axes.PICTURES', 60)
+    monkeypatch.setattr('dpaf_jax.methods.dpaf.axes.MOST', 10)
+    config = tiny.config(**ON, dpaf__classifier__features='combined')
+    made = [
+        jax.jit(Labeller(c, tiny.plan(c)).init)(jax.random.key(0)).params['axes']
+        for c in (config, without(config))
+    ]
+    assert np.abs(made[0]['mean'] - made[1]['mean']).max() > 1e-3
 
 
-def test_a_coin_mirrors_each_image_that_is_drawn():
-    plain = latent_sampler(tiny.config())
-    key, labels = jax.random.key(5), np.zeros(40, np.int32)
-    params = plain.init(key)
-    images = plain.sample(params, key, labels)
-    drawn = dataclasses.replace(plain, mirrors=True).sample(params, key, labels)
-    turned = np.all(drawn == mirrored(images), axis=(1, 2, 3))
-    assert np.all(turned | np.all(drawn == images, axis=(1, 2, 3)))
-    assert 10 <= turned.sum() <= 30
-
-
-@pytest.mark.parametrize(
-    'fields',
-    [
-        {'dpaf__conv2__gradient': 'singleton'},
-        {'dpaf__classifier__private': 'conv1'},
-        {'privacy__guarantee': 'as_published'},
-    ],
-)
-def test_what_learns_from_images_one_way_is_refused(fields):
-    config = tiny.config(dpaf__mirrored=True, **tiny.LABELLED | fields)
-    with pytest.raises(UserError, match=r'config\.dpaf\.mirrored|guarantee'):
+def test_it_is_refused_where_no_labeller_is_learnt():
+    config = tiny.config(dpaf__classifier__mirrored=True)
+    with pytest.raises(UserError, match=r'classifier\.mirrored: is True, but no'):
         methods.plan(config, 40)
 
 
-def test_photographs_are_mirrored_and_digits_and_clothes_are_not():
-    asked = {
-        name: tiny_runs.load_config(*name.partition(':')[::2]).dpaf.mirrored
-        for name in (
-            'celeba32:gender', 'celeba32:hair,canonical', 'celeba64:gender,printed',
-            'ffhq128:recommended', 'ffhq128:one_shot', 'cifar10:recommended',
-            'lsun_bedroom:recommended', 'digits:recommended', 'mnist:canonical',
-            'fashion_mnist:recommended', 'svhn:recommended',
-            'recommended:celeba64:hair,3', 'recommended:folder:/a',
-        )
-    }  # fmt: skip
-    assert [name for name, mirrors in asked.items() if mirrors] == [
+def test_photographs_are_seen_both_ways_and_digits_and_clothes_are_not():
+    asked = [
+        'celeba32:gender', 'celeba32:hair,canonical', 'celeba64:gender,printed',
+        'ffhq128:recommended', 'ffhq128:one_shot', 'cifar10:recommended',
+        'lsun_bedroom:recommended', 'digits:recommended', 'mnist:canonical',
+        'fashion_mnist:recommended', 'svhn:recommended', 'recommended:celeba64:hair,3',
+        'recommended:folder:/a', 'public:celeba32:gender',
+    ]  # fmt: skip
+    found = {x: tiny_runs.load_config(*x.partition(':')[::2]) for x in asked}
+    assert [x for x in asked if found[x].dpaf.classifier.mirrored] == [
         'celeba32:gender', 'celeba32:hair,canonical', 'ffhq128:recommended',
         'cifar10:recommended', 'lsun_bedroom:recommended', 'recommended:celeba64:hair,3',
+        'public:celeba32:gender',
     ]  # fmt: skip

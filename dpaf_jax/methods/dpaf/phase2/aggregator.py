@@ -19,7 +19,7 @@ from dpaf_jax.methods.dpaf.networks import Networks
 from dpaf_jax.methods.dpaf.phase2.schedule import Schedule
 from dpaf_jax.methods.dpaf.taps.features import features
 from dpaf_jax.methods.dpaf.taps.layout import TapLayout
-from dpaf_jax.networks.images import mirrored, to_float
+from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.aggregation import aggregate, dpagg
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.training.batch import ClipBatch
@@ -42,18 +42,6 @@ class Aggregator:
     def rows(self, params: Params, images: jax.Array, labels: jax.Array) -> jax.Array:
         """[B, F] rows of float images, not yet bounded."""
         return self.taps.join(features(self.networks, params, images, labels))
-
-    def rows_of_records(
-        self, params: Params, images: jax.Array, labels: jax.Array
-    ) -> jax.Array:
-        """[B, F] rows of private images: of images as likely mirrored, the mean of both.
-
-        A mean of two rows within the bound is within it, and a function of its own record.
-        """
-        rows = self.rows(params, images, labels)
-        if not self.schedule.config.dpaf.mirrored:
-            return rows
-        return (rows + self.rows(params, mirrored(images), labels)) / 2
 
     def segment_ids(self, labels: jax.Array) -> jax.Array:
         """[B] int32: the aggregate that each label's rows go to."""
@@ -88,7 +76,7 @@ class Aggregator:
         batch = batch.without_padding()
         labels = batch.labels[:, 0]
         summed = aggregate(
-            self.rows_of_records(params, to_float(batch.images[:, 0]), labels),
+            self.rows(params, to_float(batch.images[:, 0]), labels),
             draw * each + self.segment_ids(labels),
             batch.is_padding_example[:, 0],
             number * each,

@@ -22,12 +22,11 @@ from dpaf_jax.methods.dpaf.phase2.aggregator import Aggregator, Params
 from dpaf_jax.methods.dpaf.phase2.schedule import Schedule
 from dpaf_jax.methods.dpaf.taps.features import init_taps
 from dpaf_jax.methods.dpaf.taps.layout import TapLayout, make_tap_layout
-from dpaf_jax.networks.images import mirrored_where
 from dpaf_jax.privacy import chacha
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.release.samplers.latent import LatentSampler, mirror_coins
+from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import prior_labels, share_of_fakes
 from dpaf_jax.training.optimizers import make_optimizer
@@ -241,15 +240,8 @@ class Gan:
         self, generator: Params, key: jax.Array, labels: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """This device's share of a batch of fakes: images, labels, is_padding."""
-        number = self.num_devices
         sampler = LatentSampler(self.networks.generator, self.networks.z_dim)
-        images, own, is_padding = share_of_fakes(
-            sampler, generator, key, labels, number
-        )
-        if self.config.dpaf.mirrored:
-            mirrors, _ = parallel.my_share(mirror_coins(key, len(labels)), number)
-            images = mirrored_where(mirrors, images)
-        return images, own, is_padding
+        return share_of_fakes(sampler, generator, key, labels, self.num_devices)
 
     def random_labels(self, key: jax.Array, number: int) -> jax.Array:
         """[number] int32 drawn from the public prior."""

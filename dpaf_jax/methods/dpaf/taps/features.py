@@ -18,7 +18,7 @@ from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.fixed import contrast, texture
 from dpaf_jax.networks.fixed.cosines import cosines_of
 from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
-from dpaf_jax.networks.images import mirrored, reduced
+from dpaf_jax.networks.images import reduced
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
 from dpaf_jax.networks.perceptual import features as perceptual
 from dpaf_jax.networks.perceptual.features import NETWORKS
@@ -63,8 +63,8 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
 
 def along_axes(config: Config) -> tuple[str, ...]:
     """The taps of a row that are read along axes."""
-    asked, in_colour = config.dpaf.axes, config.data.channels == 3
-    if asked == 'none' or (asked == 'colour' and not in_colour):
+    asked = config.dpaf.axes
+    if asked == 'none' or (asked == 'few' and not config.has_few_records):
         return ()
     return tuple(tap for tap in config.dpaf.tap_names if tap in ALONG_AXES)
 
@@ -113,12 +113,7 @@ def _init_axes(config: Config, key: jax.Array, params: Params) -> dict[str, Axes
         seen = fixed_features(params, images, config.dpaf.classifier.features, sees)
         return {tap: seen[tap] for tap in along_axes(config)}
 
-    def both(images: jax.Array) -> dict[str, jax.Array]:
-        halves = rows(images), rows(mirrored(images))
-        return jax.tree.map(lambda one, other: (one + other) / 2, *halves)
-
-    shown = both if config.dpaf.mirrored else rows
-    seen = of_pictures(shown, key, config.data.shape)
+    seen = of_pictures(rows, key, config.data.shape)
     return {tap: init_axes(x, POWER) for tap, x in seen.items()}
 
 
