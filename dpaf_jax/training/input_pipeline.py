@@ -24,7 +24,8 @@ from dpaf_jax.training.workdir import Workdir
 
 FILL = {'indices': 0, 'is_padding_example': True}
 SHARE = 0.4  # of a device's memory that the images may take
-CHUNK = 1024  # images per device and call where a query reads the whole data set
+# Images of 32 x 32 per device and call where the whole data set is read: `at_once`.
+CHUNK, CHUNK_SIDE = 1024, 32
 
 Features = Callable[[Any, jax.Array], jax.Array]
 
@@ -176,6 +177,12 @@ def sums_of_all(
     return sums
 
 
+def at_once(images: np.ndarray) -> int:
+    """How many images a device reads in a call: of larger ones fewer, for their memory."""
+    pixels = images.shape[1] * images.shape[2]
+    return max(1, CHUNK * CHUNK_SIDE**2 // max(CHUNK_SIDE**2, pixels))
+
+
 def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[ClipBatch]:
     """All N records once, in chunks of one shape, dealt to the devices.
 
@@ -194,9 +201,10 @@ def every_record(run: Run, present: np.ndarray | None = None) -> Iterator[ClipBa
     place, absent = _places(data)
     if present is not None:
         absent[data.index] = ~present
-    for start in range(0, total, CHUNK * number):
+    size = at_once(data.images) * number
+    for start in range(0, total, size):
         run.stop.check_within_window()
-        index = np.arange(start, start + CHUNK * number)
+        index = np.arange(start, start + size)
         outside = index >= total
         index = np.where(outside, 0, index)
         own = place[index].reshape(number, -1, 1)[mine]
@@ -227,11 +235,12 @@ def every_feature(run: Run, features: Features, params: Any) -> np.ndarray:
     one = jax.eval_shape(features, params, data.images[:1])
     made = np.empty((len(data.images), *one.shape[1:]), one.dtype)
     compiled, (place, absent) = jax.jit(features), _places(data)
-    for start in range(0, total, CHUNK):
+    size = at_once(data.images)
+    for start in range(0, total, size):
         run.stop.check_within_window()
-        (slots,) = np.nonzero(~absent[start : start + CHUNK])
+        (slots,) = np.nonzero(~absent[start : start + size])
         rows = place[start + slots]
-        chunk = np.zeros((CHUNK, *data.images.shape[1:]), data.images.dtype)
+        chunk = np.zeros((size, *data.images.shape[1:]), data.images.dtype)
         chunk[slots] = data.images[rows]
         made[rows] = np.asarray(compiled(params, chunk))[slots]
     return made

@@ -323,7 +323,8 @@ def test_a_pass_over_all_records_leaves_the_slot_of_a_missing_one_empty(number):
     run = tiny.run('unused', config, number)
     whole, row = filtered(config), 7
     gone = whole.index[row]
-    with mock.patch.object(input_pipeline, 'CHUNK', 2):
+    # Of 8 x 8 two at a time.
+    with mock.patch.multiple(input_pipeline, CHUNK=8, CHUNK_SIDE=4):
         passes = [
             list(every_record(dataclasses.replace(run, data=data)))
             for data in (whole, without(whole, row))

@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import numpy as np
 import pytest
 import tiny
 
@@ -20,6 +21,19 @@ def test_the_memory_of_a_container_is_what_counts(tmp_path, monkeypatch):
     assert input_pipeline.device_memory(devices) == 500_000
     limits[0].unlink()
     assert input_pipeline.device_memory(devices) > 2**20
+
+
+@pytest.mark.parametrize(
+    ('shape', 'number'),
+    [
+        ((28, 28, 1), 1024),
+        ((64, 64, 3), 256),
+        ((128, 128, 3), 64),
+        ((4096, 4096, 1), 1),
+    ],
+)
+def test_of_large_images_fewer_are_read_at_once(shape, number):
+    assert input_pipeline.at_once(np.broadcast_to(np.uint8(0), (9, *shape))) == number
 
 
 def small(params, images):
