@@ -28,7 +28,8 @@ WEAK_EPSILON = 5  # from which the promise should not stand alone
 OTHER_DPAF = 'dpaf without one-shot class aggregates and a labeller'
 LARGEST = 32  # side of the images of all runs below
 START_SECONDS = 30.0  # compilation, and a labeller
-AXES_SECONDS = 45.0  # that taps are read along: random pictures, and their features
+# For axes that taps are read along: random pictures of 32 x 32, and their features.
+AXES_SECONDS = 45.0
 # Of a generated image of 32 x 32 pixels, two CPU cores to itself; 2026-11-27.
 IMAGE_SECONDS = 0.002
 GROWTH = 1.3  # with the power of the number of pixels
@@ -281,11 +282,12 @@ def _seconds(config: Config, privacy: PrivacyPlan) -> float | None:
     if settings.batch_size:
         return None
     height, width, _ = config.data.shape
-    seconds = IMAGE_SECONDS * (height * width / 32**2) ** GROWTH
+    pixels = height * width / 32**2
+    seconds = IMAGE_SECONDS * pixels**GROWTH
     if config.public_features:  # larger images are seen at 128 x 128
         seconds += SEEN_SECONDS * (4 if height > 64 else 1)
     times = 2 if config.warm_start else 1  # on public images first
     schedule = Schedule(config, privacy, make_tap_layout(config))
     made = schedule.generator_steps * settings.generator.batch_size
-    start = START_SECONDS + AXES_SECONDS * bool(along_axes(config))
+    start = START_SECONDS + AXES_SECONDS * pixels * bool(along_axes(config))
     return float(times * (start + made * seconds))
