@@ -136,9 +136,8 @@ def choose(config: ConfigDict, variant: str) -> ConfigDict:
 
 def photographs(config: ConfigDict, variant: str) -> ConfigDict:
     """As `choose`, for images that show the same when mirrored, and are as likely so."""
-    choose(config, variant)
-    config.dpaf.classifier.mirrored = config.dpaf.classifier.private == 'labeller'
-    return config
+    config.dpaf.mirrored = variant in ('recommended', 'canonical')
+    return choose(config, variant)
 
 
 def colour32(config: ConfigDict, variant: str) -> ConfigDict:

@@ -35,12 +35,12 @@ EARLIER_DATA = {
 }
 EARLIER_SUBSET = {'subset': 0}
 EARLIER_CLASSIFIER = {'features': 'wavelet'}
-EARLIER_MIRRORED = {'mirrored': False}
 EARLIER_CONV2 = {'with_conv1': False}
 EARLIER_GENERATOR = {'denoise': 0.0}
 EARLIER_WARP = {'warp_of_few': 0.0}
 EARLIER_DPAF = {'signs': False, 'activation': 'leaky_relu'}
 EARLIER_AXES = {'axes': 'none'}
+EARLIER_MIRRORED = {'mirrored': False}
 EARLIER_DP_GAN = {'network': 'dcgan'}
 EARLIER_DPGEN = {'labeller_steps': 3000}
 COLD_START = {'warm_start': '', 'warm_start_parts': 'both', 'warm_start_classes': 1}
@@ -69,12 +69,12 @@ def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
         made['dpaf'] = dict(made['dpaf'])
         _complete(made['dpaf'], 'head', EARLIER_HEAD)
         _complete(made['dpaf'], 'classifier', EARLIER_CLASSIFIER)
-        _complete(made['dpaf'], 'classifier', EARLIER_MIRRORED)
         _complete(made['dpaf'], 'conv2', EARLIER_CONV2)
         _complete(made['dpaf'], 'generator', EARLIER_GENERATOR)
         _complete(made['dpaf'], 'generator', EARLIER_WARP)
         _complete(made, 'dpaf', EARLIER_DPAF)
         _complete(made, 'dpaf', EARLIER_AXES)
+        _complete(made, 'dpaf', EARLIER_MIRRORED)
         _complete(made, 'dpaf', COLD_START)
     _complete(made, 'gs_wgan', EARLIER_GS_WGAN)
     return made

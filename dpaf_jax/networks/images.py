@@ -43,6 +43,11 @@ def reduced(images: jax.Array) -> jax.Array:
     return images if factor == 1 else averaged(images, factor)
 
 
+def mirrored(images: jax.Array) -> jax.Array:
+    """[..., H, W, C] images from left to right."""
+    return images[..., ::-1, :]
+
+
 def opponent(images: jax.Array) -> jax.Array:
     """[..., 3] colours as brightness and two hues, by a rotation; [..., 1] as they are."""
     return images @ _OPPONENT.T if images.shape[-1] == 3 else images

@@ -44,11 +44,6 @@ class ClassifierConfig:
         'learnt on ImageNet (perceptual), or of one learnt on random shapes (leaves); '
         'wavelets, and leaves along the principal axes of random pictures (combined).',
     )  # fmt: skip
-    mirrored: bool = plain(
-        False,
-        'Whether a labeller reads of each image the mean of it and its mirror image, as '
-        'suits faces, not letters.',
-    )
     unit: str = one_of(
         'singleton',
         ('singleton', 'group'),
@@ -292,6 +287,12 @@ class DpafConfig:
         'shortens the noise: none, those of few records (num_examples times epsilon below '
         '5000 a class), or all.',
     )  # fmt: skip
+    mirrored: bool = plain(
+        False,
+        'Whether an image mirrored from left to right is of the same class and as likely, '
+        'as of faces, not of letters: a labeller reads both, and half of the released '
+        'images are mirrored.',
+    )
     warm_start: str = plain(
         '',
         'Source of PUBLIC images on which all of DPAF runs first, without noise, such '

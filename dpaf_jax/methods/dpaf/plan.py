@@ -217,12 +217,6 @@ def _check_classifier(config: Config) -> None:
                 "Set it to 'singleton'",
             )
         return
-    if classifier.mirrored:
-        raise UserError(
-            'config.dpaf.classifier.mirrored',
-            'is True, but no labeller is learnt',
-            "Set it to False, or private to 'labeller'",
-        )
     fields = ['epochs', 'learning_rate'] if _trains_phase1(config) else []
     if classifier.private == 'discriminator':
         fields = ['learning_rate']  # of conv1, as often as conv2*

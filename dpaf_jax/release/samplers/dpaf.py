@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods.dpaf import COMBINED, LEAVES
 from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
+from dpaf_jax.networks.images import mirrored
 from dpaf_jax.networks.perceptual import features as perceptual
 from dpaf_jax.networks.perceptual.features import NETWORKS
 from dpaf_jax.networks.rows import side_by_side, unit_rows
@@ -93,9 +94,9 @@ def parts_read(config: Config, images: jax.Array) -> list[jax.Array]:
     what tells one from the other would bring nothing but noise.
     """
     seen = _parts(config, images)
-    if not config.dpaf.classifier.mirrored:
+    if not config.dpaf.mirrored:
         return seen
-    others = _parts(config, images[:, :, ::-1])
+    others = _parts(config, mirrored(images))
     return [unit_rows(one + other) for one, other in zip(seen, others, strict=True)]
 
 
@@ -118,6 +119,7 @@ def dpaf_sampler(config: Config) -> LatentSampler | LabelledSampler:
     generator = dataclasses.replace(
         latent_sampler(config),
         scale=latent_scale(config),
+        mirrors=config.dpaf.mirrored,
         denoise=config.dpaf.generator.denoise,
     )
     if config.dpaf.classifier.private == LABELLER:

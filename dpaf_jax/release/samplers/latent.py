@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from dpaf_jax.config import Config
 from dpaf_jax.networks.generator import make_generator
+from dpaf_jax.networks.images import mirrored
 from dpaf_jax.release.samplers.denoise import nonlocal_means
 from dpaf_jax.release.samplers.protocol import Params
 
@@ -16,13 +17,15 @@ from dpaf_jax.release.samplers.protocol import Params
 class LatentSampler:
     """One pass of a generator network over normal draws, `scale` times as wide.
 
-    `denoise` is the strength of `nonlocal_means` over its images.
+    `denoise` is the strength of `nonlocal_means` over its images; with `mirrors` a coin
+    mirrors each of them.
     """
 
     generator: Any  # a module, or what has init and apply like one
     z_dim: int
     scale: float = 1.0
     denoise: float = 0.0
+    mirrors: bool = False
 
     def init(self, key: jax.Array) -> Params:
         """See `Sampler`."""
@@ -32,7 +35,13 @@ class LatentSampler:
     def sample(self, params: Params, key: jax.Array, labels: jax.Array) -> jax.Array:
         """See `Sampler`."""
         z = self.scale * jax.random.normal(key, (len(labels), self.z_dim))
-        return nonlocal_means(self.generator.apply(params, z, labels), self.denoise)
+        images = nonlocal_means(self.generator.apply(params, z, labels), self.denoise)
+        if not self.mirrors:
+            return images
+        coins = jax.random.bernoulli(
+            jax.random.fold_in(key, 2), shape=(len(z), 1, 1, 1)
+        )
+        return jnp.where(coins, mirrored(images), images)
 
 
 def latent_sampler(config: Config) -> LatentSampler:

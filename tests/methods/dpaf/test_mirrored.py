@@ -1,4 +1,4 @@
-"""A labeller of images that mean the same when mirrored: it sees no difference."""
+"""Images that mean the same when mirrored: a labeller sees no difference, a coin draws."""
 
 import dataclasses
 
@@ -10,19 +10,16 @@ import sensitivity
 import tiny
 import tiny_runs
 
-from dpaf_jax import methods
 from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
-from dpaf_jax.networks.images import to_float
-from dpaf_jax.release.samplers.dpaf import labeller_features
-from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.networks.images import mirrored, to_float
+from dpaf_jax.release.samplers.dpaf import dpaf_sampler, labeller_features
 
-ON = tiny.LABELLED | {'dpaf__classifier__mirrored': True}
+ON = tiny.LABELLED | {'dpaf__mirrored': True}
 
 
 def without(config):
     """The same of a labeller that sees an image one way."""
-    classifier = dataclasses.replace(config.dpaf.classifier, mirrored=False)
-    dpaf = dataclasses.replace(config.dpaf, classifier=classifier)
+    dpaf = dataclasses.replace(config.dpaf, mirrored=False)
     return dataclasses.replace(config, dpaf=dpaf)
 
 
@@ -34,7 +31,7 @@ def test_it_reads_the_same_of_an_image_and_of_its_mirror_image(reads):
     both = tiny.config(**ON, dpaf__classifier__features=reads)
     for config, same in ((both, True), (without(both), False)):
         seen = labeller_features(config, shown)
-        apart = seen - labeller_features(config, shown[:, :, ::-1])
+        apart = seen - labeller_features(config, mirrored(shown))
         assert (np.abs(apart).max() < 1e-6) == same
         assert np.linalg.norm(seen, axis=1).max() <= 1 + 1e-6
 
@@ -62,13 +59,19 @@ def test_its_axes_are_those_of_what_it_reads(monkeypatch):
     assert np.abs(made[0]['mean'] - made[1]['mean']).max() > 1e-3
 
 
-def test_it_is_refused_where_no_labeller_is_learnt():
-    config = tiny.config(dpaf__classifier__mirrored=True)
-    with pytest.raises(UserError, match=r'classifier\.mirrored: is True, but no'):
-        methods.plan(config, 40)
+def test_a_coin_mirrors_each_image_that_is_drawn():
+    config = tiny.config(**ON)
+    drawing, plain = (dpaf_sampler(c).generator for c in (config, without(config)))
+    key, labels = jax.random.key(5), np.zeros(40, np.int32)
+    params = plain.init(key)
+    images = plain.sample(params, key, labels)
+    drawn = drawing.sample(params, key, labels)
+    turned = np.all(drawn == mirrored(images), axis=(1, 2, 3))
+    assert np.all(turned | np.all(drawn == images, axis=(1, 2, 3)))
+    assert 10 <= turned.sum() <= 30
 
 
-def test_photographs_are_seen_both_ways_and_digits_and_clothes_are_not():
+def test_photographs_mean_the_same_when_mirrored_and_digits_and_clothes_are_not():
     asked = [
         'celeba32:gender', 'celeba32:hair,canonical', 'celeba64:gender,printed',
         'ffhq128:recommended', 'ffhq128:one_shot', 'cifar10:recommended',
@@ -77,7 +80,7 @@ def test_photographs_are_seen_both_ways_and_digits_and_clothes_are_not():
         'recommended:folder:/a', 'public:celeba32:gender',
     ]  # fmt: skip
     found = {x: tiny_runs.load_config(*x.partition(':')[::2]) for x in asked}
-    assert [x for x in asked if found[x].dpaf.classifier.mirrored] == [
+    assert [x for x in asked if found[x].dpaf.mirrored] == [
         'celeba32:gender', 'celeba32:hair,canonical', 'ffhq128:recommended',
         'cifar10:recommended', 'lsun_bedroom:recommended', 'recommended:celeba64:hair,3',
         'public:celeba32:gender',
