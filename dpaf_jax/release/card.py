@@ -152,9 +152,11 @@ def _labels(config: Config) -> str:
         )
     if not _has_labeller(config):
         return ''
-    bent = ', bent a little at random,' if bends(config) else ''
+    drawn = ['bent a little at random'] if bends(config) else []
+    drawn += ['mirrored by a coin'] if config.dpaf.mirrored else []
+    how = f', {" and ".join(drawn)},' if drawn else ''
     return (
-        f' An image{bent}\nhas the label that a classifier gives it; it is part of the '
+        f' An image{how}\nhas the label that a classifier gives it; it is part of the '
         'generator, and its training is\npart of epsilon.'
     )
 

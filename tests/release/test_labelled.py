@@ -119,6 +119,12 @@ def test_the_card_says_whether_images_are_bent(most, bent):
     assert card.bends(config) == bent
 
 
+def test_the_card_says_whether_images_are_mirrored():
+    config = tiny.config(**ON, dpaf__generator__warp=0.05, dpaf__mirrored=True)
+    assert ', bent a little at random and mirrored by a coin,' in card._labels(config)
+    assert 'mirrored' not in card._labels(tiny.config(**ON))
+
+
 def test_the_picture_shows_images_that_are_not_bent(finished, tmp_path, monkeypatch):
     release, drawn_with = load_release(finished / 'release'), []
     compiled = bundle._compiled
