@@ -20,8 +20,7 @@ many generators. Certified epsilon 1: MNIST 0.968 ± 0.002 (5), Fashion-MNIST 0.
 epsilon 1, 0.507 at epsilon 10 (1). Fewer images of MNIST at epsilon 1: 5000 0.915, now
 0.910 (1), 1500 0.726 (1). A run took 9 to 17 minutes of one core, evaluation included, CelebA
 19 to 30, CIFAR-10 22. All are of the settings before 2026-11-26. Those of now give far truer
-images and take 15 to 30 minutes: MNIST 0.964 and 0.977, Fashion-MNIST 0.841 and 0.864, faces
-by gender 0.785 and 0.849 at epsilon 1 and 10, one or two generators each (docs/results.md).
+images and take 15 to 30 minutes (docs/results.md).
 """
 
 from ml_collections import ConfigDict

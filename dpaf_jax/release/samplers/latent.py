@@ -38,6 +38,7 @@ class LatentSampler:
         images = nonlocal_means(self.generator.apply(params, z, labels), self.denoise)
         if not self.mirrors:
             return images
+        # Not the key that bends them (dpaf.py).
         coins = jax.random.bernoulli(
             jax.random.fold_in(key, 2), shape=(len(z), 1, 1, 1)
         )

@@ -40,8 +40,9 @@ ON = {**tiny.ONE_SHOT, 'dpaf__classifier__private': LABELLER, 'dpaf__taps': 'wav
 CLIP = {'dpaf__classifier__l2_clip_norm': 0.02}
 
 
-def case(number, free=False, features='wavelet'):
-    config = tiny.config(**ON, **CLIP, dpaf__classifier__features=features)
+def case(number, free=False, features='wavelet', mirrored=False):
+    fields = {'dpaf__classifier__features': features, 'dpaf__mirrored': mirrored}
+    config = tiny.config(**ON, **CLIP, **fields)
     plan = tiny.plan(config)
     labeller = Labeller(config, sensitivity.unclipped(plan) if free else plan)
     query = tiny.over_devices(labeller.query, number)
@@ -50,17 +51,18 @@ def case(number, free=False, features='wavelet'):
 
 
 @pytest.mark.parametrize(
-    'number,features',
+    'number,features,mirrored',
     [
-        pytest.param(1, 'wavelet', marks=pytest.mark.slow),
-        (8, 'wavelet'),
-        (8, 'combined'),
-        pytest.param(8, 'leaves', marks=pytest.mark.slow),
-        pytest.param(8, 'perceptual', marks=pytest.mark.slow),
+        pytest.param(1, 'wavelet', False, marks=pytest.mark.slow),
+        (8, 'wavelet', False),
+        (8, 'wavelet', True),
+        (8, 'combined', False),
+        pytest.param(8, 'leaves', False, marks=pytest.mark.slow),
+        pytest.param(8, 'perceptual', False, marks=pytest.mark.slow),
     ],
 )
-def test_one_record_moves_the_sum_by_at_most_c(number, features):
-    query, states = case(number, features=features)
+def test_one_record_moves_the_sum_by_at_most_c(number, features, mirrored):
+    query, states = case(number, features=features, mirrored=mirrored)
     batch = sensitivity.make_units(grouped=False)
     sensitivity.check(query, number, states, batch, 0.02, power=0.7)
 

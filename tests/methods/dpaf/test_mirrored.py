@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import sensitivity
 import tiny
 import tiny_runs
 
@@ -36,17 +35,6 @@ def test_it_reads_the_same_of_an_image_and_of_its_mirror_image(reads):
         assert np.linalg.norm(seen, axis=1).max() <= 1 + 1e-6
 
 
-@pytest.mark.parametrize('number', [8])
-def test_one_record_moves_the_sum_by_at_most_c(number):
-    config = tiny.config(**ON, dpaf__classifier__l2_clip_norm=0.02)
-    labeller = Labeller(config, tiny.plan(config))
-    query = tiny.over_devices(labeller.query, number)
-    scales = enumerate(sensitivity.SCALES)
-    states = [tiny.state(labeller, i, scale).params for i, scale in scales]
-    batch = sensitivity.make_units(grouped=False)
-    sensitivity.check(query, number, states, batch, 0.02, power=0.7)
-
-
 def test_its_axes_are_those_of_what_it_reads(monkeypatch):
     """...of random pictures, mirrored likewise."""
     monkeypatch.setattr('dpaf_jax.methods.dpaf.axes.PICTURES', 60)
@@ -71,7 +59,7 @@ def test_a_coin_mirrors_each_image_that_is_drawn():
     assert 10 <= turned.sum() <= 30
 
 
-def test_photographs_mean_the_same_when_mirrored_and_digits_and_clothes_are_not():
+def test_photographs_are_mirrored_digits_and_clothes_are_not():
     asked = [
         'celeba32:gender', 'celeba32:hair,canonical', 'celeba64:gender,printed',
         'ffhq128:recommended', 'ffhq128:one_shot', 'cifar10:recommended',
