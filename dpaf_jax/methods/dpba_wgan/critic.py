@@ -41,7 +41,7 @@ from dpaf_jax.methods.adversarial.wgan import (
 from dpaf_jax.methods.dpba_wgan.schedule import Schedule
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
-from dpaf_jax.privacy.grid import Grid
+from dpaf_jax.privacy.grid import Grid, add
 from dpaf_jax.privacy.keys import RunKeys, own_coins, record_keys
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
@@ -178,12 +178,12 @@ class DpbaWgan:
             part = part._replace(is_padding_example=(i >= heights)[:, None])
             return self._query(state, part, key)
 
-        def add(i: jax.Array, sums: Any) -> Any:
-            return jax.tree.map(jnp.add, sums, chunk(i))
+        def more(i: jax.Array, sums: Any) -> Any:
+            return add(sums, chunk(i))  # carries, so there may be any number of chunks
 
         shapes = jax.eval_shape(chunk, jnp.int32(0))
         nothing = jax.tree.map(jnp.zeros_like, shapes)
-        return jax.lax.fori_loop(0, jnp.max(heights), add, nothing)
+        return jax.lax.fori_loop(0, jnp.max(heights), more, nothing)
 
     def _query(self, state: AdversarialState, batch: ClipBatch, key: jax.Array) -> Any:
         trios, (_, _, for_term) = self.trios(state, batch, key), three_keys(key, batch)

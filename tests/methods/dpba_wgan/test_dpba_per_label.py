@@ -24,6 +24,7 @@ from dpaf_jax.methods.dpba_wgan.plan import scale_of_step
 from dpaf_jax.methods.dpba_wgan.train import make_method
 from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy import accounting
+from dpaf_jax.privacy.grid import LOW_BITS
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.release.samplers.latent import latent_sampler
@@ -172,6 +173,10 @@ def test_chunks_add_up_to_the_sum_and_their_number_moves_no_integer(depth, monke
     parts = summed(some, fns[0]) + summed(more, fns[0])
     np.testing.assert_array_equal(parts, chunks)
     assert not summed([], fns[0]).any()
+    # Carried after each chunk: what is not overflows after 2^16 of them.
+    batch.is_padding_example[:] = False
+    for low in jax.tree.leaves(fns[0](deal(batch, 1)).low):
+        assert low.min() >= 0 and low.max() < 2**LOW_BITS
 
 
 def chunk_slots(drawn, length):
