@@ -151,7 +151,8 @@ def forms() -> str:
         for data, each in configs.items()
         for config in each
     ]
-    return table(f'|config|{"|".join(runs)}', *rows)
+    shown = (row for row in rows if set(row[2:]) != {NONE})
+    return table(f'|config|{"|".join(runs)}', *shown)
 
 
 def _form(config: str, **wanted: object) -> str:
