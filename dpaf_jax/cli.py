@@ -44,7 +44,7 @@ SOURCE is one of
                 pictures and a labels.csv of the columns file,label
   FILE.npz      arrays images, labels (or train_x, train_y, test_x, test_y)
   digits        embedded, to try it
-  KIND:PATH     celeba:, ffhq:, tfds:, table: and the like (docs/howto/data.md)
+  KIND:PATH     celeba:, ffhq:, tfds: and the like (docs/howto/data.md)
 
 EPSILON is the promise: 1 is strong, 10 is weak. With or without any one picture, every
 outcome is equally likely up to a factor of e^EPSILON, but for delta.
@@ -163,6 +163,23 @@ def _source(about: str) -> str:
     if ':' not in about:
         fail(f'SOURCE: {about}: no such folder or .npz file. See {CONSOLE} --help')
     return about
+
+
+# Of main, where the command has words of its own.
+SAID = {
+    'workdir': '--out',
+    'release': 'RUN',
+    'config.data.source': 'SOURCE',
+    'config.privacy.epsilon': '--epsilon',
+}
+
+
+def _refuse_twice(rest: Sequence[str]) -> None:
+    """Flags that would take the place of a word of the command."""
+    for argument in rest:
+        flag = argument.partition('=')[0].lstrip('-')
+        if argument.startswith('-') and flag in SAID:
+            fail(f'--{flag}: {SAID[flag]} says it already. Leave it out')
 
 
 def _refuse_config(rest: Sequence[str]) -> None:
@@ -295,6 +312,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     given, rest = _parser().parse_known_args(argv)
     if given.command in ('synthesize', 'plan'):
         _refuse_config(rest)
+    if given.command in ('synthesize', 'plan', 'sample'):
+        _refuse_twice(rest)
     command = COMMANDS[given.command]
     module = importlib.import_module(command.module)
     # Not handed over: the flag --config reads its overrides from here.

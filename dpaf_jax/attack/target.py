@@ -20,7 +20,7 @@ from dpaf_jax.release.pictures import png_bytes
 from dpaf_jax.release.samplers.dpaf import as_trained
 from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import json_text, write_bytes
+from dpaf_jax.runtime.files import json_text, read_json, write_bytes
 from dpaf_jax.training.workdir import NOT_PRIVATE, Workdir
 
 WARNING = (
@@ -127,6 +127,13 @@ def open_target(
         release = dataclasses.replace(release, config=plain)
         number = plain.num_samples(plain.data.num_examples)
         synthetic = release.sample(number, seed=0)[0]
+    trained_on = (read_json(paths.fingerprint) or {}).get('data checksum')
+    if trained_on and trained_on != manifest.checksum:
+        raise UserError(
+            str(directory),
+            'holds other records than the run was trained on',
+            'Give the data that the run was trained on',
+        )
     if synthetic.shape[1:] != real.images.shape[1:]:
         raise UserError(
             str(directory),

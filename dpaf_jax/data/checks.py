@@ -38,6 +38,7 @@ def check_records(source: Source, is_test: np.ndarray, config: DataConfig) -> No
             an empty split, a class without training images, too small an N.
     """
     check_num_classes(source.where, len(source.class_names), config)
+    check_order(source.where, source.class_names, config)
     outside = (source.labels < 0) | (source.labels >= config.num_classes)
     if (outside & source.is_present).any():
         name = source.record_id(int(np.argmax(outside)))
@@ -57,6 +58,16 @@ def check_num_classes(where: str, number: int, config: DataConfig) -> None:
             'config.data.num_classes',
             f'is {config.num_classes}, but {where} has {number} classes',
             f'Set it to {number}, or correct the data',
+        )
+
+
+def check_order(where: str, names: Sequence[str], config: DataConfig) -> None:
+    """Refuses the source's own names in another order, which would swap them; UserError."""
+    if config.names != tuple(names) and sorted(config.names) == sorted(names):
+        raise UserError(
+            'config.data.class_names',
+            f'is {config.class_names!r}, but {where} has these classes in another order',
+            f'Set it to {"/".join(names)!r}',
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from dpaf_jax.config import DataConfig
+from dpaf_jax.config import MOST_CLASSES, DataConfig
 from dpaf_jax.data.checks import check_sides, splits
 from dpaf_jax.data.groups import one_of_each
 from dpaf_jax.data.near_copies import near_copies, thumbnail
@@ -22,6 +22,7 @@ from dpaf_jax.data.pixels import DEEP, BadPictureError, to_pixels
 from dpaf_jax.data.sources import open_source
 from dpaf_jax.data.sources.base import Content, Source, reading
 from dpaf_jax.data.subset import drawn
+from dpaf_jax.runtime.errors import UserError
 
 SIDES = 8, 16, 32  # of images, where pictures are of several sizes or larger
 GREY = '1', 'L', 'LA'  # Pillow's modes, beside those of more than 8 bits
@@ -80,6 +81,9 @@ def survey(config: DataConfig) -> Survey:
     is_test = splits(source, config)
     present = np.flatnonzero(source.is_present)
     labels = source.labels[present]
+    if (largest := int(labels.max(initial=0))) >= MOST_CLASSES:
+        problem = f'has the label {largest}; labels are numbers from 0 on'
+        raise UserError(source.where, problem, f'Give less than {MOST_CLASSES} classes')
     names = source.class_names or tuple(map(str, range(int(labels.max(initial=0)) + 1)))
     check_sides(source, is_test, names, config)
     sizes: collections.Counter[tuple[int, int]] = collections.Counter()

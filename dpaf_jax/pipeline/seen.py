@@ -5,7 +5,7 @@ import sys
 
 from dpaf_jax.config import DataConfig
 from dpaf_jax.config.data import name_problem
-from dpaf_jax.data.checks import check_num_classes
+from dpaf_jax.data.checks import check_num_classes, check_order
 from dpaf_jax.data.decode import MOST_NAMED, bad_pictures
 from dpaf_jax.data.manifest import check_num_examples
 from dpaf_jax.data.sources.folder import TABLE
@@ -27,6 +27,7 @@ def check_seen(found: Survey, config: DataConfig) -> None:
         raise _too_deep(found.deep)
     if config.num_classes:
         check_num_classes(found.where, len(found.class_names), config)
+    check_order(found.where, found.class_names, config)
     check_num_examples(config, found.num_train, is_told=sys.stderr.isatty())
     if config.class_names == '?':
         _check_names(found)

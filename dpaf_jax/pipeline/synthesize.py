@@ -27,7 +27,7 @@ from dpaf_jax.pipeline.stages import (
     train,
 )
 from dpaf_jax.pipeline.stages.job import Job
-from dpaf_jax.release.bundle import Release, load_release
+from dpaf_jax.release.bundle import Release, has_all_files, load_release
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json
@@ -192,8 +192,10 @@ class Pipeline:
         """A workdir belongs to the config that it was trained with."""
         now = fingerprint.trained_with(self.config)
         before = (read_json(self.workdir.config) or {}).get('config')
-        if before is None:
-            return
+        if before is None:  # private/ is gone: a release says most of it
+            said = fingerprint.released_with(self.workdir.release)
+            before = {name: value for name, value in said.items() if name in now}
+            now = {name: now[name] for name in before}
         started = self.workdir.fingerprint.exists() or self.workdir.release.exists()
         if (changed := fingerprint.changes(before, now)) and started:
             raise UserError(
@@ -210,8 +212,11 @@ class Pipeline:
             read_json(self.workdir.evaluation),
             evaluate.asked(self.config),
         )
-        if self.workdir.entropy.exists() or not evaluate.is_current(
-            evaluated, self.config
+        if (
+            self.workdir.entropy.exists()
+            or not evaluate.is_current(evaluated, self.config)
+            or not has_all_files(self.workdir.release)
+            or not self.workdir.samples.exists()
         ):
             return False
         told = (read_json(self.workdir.report) or {}).get('config', {})

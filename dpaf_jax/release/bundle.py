@@ -285,6 +285,12 @@ def write_release(
     return release
 
 
+def has_all_files(directory: pathlib.Path) -> bool:
+    """Whether a folder has every file that a release consists of."""
+    files = (GENERATOR, CONFIG, PRIVACY, CARD, PICTURE)
+    return all((directory / name).is_file() for name in files)
+
+
 def canonical_json(fields: Any) -> str:
     """The one text of a JSON file of a release: `verify` accepts no other."""
     return json.dumps(fields, indent=2, allow_nan=False) + '\n'

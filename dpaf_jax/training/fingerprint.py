@@ -14,6 +14,7 @@ from dpaf_jax.data import Manifest
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime import gpu_compiler, machine, processes
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import read_json
 
 SECTIONS = ('method', 'data', 'privacy', 'networks')
 ENTROPY = 'entropy hash'
@@ -46,6 +47,12 @@ def trained_with(config: Config) -> dict[str, Any]:
     sections = {name: fields[name] for name in (*SECTIONS, *sections_of(config.method))}
     del sections['data']['cache']
     return _flatten(json.loads(json.dumps(sections)), '')
+
+
+def released_with(release: pathlib.Path) -> dict[str, Any]:
+    """What a release's config says, flat, but for its data; {} where there is none."""
+    fields = read_json(release / 'config.json') or {}
+    return _flatten({n: v for n, v in fields.items() if n != 'data'}, '')
 
 
 def _flatten(fields: Any, path: str) -> dict[str, Any]:

@@ -351,6 +351,14 @@ def test_missing_data_are_named_with_the_remedy(workdir):
         open_target(workdir)
 
 
+def test_other_data_than_the_run_s_are_refused(workdir):
+    path = workdir / 'private' / 'fingerprint.json'
+    known = json.loads(path.read_text()) | {'data checksum': 'of others'}
+    path.write_text(json.dumps(known))
+    with pytest.raises(UserError, match='other records than the run was trained on'):
+        open_target(workdir)
+
+
 def test_data_of_another_size_are_refused(workdir, monkeypatch):
     (workdir / 'samples' / 'synthetic.npz').unlink()
     np.savez(

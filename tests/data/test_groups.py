@@ -174,6 +174,12 @@ def test_a_column_that_is_not_there_and_a_cell_without_a_name(root, tmp_path):
     refused(config(root, group='patient'), tmp_path, told)
 
 
+def test_a_name_with_a_blank_behind_it_is_no_other_group(root, tmp_path):
+    table(root, patient=lambda p, k: f'{p}{" " * (k == 1)}')
+    told = 'in the column patient, with a blank at an end'
+    refused(config(root, group='patient'), tmp_path, told)
+
+
 @pytest.mark.parametrize('group', ['(', '(a)(b)', '(?:a)'])
 def test_patterns_that_are_none(group):
     fields = defaults()

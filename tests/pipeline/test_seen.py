@@ -116,3 +116,18 @@ def test_an_n_below_what_was_just_seen_is_refused_at_once(
     more = f'{number} training images' if is_terminal else 'more training images than'
     assert message.startswith(f'config.data.num_examples: is 10, but there are {more}')
     assert (str(number) in message) == is_terminal
+
+
+def test_the_classes_own_names_in_another_order_are_refused(root):
+    message = refused(root, class_names='dog/cat')
+    assert message.startswith("config.data.class_names: is 'dog/cat', but")
+    assert message.endswith("has these classes in another order. Set it to 'cat/dog'.")
+
+
+def test_a_label_that_is_no_class_is_refused(tmp_path):
+    images, labels = np.zeros((20, 8, 8, 1), np.uint8), np.arange(20) % 2
+    labels[7] = 10**10
+    np.savez(tmp_path / 'x.npz', images=images, labels=labels)
+    config = tiny_runs.load_config('recommended', f'npz:{tmp_path}/x.npz,10')
+    with pytest.raises(UserError, match='has the label 10000000000'):
+        Pipeline(config, tmp_path / 'run')

@@ -193,6 +193,7 @@ HARMLESS = (
     'JAX_COMPILATION_CACHE_DIR',
     'TF_CPP_MIN_LOG_LEVEL',
     'TF_CONFIG',
+    'TF_TOKEN_app_terraform_io',  # a secret
     'SLURM_PROCID',
 )
 
