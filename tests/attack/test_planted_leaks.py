@@ -145,6 +145,7 @@ def leaking(tmp_path_factory):
     stated = json.loads(path.read_text())
     stated['data']['num_examples'] = MEMBERS
     path.write_text(json.dumps(stated))
+    Workdir(folder / 'run').fingerprint.unlink()  # of other images
     return folder / 'run', folder / 'data'
 
 
