@@ -192,8 +192,10 @@ class Pipeline:
         """A workdir belongs to the config that it was trained with."""
         now = fingerprint.trained_with(self.config)
         before = (read_json(self.workdir.config) or {}).get('config')
-        if before is None:  # private/ is gone: a release says most of it
-            said = fingerprint.released_with(self.workdir.release)
+        if before is None:
+            said = fingerprint.started_with(
+                self.workdir.fingerprint, self.workdir.release
+            )
             before = {name: value for name, value in said.items() if name in now}
             now = {name: now[name] for name in before}
         started = self.workdir.fingerprint.exists() or self.workdir.release.exists()

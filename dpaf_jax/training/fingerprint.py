@@ -49,8 +49,15 @@ def trained_with(config: Config) -> dict[str, Any]:
     return _flatten(json.loads(json.dumps(sections)), '')
 
 
-def released_with(release: pathlib.Path) -> dict[str, Any]:
-    """What a release's config says, flat, but for its data; {} where there is none."""
+def started_with(fingerprint: pathlib.Path, release: pathlib.Path) -> dict[str, Any]:
+    """What is left of `trained_with` where the workdir's config.json is gone.
+
+    Of the fingerprint that training has noted; else of a release, which says nothing of the
+    data's fields here; {} where there is neither.
+    """
+    if noted := read_json(fingerprint):
+        of_config = ((n.partition('config.'), v) for n, v in noted.items())
+        return {name: v for (before, _, name), v in of_config if name and not before}
     fields = read_json(release / 'config.json') or {}
     return _flatten({n: v for n, v in fields.items() if n != 'data'}, '')
 

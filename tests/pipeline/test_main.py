@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -152,14 +151,16 @@ def test_a_whole_run_from_elsewhere_then_once_more(tmp_path, monkeypatch):
         'privacy.epsilon (was 2.0, now 3.0). Give the old config; or a new workdir, which '
         'spends epsilon anew: of both together the sum is promised.\n'
     )
-    shutil.rmtree(run / 'private')  # a release says as much
-    other = tiny_runs.call_main(*flags_of_run, '--config.privacy.epsilon=3')
-    assert other.code == 2 and 'privacy.epsilon (was 2.0, now 3.0)' in other.err
-    same = tiny_runs.call_main(*flags_of_run, '--config.privacy.epsilon=2')
-    assert (same.err, same.out) == ('', again.out)
+    # The fingerprint says as much, and so does a release.
+    for gone in (run / 'private' / 'config.json', run / 'private' / 'fingerprint.json'):
+        gone.unlink()
+        other = tiny_runs.call_main(*flags_of_run, '--config.privacy.epsilon=3')
+        assert other.code == 2 and 'privacy.epsilon (was 2.0, now 3.0)' in other.err
+        same = tiny_runs.call_main(*flags_of_run, '--config.privacy.epsilon=2')
+        assert (same.err, same.out) == ('', again.out)
     (run / 'release' / 'privacy.json').unlink()
-    gone = tiny_runs.call_main(*flags_of_run, '--config.privacy.epsilon=2')
-    assert gone.code == 2 and 'done already' not in gone.out
+    lacking = tiny_runs.call_main(*flags_of_run, '--config.privacy.epsilon=2')
+    assert lacking.code == 2 and 'done already' not in lacking.out
 
 
 @pytest.mark.slow
