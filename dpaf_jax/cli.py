@@ -165,21 +165,24 @@ def _source(about: str) -> str:
     return about
 
 
-# Of main, where the command has words of its own.
-SAID = {
-    'workdir': '--out',
-    'release': 'RUN',
-    'config.data.source': 'SOURCE',
-    'config.privacy.epsilon': '--epsilon',
-}
+def _refuse_twice(command: str, said: Sequence[str], rest: Sequence[str]) -> None:
+    """Flags that would take the place of the command's own words without a word.
 
-
-def _refuse_twice(rest: Sequence[str]) -> None:
-    """Flags that would take the place of a word of the command."""
+    Args:
+        command: of `COMMANDS`.
+        said: flags that its words have become.
+        rest: flags as they were given.
+    """
+    taken = {_flag(argument) for argument in said} - {'out'}  # of audit: a default
+    if command in ('synthesize', 'plan'):
+        taken |= {'config.data.source', 'config.privacy.epsilon'}
     for argument in rest:
-        flag = argument.partition('=')[0].lstrip('-')
-        if argument.startswith('-') and flag in SAID:
-            fail(f'--{flag}: {SAID[flag]} says it already. Leave it out')
+        if argument.startswith('-') and (flag := _flag(argument)) in taken:
+            fail(f'--{flag}: is set by {CONSOLE} {command} itself. See its --help')
+
+
+def _flag(argument: str) -> str:
+    return argument.partition('=')[0].lstrip('-')
 
 
 def _refuse_config(rest: Sequence[str]) -> None:
@@ -312,12 +315,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     given, rest = _parser().parse_known_args(argv)
     if given.command in ('synthesize', 'plan'):
         _refuse_config(rest)
-    if given.command in ('synthesize', 'plan', 'sample'):
-        _refuse_twice(rest)
     command = COMMANDS[given.command]
+    said = command.translate(given)
+    _refuse_twice(given.command, said, rest)
     module = importlib.import_module(command.module)
     # Not handed over: the flag --config reads its overrides from here.
-    sys.argv = [f'{CONSOLE} {given.command}', *command.translate(given), *rest]
+    sys.argv = [f'{CONSOLE} {given.command}', *said, *rest]
     module.run()
 
 

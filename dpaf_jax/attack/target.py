@@ -119,6 +119,13 @@ def open_target(
             'named as --data, or prepare them again (python -m dpaf_jax.main '
             '--stage=prepare)',
         )
+    trained_on = (read_json(paths.fingerprint) or {}).get('data checksum')
+    if trained_on and trained_on != manifest.checksum:
+        raise UserError(
+            str(directory),
+            'holds other records than the run was trained on',
+            'Give the data that the run was trained on',
+        )
     real = load(_settings_of(manifest, release.config.data), directory)
     plain = as_trained(release.config)
     if paths.samples.exists() and plain == release.config:
@@ -127,13 +134,6 @@ def open_target(
         release = dataclasses.replace(release, config=plain)
         number = plain.num_samples(plain.data.num_examples)
         synthetic = release.sample(number, seed=0)[0]
-    trained_on = (read_json(paths.fingerprint) or {}).get('data checksum')
-    if trained_on and trained_on != manifest.checksum:
-        raise UserError(
-            str(directory),
-            'holds other records than the run was trained on',
-            'Give the data that the run was trained on',
-        )
     if synthetic.shape[1:] != real.images.shape[1:]:
         raise UserError(
             str(directory),

@@ -83,8 +83,8 @@ def survey(config: DataConfig) -> Survey:
     labels = source.labels[present]
     if (largest := int(labels.max(initial=0))) >= MOST_CLASSES:
         problem = f'has the label {largest}; labels are numbers from 0 on'
-        raise UserError(source.where, problem, f'Give less than {MOST_CLASSES} classes')
-    names = source.class_names or tuple(map(str, range(int(labels.max(initial=0)) + 1)))
+        raise UserError(source.where, problem, f'Give at most {MOST_CLASSES} classes')
+    names = source.class_names or tuple(map(str, range(largest + 1)))
     check_sides(source, is_test, names, config)
     sizes: collections.Counter[tuple[int, int]] = collections.Counter()
     modes: collections.Counter[str] = collections.Counter()

@@ -287,8 +287,7 @@ def write_release(
 
 def has_all_files(directory: pathlib.Path) -> bool:
     """Whether a folder has every file that a release consists of."""
-    files = (GENERATOR, CONFIG, PRIVACY, CARD, PICTURE)
-    return all((directory / name).is_file() for name in files)
+    return all((directory / name).is_file() for name in FILES)
 
 
 def canonical_json(fields: Any) -> str:

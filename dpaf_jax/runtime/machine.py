@@ -38,13 +38,15 @@ INSTRUCTIONS = {
 }
 
 VARIABLES = re.compile(
-    r'XLA_|TF_XLA_|TF_ENABLE_|TF_CUDNN|TF_DETERMINISTIC|CUDA_|CUBLAS|CUDNN|NVIDIA_TF32_OVERRIDE|NCCL_(ALGO|PROTO)$|LIBTPU_INIT_ARGS'
+    r'XLA_|TF_|CUDA_|CUBLAS|CUDNN|NVIDIA_TF32_OVERRIDE|NCCL_(ALGO|PROTO)$|LIBTPU_INIT_ARGS'
     r'|(PJRT_)?NPROC$|OMP_NUM_THREADS|OPENBLAS_|MKL_|DNNL_|ONEDNN_'
 )
 # Names of devices (their kind and number are told elsewhere), caches of programs that are
 # found again by their content, what is logged, and who else is in a cluster.
 HARMLESS_VARIABLES = re.compile(
-    r'CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|CACHE_|MPS_(PIPE|LOG)_DIRECTORY)'
+    r'CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|CACHE_|MPS_(PIPE|LOG)_DIRECTORY)|TF_CPP_|TF_CONFIG'
+    # Terraform's, of which some are secrets.
+    r'|TF_(TOKEN|VAR|CLI|CLOUD|LOG|DATA_DIR|WORKSPACE|IN_AUTOMATION|INPUT)(_|$)'
 )
 HARMLESS_SETTINGS = re.compile(
     r'jax_('

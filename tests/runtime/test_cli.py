@@ -171,10 +171,20 @@ def test_help_teaches_and_lists_the_flags_of_the_command(word):
             'SOURCE and --config excl.*=a.py:b',
         ),
         (('plan', 'mnist', '--config', 'a.py'), 'exclude each other.*dpaf_jax.main'),
-        (('plan', 'digits', '--workdir', 'a'), 'error: --workdir: --out says it'),
-        (('plan', 'digits', '--config.privacy.epsilon=3'), '--epsilon says it already'),
-        (('plan', 'digits', '--config.data.source=a'), 'SOURCE says it already'),
-        (('sample', 'a', '--release=b', '--out=c.npz'), 'RUN says it already'),
+        (
+            ('plan', 'digits', '--workdir', 'a'),
+            'error: --workdir: is set by dpaf-jax plan',
+        ),
+        (
+            ('plan', 'digits', '--config.privacy.epsilon=3'),
+            'epsilon: is set by dpaf-jax plan',
+        ),
+        (
+            ('plan', 'digits', '--config.data.source=a'),
+            'source: is set by dpaf-jax plan',
+        ),
+        (('sample', 'a', '--release=b', '--out=c.npz'), 'is set by dpaf-jax sample'),
+        (('verify', 'a', '--release', 'b'), 'is set by dpaf-jax verify'),
         (('audit', '/no/where'), '/no/where/generator.safetensors: is missing'),
     ],
 )

@@ -182,6 +182,7 @@ SHAPING = (
     'XLA_PYTHON_CLIENT_MEM_FRACTION',  # autotuning leaves out what finds no room
     'NVIDIA_TF32_OVERRIDE',
     'TF_CUDNN_DETERMINISTIC',
+    'TF_USE_CUBLASLT',
     'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE',
     'NPROC',
     'OMP_NUM_THREADS',
@@ -194,6 +195,7 @@ HARMLESS = (
     'TF_CPP_MIN_LOG_LEVEL',
     'TF_CONFIG',
     'TF_TOKEN_app_terraform_io',  # a secret
+    'TF_LOG',
     'SLURM_PROCID',
 )
 
