@@ -42,7 +42,12 @@ _SUITE = flags.DEFINE_enum(
     'suite', 'quick', ['quick', 'full', 'slow', 'dpimagebench'], 'Which classifiers.'
 )
 _SEEDS = flags.DEFINE_integer('seeds', 1, 'Of each classifier.', lower_bound=1)
-_EPOCHS = flags.DEFINE_integer('epochs', 5, 'Of each network.', lower_bound=1)
+_EPOCHS = flags.DEFINE_integer(
+    'epochs',
+    0,
+    'Of each network; 0: 5, but as many as show 100 000 images, of how few ever.',
+    lower_bound=0,
+)
 _DATALENS_EPOCHS = flags.DEFINE_integer(
     'datalens_epochs',
     0,

@@ -27,13 +27,16 @@ from dpaf_jax.runtime.memory import machine_memory
 _RELEASE = flags.DEFINE_string(
     'release', None, 'Folder of the release.', allow_override=True
 )
-_NUM = flags.DEFINE_integer('num', 60000, 'How many images.', lower_bound=1)
+_NUM = flags.DEFINE_integer(
+    'num', 60000, 'How many images, or rows of a table.', lower_bound=1
+)
 _OUT = flags.DEFINE_string(
     'out',
     None,
     'A .npz file (images uint8 [N, H, W, C], labels int32 [N]); a .parquet file, with '
     'README.md beside it as the card of a Hugging Face data set; or a folder that gets '
-    'train/<class>/<index>.png: torchvision (ImageFolder on train/), Hugging Face datasets '
+    'train/<class>/<index>.png (classes that are not in the order of their names have their '
+    'label in front, as 0_zebra): torchvision (ImageFolder on train/), Hugging Face datasets '
     '("imagefolder") and TFDS (folder_dataset.ImageFolder) read it. Of a table a CSV file.',
     allow_override=True,
 )
@@ -80,15 +83,16 @@ def main(argv: Sequence[str]) -> None:
     prepare_jax()
     try:
         require_devices()
-        _sample(pathlib.Path(folder), _place(pathlib.Path(place)))
+        made = _sample(pathlib.Path(folder), _place(pathlib.Path(place)))
     except UserError as error:
         fail(str(error))
     except OSError as error:
         fail(refusal(error, pathlib.Path(place), '--out'))
-    print(f'{_NUM.value} synthetic images in {_OUT.value}')
+    print(f'{_NUM.value} synthetic {made} in {_OUT.value}')
 
 
-def _sample(folder: pathlib.Path, out: pathlib.Path) -> None:
+def _sample(folder: pathlib.Path, out: pathlib.Path) -> str:
+    """Returns what was drawn: images or rows."""
     release = load_release(folder)
     config = truncated(release.config, _TRUNCATION.value)
     release = dataclasses.replace(release, config=config)
@@ -109,6 +113,7 @@ def _sample(folder: pathlib.Path, out: pathlib.Path) -> None:
         write_csv(out, config.data, rows, labels)
     else:
         write_folder(out, release, labels, _SEED.value)
+    return 'rows' if config.data.columns else 'images'
 
 
 def _require_room(out: pathlib.Path, release: Release) -> None:
@@ -146,7 +151,7 @@ def _place(out: pathlib.Path) -> pathlib.Path:
         raise UserError(
             f'--out: {out}',
             f'is the name of {what}',
-            'Name a folder, or a file that ends in .npz or .parquet',
+            'Name a folder, or a file that ends in .npz or .parquet; of a table .csv',
         )
     return out
 

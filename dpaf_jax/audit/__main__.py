@@ -26,6 +26,8 @@ from dpaf_jax.runtime.config_flag import CONFIG, parse
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import refusal, require_place
 
+MOST_DEVICES = 64  # that a CPU pretends to be; of a thousand XLA runs out of threads
+
 _OUT = flags.DEFINE_string(
     'out', None, 'Folder for audit.json and audit.png.', allow_override=True
 )
@@ -63,6 +65,8 @@ def main(argv: Sequence[str]) -> None:
     if not all(number.isdecimal() and int(number) for number in _DEVICES.value):
         fail(f'--devices: is {",".join(_DEVICES.value)}. Give numbers like 1,8.')
     numbers = [int(number) for number in _DEVICES.value]
+    if max(numbers) > MOST_DEVICES:
+        fail(f'--devices: is {max(numbers)}. Give at most {MOST_DEVICES}.')
     # Only the CPU obeys: it then pretends to be as many devices.
     os.environ['XLA_FLAGS'] = (
         os.environ.get('XLA_FLAGS', '')

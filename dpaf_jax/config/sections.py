@@ -149,10 +149,11 @@ class EvaluationConfig:
         'generators do.',
     )
     epochs: int = at_least(
-        5,
-        1,
+        0,
+        0,
         "Number of training epochs of the evaluation's CNN, logistic regression and "
-        'ResNets; suite dpimagebench has its own.',
+        'ResNets; 0: 5, but as many as show 100 000 images, of how few ever; suite '
+        'dpimagebench has its own.',
     )
     batch_size: int = at_least(
         128,

@@ -19,6 +19,7 @@ from dpaf_jax.data.sources.base import Source, only
 from dpaf_jax.data.split import hash_split
 from dpaf_jax.runtime.errors import UserError
 
+OTHER_COLUMNS = 'file', 'label', 'split'  # of a labels.csv
 # Keeps this hash apart from any other use of the same names.
 _PERSON = b'dpaf_jax group'
 
@@ -62,6 +63,10 @@ def one_of_each(source: Source, config: DataConfig) -> Source:
 
 
 def _groups(source: Source, config: DataConfig) -> list[str]:
+    if config.group in OTHER_COLUMNS:
+        problem = f'is {config.group!r}, the column of something else'
+        remedy = 'Name the column that says whose picture it is'
+        raise UserError('config.data.group', problem, remedy)
     if source.groups is not None:
         return list(source.groups)
     if '(' not in config.group:

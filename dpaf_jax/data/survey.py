@@ -49,6 +49,7 @@ class Survey(NamedTuple):
         mislabelled: those groups of either kind that have two labels.
         notes: what the source itself has noticed.
         deep: names of pictures with more than 8 bits a channel.
+        halved: names of pictures with 16 bits a colour, of which Pillow reads the higher 8.
         unreadable: of each picture that cannot be decoded its name and what is wrong.
     """
 
@@ -64,6 +65,7 @@ class Survey(NamedTuple):
     mislabelled: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
     deep: tuple[str, ...]
+    halved: tuple[str, ...]
     unreadable: tuple[str, ...]
 
 
@@ -91,14 +93,17 @@ def survey(config: DataConfig) -> Survey:
     same: dict[bytes, list[int]] = {}
     small: dict[int, np.ndarray] = {}  # of the first of each of `same`
     deep: list[int] = []
+    halved: list[int] = []
     unreadable: list[str] = []
     with reading(source.where):
         for i, content in zip(present.tolist(), source.contents(), strict=True):
-            size, mode, grey = _look(content)
+            size, mode, grey, is_halved = _look(content)
             sizes[size] += size != (0, 0)
             modes[mode] += 1
             if mode.startswith(DEEP):
                 deep.append(i)
+            elif is_halved:
+                halved.append(i)
             elif not mode and (fault := _fault(content)):
                 unreadable.append(f'{source.record_id(i)} {fault}')
             copies = same.setdefault(_digest(content), [])
@@ -124,18 +129,29 @@ def survey(config: DataConfig) -> Survey:
         ),
         notes=source.notes,
         deep=tuple(map(source.record_id, deep)),
+        halved=tuple(map(source.record_id, halved)),
         unreadable=tuple(unreadable),
     )
 
 
-def _look(content: Content) -> tuple[tuple[int, int], str, np.ndarray | None]:
-    """(width, height), mode, thumbnail; (0, 0), '' and None for what cannot be opened."""
+def _look(content: Content) -> tuple[tuple[int, int], str, np.ndarray | None, bool]:
+    """(width, height), mode, thumbnail, and whether half of its bits will be read.
+
+    (0, 0), '', None and False for what cannot be opened.
+    """
     try:
         with _opened(content) as picture:
-            size, mode = picture.size, picture.mode  # before it is drawn small
-            return size, mode, thumbnail(picture)
+            # Before it is drawn small.
+            size, mode, is_halved = picture.size, picture.mode, _is_halved(picture)
+            return size, mode, thumbnail(picture), is_halved
     except Exception:  # whatever is wrong: `_fault` or `prepare` says it
-        return (0, 0), '', None
+        return (0, 0), '', None, False
+
+
+def _is_halved(picture: Image.Image) -> bool:
+    """Whether it has 16 bits a colour, by what Pillow's decoder is told: 'RGB;16B'."""
+    tiles = getattr(picture, 'tile', ())  # of files alone
+    return picture.mode in ('RGB', 'RGBA') and any(';16' in str(t[3]) for t in tiles)
 
 
 def _fault(content: Content) -> str:
@@ -234,6 +250,11 @@ def table(found: Survey) -> str:
     if found.mislabelled:
         rows.append(('two labels', _examples(found.mislabelled)))
     rows += [('note', note) for note in found.notes]
+    if found.halved:
+        told = (
+            f'{len(found.halved)} pictures have 16 bits a colour; the higher 8 are read'
+        )
+        rows.append(('note', f'{told}, such as of {found.halved[0]}'))
     if found.repeated or found.alike:
         rows.append(('note', ONE_RECORD_EACH))
     wide = max(len(name) for name, _ in rows)

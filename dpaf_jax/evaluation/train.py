@@ -164,7 +164,7 @@ def train(
     # A whole epoch at a time where dispatch costs more than the step.
     window_steps = 1 if on_cpu() else steps_per_epoch
     done = 0
-    for _ in range(recipe.epochs):
+    for _ in range(recipe.epochs_over(num_examples)):
         order = rng.permutation(num_examples).astype(np.int32)
         # The last minibatch is filled up from the epoch's start: one shape to compile.
         batches = np.resize(order, (steps_per_epoch, batch_size))

@@ -145,14 +145,18 @@ class Pipeline:
         return f'<Pipeline of {self.config.method} in {self.workdir.root}>'
 
     def stages(self) -> tuple[str, ...]:
-        """All stages in order.
+        """Those of a whole run, in order.
 
         With a public N the plan comes first: settings that cannot be met stop the run
-        before it has decoded an image.
+        before it has decoded an image. A run that has its release needs no images to
+        train on.
         """
         if not self.config.data.num_examples:
-            return STAGES
-        return ('plan', 'prepare', *STAGES[2:])
+            stages = STAGES
+        else:
+            stages = ('plan', 'prepare', *STAGES[2:])
+        needed = not self.workdir.release.exists()
+        return tuple(stage for stage in stages if needed or stage != 'prepare')
 
     def run(self, stage: str) -> Any:
         """Runs one stage by name, holding the workdir's lock; returns its result.

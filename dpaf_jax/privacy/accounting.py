@@ -237,7 +237,7 @@ def calibrate_together(
     coarse = max(COARSE * epsilon, pld_grid(epsilon))
     narrows = functools.partial(excess, functools.partial(spent.on_grid, coarse))
     if by_rdp(low) <= 0:
-        raise _too_little_noise(names, epsilon, spent.by_pld(low))
+        raise _too_little_noise(names, epsilon, None if others else spent.by_pld(low))
     if narrows(high) > 0:
         narrows = by_pld
     upper = optimize.brentq(by_rdp, low, high, xtol=1e-2) if by_rdp(high) < 0 else high
@@ -252,7 +252,7 @@ def calibrate_together(
     slope = (narrows(near) - narrows(near + STEP)) / STEP
     root = _least_noise(by_pld, near, slope, low)
     if root is None:
-        raise _too_little_noise(names, epsilon, spent.by_pld(low))
+        raise _too_little_noise(names, epsilon, None if others else spent.by_pld(low))
     return _scaled(mechanisms, _round_up_digits(math.exp(root)))
 
 
@@ -359,14 +359,18 @@ def _scaled(mechanisms: Sequence[Mechanism], factor: float) -> list[Mechanism]:
     ]
 
 
-def _too_little_noise(names: str, epsilon: float, most: float) -> UserError:
-    scale = 10.0 ** (math.floor(math.log10(max(most, 1e-9))) - 2)
+def _too_little_noise(names: str, epsilon: float, most: float | None) -> UserError:
+    """`most` is the epsilon with the least noise, None where it hangs on other mechanisms."""
+    wanted = 'a smaller epsilon'
+    if most is not None:
+        scale = 10.0 ** (math.floor(math.log10(max(most, 1e-9))) - 2)
+        wanted = f'{math.floor(most / scale) * scale:.3g} at most'
     return UserError(
         'config.privacy.epsilon',
-        f'leaves {epsilon:g} to {names}, whose noise_multiplier would be below '
+        f'leaves so much of {epsilon:g} to {names} that its noise_multiplier would be below '
         f'{MIN_NOISE_MULTIPLIER}, the least whose law is proven',
-        f'Ask for {math.floor(most / scale) * scale:.3g} at most, here or, of a method '
-        'with several mechanisms, by config.privacy.budgets',
+        f'Ask for {wanted}, here or, of a method with several mechanisms, by '
+        'config.privacy.budgets',
     )
 
 

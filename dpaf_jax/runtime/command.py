@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, NoReturn
 
 from absl import app, flags
@@ -45,15 +44,15 @@ def prepare_jax() -> None:
     logging.getLogger('jax').setLevel(logging.WARNING)
     # Of a damaged checkpoint one read is told by its error; others would follow it.
     logging.getLogger('asyncio').setLevel(logging.CRITICAL)
-    sys.excepthook = _told_once
+    sys.unraisablehook = _but_of_ended_reads
 
 
-def _told_once(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    """Uncaught errors as ever, but for those of reads that end after one has failed."""
-    if str(error) != 'Event loop is closed':  # from threads of the checkpoint library
-        sys.__excepthook__(kind, error, trace)
+def _but_of_ended_reads(lost: Any) -> None:
+    """Errors that nobody can catch, but for those of reads that end after one has failed."""
+    if (
+        str(lost.exc_value) != 'Event loop is closed'
+    ):  # from the checkpoint library's threads
+        sys.__unraisablehook__(lost)
 
 
 def require_devices() -> None:

@@ -199,7 +199,7 @@ SMOKE = Scale(
 )
 CPU = Scale(
     about='minutes of one core a run',
-    common={'samples.num': 10_000, 'evaluation.seeds': 1},
+    common={'samples.num': 10_000, 'evaluation.seeds': 1, 'evaluation.epochs': 5},
     methods={
         'dpaf': {},
         'dpaf_printed': {'dpaf.epochs': 0.5, 'dpaf.classifier.epochs': 0.5},
@@ -216,7 +216,6 @@ CPU = Scale(
         'gs_wgan': {'gs_wgan.generator_steps': 100},
         'dp_merf': {'dp_merf.generator_steps': 1000},
         'dp_kernel': {'dp_kernel.batch_size': 60},
-        'ndpdc': DEALT_OFTEN,
     },
     recommended_generators=3,
 )

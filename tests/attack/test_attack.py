@@ -18,6 +18,7 @@ from dpaf_jax.attack.registry import ATTACKS
 from dpaf_jax.attack.roc import Roc, measurable, permitted_auc, permitted_tpr, rate
 from dpaf_jax.attack.target import Target, open_target
 from dpaf_jax.config import Column
+from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.runtime.errors import UserError
 
 pytestmark = pytest.mark.usefixtures('optimised')
@@ -349,6 +350,12 @@ def test_missing_data_are_named_with_the_remedy(workdir):
     shutil.rmtree(workdir / 'private' / 'data')
     with pytest.raises(UserError, match='holds no prepared data.*config.data.cache'):
         open_target(workdir)
+
+
+def test_the_remedy_prepares_them_again(workdir):
+    shutil.rmtree(workdir / 'private' / 'data')
+    Pipeline(tiny_runs.finished('one_shot').config, workdir).run('prepare')
+    assert open_target(workdir)
 
 
 def test_other_data_than_the_run_s_are_refused(workdir):

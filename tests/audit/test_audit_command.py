@@ -79,6 +79,10 @@ def test_fields_that_the_data_decide_are_asked_for(audit, tmp_path):
             (f'{RECOMMENDED}:digits', '--release=x', '--out=x'),
             '--config and --release: both are given. Give one of them. See',
         ),
+        (
+            (f'{RECOMMENDED}:digits', '--out=x', '--devices=1,65'),
+            '--devices: is 65. Give',
+        ),
     ],
 )
 def test_what_is_missing_or_too_much_is_said(audit, args, message):

@@ -172,6 +172,8 @@ def test_a_column_that_is_not_there_and_a_cell_without_a_name(root, tmp_path):
     refused(config(root, group='person'), tmp_path, "is 'person', which is no column")
     told = 'line 2: has nothing in the column patient'
     refused(config(root, group='patient'), tmp_path, told)
+    told = "is 'label', the column of something else"
+    refused(config(root, group='label'), tmp_path, told)
 
 
 def test_a_name_with_a_blank_behind_it_is_no_other_group(root, tmp_path):

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -147,6 +149,32 @@ def test_grey_pictures_stay_grey(tmp_path):
 def test_scans_of_more_than_eight_bits_are_grey(root, mode):
     found = survey(open_config(root))._replace(modes={mode: 31})
     assert proposed(found)['channels'] == 1
+
+
+def png_of_16_bits(colours: int) -> bytes:
+    """Eight by eight; Pillow writes none of several colours."""
+    kind = {1: 0, 3: 2, 4: 6}[colours]
+    head = struct.pack('>IIBBBBB', 8, 8, 16, kind, 0, 0, 0)
+    row = b'\0' + bytes(range(16)) * colours
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        check = zlib.crc32(name + data)
+        return struct.pack('>I', len(data)) + name + data + struct.pack('>I', check)
+
+    parts = (b'IHDR', head), (b'IDAT', zlib.compress(8 * row)), (b'IEND', b'')
+    return b'\x89PNG\r\n\x1a\n' + b''.join(chunk(*part) for part in parts)
+
+
+@pytest.mark.parametrize(('colours', 'told'), [(1, False), (3, True), (4, True)])
+def test_colours_of_16_bits_lose_half_of_them_and_it_is_said(root, colours, told):
+    (root / 'cat' / 'scan.png').write_bytes(png_of_16_bits(colours))
+    found = survey(open_config(root))
+    assert found.halved == ('cat/scan.png',) * told
+    assert found.deep == ('cat/scan.png',) * (not told)
+    line = (
+        '1 pictures have 16 bits a colour; the higher 8 are read, such as of cat/scan'
+    )
+    assert (line in table(found)) == told
 
 
 def test_names_that_are_not_utf_8_can_be_shown(tmp_path):

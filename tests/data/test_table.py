@@ -122,6 +122,11 @@ def test_what_is_wrong_is_named_without_a_value(tmp_path, suffix, change, messag
     [
         (b'age,bmi,dose,label\n', 'has no rows'),
         (b'age,bmi,dose,label\n1,2,\xe9,0\n', 'is not a table'),
+        (b'age,bmi,dose,bmi,label\n1,2,3,4,0\n', 'has 2 columns called bmi'),
+        (
+            b'age,bmi,dose,label\n1,2,3,e9\n',
+            'line 2 has no number in column label, the labels. Write the labels as int',
+        ),
         (b'age,bmi,dose,label\n' + 200_000 * b'7', 'is not a table'),
     ],
 )
@@ -384,6 +389,7 @@ def test_one_command_from_a_csv_to_a_csv(tmp_path):
         sample, 'sample', f'--release={workdir / "release"}', '--num=7', f'--out={out}'
     )
     assert drawn.code == 0 and len(out.read_text().splitlines()) == 8
+    assert drawn.out == f'7 synthetic rows in {out}\n'
     with pytest.raises(UserError, match='is the release of a table'):
         stated_classes(str(workdir / 'release'))
 

@@ -237,6 +237,17 @@ def test_runs_are_repeatable_and_seeds_differ():
     assert not np.array_equal(first['kernel'], other['kernel'])
 
 
+@pytest.mark.parametrize(
+    'epochs,num_examples,expected',
+    [(0, 60_000, 5), (0, 20_000, 5), (0, 10_000, 10), (0, 1437, 70), (3, 1437, 3)],
+)
+def test_few_images_are_shown_more_often(epochs, num_examples, expected):
+    made = recipe(classifiers.LogisticRegression(3), epochs=epochs)
+    assert made.epochs_over(num_examples) == expected
+    batches = made.steps_per_epoch(num_examples)
+    assert made.steps(num_examples) == expected * batches
+
+
 @pytest.mark.parametrize('side,channels', [(4, 1), (9, 2), (16, 1), (28, 3)])
 def test_cnn_takes_small_odd_and_coloured_images(side, channels):
     model = classifiers.Cnn(5)

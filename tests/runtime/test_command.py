@@ -6,7 +6,12 @@ import sys
 import pytest
 import tiny_runs
 
-from dpaf_jax.runtime.command import EXIT_BAD_INPUT, fail_with_help, flush, require
+from dpaf_jax.runtime.command import (
+    EXIT_BAD_INPUT,
+    fail_with_help,
+    flush,
+    require,
+)
 
 
 @pytest.mark.parametrize('module', ['dpaf_jax.main', 'benchmarks.floor'])
@@ -31,6 +36,27 @@ def test_an_empty_value_is_none(capsys):
 def test_help_is_no_failure(module):
     done = tiny_runs.run_python('-m', module, '--help')
     assert (done.returncode, done.stderr) == (0, '') and 'flags:' in done.stdout
+
+
+UNCAUGHT = """
+from dpaf_jax.runtime.command import prepare_jax
+
+class Ends:
+    def __init__(self, message):
+        self.message = message
+
+    def __del__(self):  # which nobody can catch, as in a library's own thread
+        raise RuntimeError(self.message)
+
+prepare_jax()
+Ends('Event loop is closed')
+Ends('another')
+"""
+
+
+def test_of_a_damaged_checkpoint_one_error_is_told():
+    error = tiny_runs.run_python('-c', UNCAUGHT).stderr
+    assert 'RuntimeError: another' in error and 'Event loop' not in error
 
 
 def test_whoever_reads_no_further_is_no_error(monkeypatch):

@@ -13,6 +13,7 @@ from dpaf_jax.data.sources.attributes import check_attribute
 from dpaf_jax.data.sources.base import Source, counting_names, existing
 from dpaf_jax.runtime.errors import UserError
 
+NUMBER_LABELS = 'Write the labels as integers 0 .. num_classes - 1'
 _DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError)
 
 
@@ -60,9 +61,8 @@ def _scaled(values: np.ndarray, column: Column) -> np.ndarray:
 
 def _whole(file: pathlib.Path, labels: np.ndarray, name: str) -> np.ndarray:
     if np.any(labels != np.rint(labels)):
-        remedy = 'Write the labels as integers 0 .. num_classes - 1'
         raise UserError(
-            str(file), f'the column {name} holds other than integers', remedy
+            str(file), f'the column {name} holds other than integers', NUMBER_LABELS
         )
     return labels.astype(np.int64)
 
@@ -98,6 +98,9 @@ def _numbers(
                 value = float(row[place])
             except (ValueError, IndexError):
                 value = np.nan
+            if not np.isfinite(value) and name == names[-1]:
+                problem = f'line {number} has no number in column {name}, the labels'
+                raise UserError(str(file), problem, NUMBER_LABELS)
             if not np.isfinite(value):
                 raise _no_number(file, f'line {number}', name)
             values.append(value)
@@ -127,6 +130,9 @@ def _require(file: pathlib.Path, names: Sequence[str], there: Sequence[str]) -> 
         if name not in there:
             remedy = f'It has {", ".join(there)}; see config.data.columns and label'
             raise UserError(str(file), f'has no column {name}', remedy)
+        if there.count(name) > 1:
+            problem = f'has {there.count(name)} columns called {name}'
+            raise UserError(str(file), problem, 'Give each a name of its own')
 
 
 def _no_number(file: pathlib.Path, where: str, name: str) -> UserError:

@@ -11,7 +11,6 @@ from dpaf_jax.data import (
     check_arrays,
     load,
     prepare,
-    read_manifest,
 )
 from dpaf_jax.pipeline.stages.job import Job
 from dpaf_jax.privacy.plan import PrivacyPlan
@@ -21,10 +20,8 @@ from dpaf_jax.runtime.errors import UserError
 SLOW_TO_READ = 10**9  # bytes, a second or more
 
 
-def run(job: Job) -> Manifest | None:
-    """Decodes the images, unless they are there or the release is made already."""
-    if job.workdir.release.exists() and read_manifest(job.data_directory) is None:
-        return None
+def run(job: Job) -> Manifest:
+    """Decodes the images, unless they are there."""
     if public := job.config.public_data:
         _prepare_public(job, public)
     return prepare(job.config.data, job.data_directory)
