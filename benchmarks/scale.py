@@ -52,7 +52,7 @@ def rows(config: Any, name: str, num_examples: int) -> list[dict[str, Any]]:
     import numpy as np
 
     from benchmarks import probe
-    from dpaf_jax.training.input_pipeline import CHUNK
+    from dpaf_jax.training.input_pipeline import at_once
 
     number = DEVICES if name.endswith('devices') else 1
     n = num_examples * (10 if name.startswith('N') else 1)
@@ -67,7 +67,7 @@ def rows(config: Any, name: str, num_examples: int) -> list[dict[str, Any]]:
             flops = sum(cost.calls * cost.flops for cost in found.values()) / steps
             total = flops * window.phase.total_steps
             if chunk:  # one pass over all images before the first step
-                total += chunk.flops / CHUNK * n / number
+                total += chunk.flops / at_once(data.images) * n / number
             made.append((window, flops, total))
     state_bytes = [
         sum(np.asarray(x).nbytes for x in jax.tree.leaves(jax.device_get(w.state)))

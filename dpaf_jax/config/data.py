@@ -230,23 +230,23 @@ def check_data(data: DataConfig) -> None:
     if len(set(names)) < len(names):
         problem = f'is {data.columns!r}, with a name twice'
         raise UserError('config.data.columns', problem, 'Keep one of each')
-    if bool(names) != data.source.startswith('table:'):
-        raise UserError(
-            'config.data.columns',
-            f'is {data.columns!r} with the source {data.source!r}',
-            'A table needs columns and their public bounds, such as '
-            "'age:0:120,bmi:10:60'; only a table has them",
-        )
 
 
 def check_source(data: DataConfig) -> None:
-    """Refuses an unknown kind, a source without a path, one that `subset` does not fit."""
+    """Refuses an unknown kind, a source without a path, what does not fit one of its kind."""
     if not re.fullmatch(rf'{IMAGES}|table:.+', data.source):
         raise UserError(
             'config.data.source',
             f'is {data.source!r}',
             "Use 'digits', 'tfds:<name>', or folder:, npz:, celeba:, ffhq: or table: and "
             'a path',
+        )
+    if bool(data.columns) != data.source.startswith('table:'):
+        raise UserError(
+            'config.data.columns',
+            f'is {data.columns!r} with the source {data.source!r}',
+            'A table needs columns and their public bounds, such as '
+            "'age:0:120,bmi:10:60'; only a table has them",
         )
     _check_subset(data)
 

@@ -88,39 +88,20 @@ def survey(config: DataConfig) -> Survey:
         raise UserError(source.where, problem, f'Give at most {MOST_CLASSES} classes')
     names = source.class_names or tuple(map(str, range(largest + 1)))
     check_sides(source, is_test, names, config)
-    sizes: collections.Counter[tuple[int, int]] = collections.Counter()
-    modes: collections.Counter[str] = collections.Counter()
-    same: dict[bytes, list[int]] = {}
-    small: dict[int, np.ndarray] = {}  # of the first of each of `same`
-    deep: list[int] = []
-    halved: list[int] = []
-    unreadable: list[str] = []
-    with reading(source.where):
-        for i, content in zip(present.tolist(), source.contents(), strict=True):
-            size, mode, grey, is_halved = _look(content)
-            sizes[size] += size != (0, 0)
-            modes[mode] += 1
-            if mode.startswith(DEEP):
-                deep.append(i)
-            elif is_halved:
-                halved.append(i)
-            elif not mode and (fault := _fault(content)):
-                unreadable.append(f'{source.record_id(i)} {fault}')
-            copies = same.setdefault(_digest(content), [])
-            copies.append(i)
-            if len(copies) == 1 and grey is not None:
-                small[i] = grey
-    groups = [group for group in same.values() if len(group) > 1]
-    places = list(small)
-    alike = [[places[j] for j in near] for near in near_copies(list(small.values()))]
+    seen = _Looks(source)
+    if not config.columns:  # rows of numbers are looked at by nobody
+        with reading(source.where):
+            for i, content in zip(present.tolist(), source.contents(), strict=True):
+                seen.take(i, content)
+    groups, alike = seen.copies()
     return Survey(
         where=source.where,
         class_names=names,
         counts=tuple(int(np.sum(labels == k)) for k in range(len(names))),
         num_train=int(np.sum(~is_test)),
         num_test=int(np.sum(is_test)),
-        sizes=+sizes,
-        modes=modes,
+        sizes=+seen.sizes,
+        modes=seen.modes,
         repeated=_named(source, groups),
         alike=_named(source, alike),
         mislabelled=_named(
@@ -128,10 +109,48 @@ def survey(config: DataConfig) -> Survey:
             [g for g in groups + alike if len(set(source.labels[g].tolist())) > 1],
         ),
         notes=source.notes,
-        deep=tuple(map(source.record_id, deep)),
-        halved=tuple(map(source.record_id, halved)),
-        unreadable=tuple(unreadable),
+        deep=tuple(seen.deep),
+        halved=tuple(seen.halved),
+        unreadable=tuple(seen.unreadable),
     )
+
+
+class _Looks:
+    """What is seen of pictures, one after another."""
+
+    def __init__(self, source: Source):
+        self._source = source
+        self.sizes: collections.Counter[tuple[int, int]] = collections.Counter()
+        self.modes: collections.Counter[str] = collections.Counter()
+        self.deep: list[str] = []
+        self.halved: list[str] = []
+        self.unreadable: list[str] = []
+        self._same: dict[bytes, list[int]] = {}
+        self._small: dict[int, np.ndarray] = {}  # of the first of each of `_same`
+
+    def take(self, i: int, content: Content) -> None:
+        """One more picture, record i of the source."""
+        name = self._source.record_id(i)
+        size, mode, grey, is_halved = _look(content)
+        self.sizes[size] += size != (0, 0)
+        self.modes[mode] += 1
+        if mode.startswith(DEEP):
+            self.deep.append(name)
+        elif is_halved:
+            self.halved.append(name)
+        elif not mode and (fault := _fault(content)):
+            self.unreadable.append(f'{name} {fault}')
+        copies = self._same.setdefault(_digest(content), [])
+        copies.append(i)
+        if len(copies) == 1 and grey is not None:
+            self._small[i] = grey
+
+    def copies(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Records that are the same to the byte, and those that look the same, in groups."""
+        places = list(self._small)
+        near = near_copies(list(self._small.values()))
+        groups = [group for group in self._same.values() if len(group) > 1]
+        return groups, [[places[j] for j in group] for group in near]
 
 
 def _look(content: Content) -> tuple[tuple[int, int], str, np.ndarray | None, bool]:
@@ -225,9 +244,10 @@ def _delta(num_examples: int) -> float:
 def table(found: Survey) -> str:
     """The survey as lines, for the terminal of the data's owner alone."""
     total = sum(found.counts)
+    is_table = not found.modes
     rows = [
         (
-            'pictures',
+            'rows' if is_table else 'pictures',
             f'{total}: {found.num_train} to train on, {found.num_test} to test',
         ),
         *(
@@ -236,9 +256,10 @@ def table(found: Survey) -> str:
                 zip(found.class_names, found.counts, strict=True)
             )
         ),
-        ('sizes', _sizes(found.sizes)),
-        ('kinds', _kinds(found.modes)),
     ]
+    if not is_table:
+        rows.append(('sizes', _sizes(found.sizes)))
+        rows.append(('kinds', _kinds(found.modes)))
     if found.repeated:
         copies = sum(len(group) - 1 for group in found.repeated)
         rows.append(('copies', f'{copies}, such as {_examples(found.repeated)}'))

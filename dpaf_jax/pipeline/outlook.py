@@ -24,7 +24,7 @@ from dpaf_jax.runtime.text import between, factor, number
 # Records per class times epsilon; nothing was measured below 147.
 ROUGH, FAIR, GOOD = 100, 400, MANY_RECORDS
 MOST_EPSILON = 10  # that is suggested: a larger one promises hardly anything
-WEAK_EPSILON = 5  # from which the promise should not stand alone
+STRONG_EPSILON = 3  # above, the promise should not stand alone
 OTHER_DPAF = 'dpaf without one-shot class aggregates and a labeller'
 LARGEST = 32  # side of the images of all runs below
 START_SECONDS = 30.0  # compilation, and a labeller
@@ -179,7 +179,7 @@ def _promise(config: Config, privacy: PrivacyPlan) -> str:
         return ''
     times = factor(privacy.epsilon)
     unit = 'group' if config.data.group else _record(config)
-    weak = ' That is weak by itself.' if privacy.epsilon >= WEAK_EPSILON else ''
+    weak = ' That is weak by itself.' if privacy.epsilon > STRONG_EPSILON else ''
     return (
         f'One {unit} more or less makes any outcome at most {times} times as likely, but for '
         f'a chance of {privacy.delta:g}.{weak}'

@@ -21,6 +21,7 @@ from dpaf_jax.pipeline.figures import (
     figure,
     floor_name,
 )
+from dpaf_jax.pipeline.outlook import STRONG_EPSILON
 from dpaf_jax.release.card import is_certified
 from dpaf_jax.release.pictures import png_data_uri
 from dpaf_jax.runtime.text import duration, factor, number
@@ -86,7 +87,8 @@ def html_page(report: dict[str, Any], grid: Image.Image | None, run: str) -> str
         public_features=public_network(config.get('dpaf', {})),
         grouped=bool(data['group']),
         checks=_checks(checked),
-        check_failed=any(
+        check_failed=bool(_broken(checked))
+        or any(
             _stands(found) and not found['passed']
             for found in (checked['verify'], checked['audit'])
         ),
@@ -245,11 +247,7 @@ def _next_steps(
     verified, audited = checked['verify'], checked['audit']
     if _stands(audited) and not audited['passed']:
         return ['Do not share this release: its audit has found a violation.']
-    attacks = {
-        name: found for name, found in checked['attacks'].items() if found['current']
-    }
-    broken = [name for name, found in attacks.items() if found['violated']]
-    if broken:
+    if broken := _broken(checked):
         return [
             'Do not share this release: more was found than ε permits, by '
             f'{", ".join(broken)}.'
@@ -258,18 +256,24 @@ def _next_steps(
         steps.append(f'Have the release checked by itself: {commands["verify"]}')
     elif not verified['passed']:
         return ['Do not share this release: its check has failed.']
-    if not attacks:
+    if not any(found['current'] for found in checked['attacks'].values()):
         steps.append(f'See what an attacker finds: {commands["attacks"]}')
-    if float(report['privacy']['epsilon']) > 3:
+    if float(report['privacy']['epsilon']) > STRONG_EPSILON:
         steps.append(
-            'This ε is a weak promise by itself. Where it has to stand alone, plan for 3 '
-            'or less, with more images.'
+            'This ε is a weak promise by itself. Where it has to stand alone, plan for '
+            f'{STRONG_EPSILON} or less, with more images.'
         )
     return [
         *steps,
         'Share the folders release/ and samples/. Keep private/, checkpoints/, nonprivate/ '
         'and this report; delete private/ when nobody needs the run any more.',
     ]
+
+
+def _broken(checked: dict[str, Any]) -> list[str]:
+    """Names of attacks on this release that found more than its ε permits."""
+    attacks = checked['attacks'].items()
+    return [name for name, found in attacks if found['current'] and found['violated']]
 
 
 def _curves(

@@ -281,7 +281,7 @@ def write_release(
         write_text(staging / CONFIG, canonical_json(fields))
         write_text(staging / PRIVACY, canonical_json(release.privacy))
         pictures.save_png(grid, staging / PICTURE)
-        write_text(staging / CARD, model_card(config, release.privacy))
+        write_text(staging / CARD, model_card(release.config, release.privacy))
     return release
 
 

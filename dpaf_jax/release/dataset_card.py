@@ -41,7 +41,7 @@ configs:
 # Synthetic {records}
 
 {number} synthetic {records} in {classes}, drawn from a generator that was trained on
-private data by {method} with dpaf_jax {version}. No real record is in this file.
+private data by {method} with dpaf_jax {version}. All of them are synthetic.
 
 ## Privacy
 

@@ -111,7 +111,8 @@ class Made(NamedTuple):
             arrays = _first(self.source, self.number)
         else:
             arrays = _pictures(self.number) if self.number else _rows()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.parent.chmod(0o700)  # records of a source are private
         # Tasks of an array may write it at the same time: each under a name of its own.
         with tempfile.TemporaryDirectory(dir=self.path.parent) as place:
             temporary = pathlib.Path(place) / self.path.name

@@ -23,12 +23,14 @@ from dpaf_jax.audit.methods import g_pate as g_pate_audit
 from dpaf_jax.config import EvaluationConfig, from_config_dict
 from dpaf_jax.evaluation import tables
 from dpaf_jax.evaluation.images import stated_classes
+from dpaf_jax.pipeline import decide
 from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy import accounting, class_histogram, voting
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, event_to_json
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.sample import run as sample
+from dpaf_jax.training.workdir import Workdir
 from dpaf_jax.verify import accountant
 from dpaf_jax.verify.verification import verify
 
@@ -75,6 +77,18 @@ def config_dict(source, **changes):
 
 def settings(source, **changes):
     return from_config_dict(config_dict(source, **changes))
+
+
+def test_a_look_at_a_table_decides_delta(tmp_path):
+    source = write(tmp_path / 'x.csv', *rows_of())
+    open_ = from_config_dict(config_dict(source, privacy__delta=0.0), is_open=True)
+    found = decide.look(open_)
+    assert found.decided == {'data.num_examples': 40, 'privacy.delta': 2e-3}
+    assert 'rows     ' in found.seen and 'sizes' not in found.seen
+    assert 'class 1  1: ' in found.seen
+    no_columns = config_dict(source, privacy__delta=0.0, data__columns='')
+    with pytest.raises(UserError, match='A table needs columns'):
+        decide.decided(from_config_dict(no_columns, is_open=True), Workdir(tmp_path))
 
 
 # --- reading --------------------------------------------------------------------------

@@ -151,7 +151,7 @@ def test_a_plan_says_what_its_epsilon_means(epsilon, group, told):
     privacy = dataclasses.replace(planned(60000).privacy, epsilon=epsilon)
     found = outlook(config, privacy).text
     assert told in found and 'but for a chance of 1e-05.' in found
-    assert ('weak by itself' in found) == (epsilon > 5)
+    assert ('weak by itself' in found) == (epsilon > 3)
 
 
 def test_photographs_are_promised_less_than_grey_shapes():

@@ -105,9 +105,11 @@ def test_outcomes_stand_with_their_times_and_no_command(tmp_path):
     ],
 )
 def test_what_was_found_decides_the_next_step(tmp_path, checked, told):
-    _, page, _ = written(tmp_path, checked=CHECKED | checked)
+    _, page, html = written(tmp_path, checked=CHECKED | checked)
     assert told in page.text
-    assert ('Share the folders' in page.text) == ('Do not share' not in page.text)
+    fails = 'Do not share' in page.text
+    assert ('Share the folders' in page.text) == (not fails)
+    assert ('class="bad"' in html) == fails
 
 
 def test_a_rejected_release_and_a_violation_stand_out(tmp_path):

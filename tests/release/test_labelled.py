@@ -161,10 +161,11 @@ def test_small_batches_have_a_number_of_steps():
 
 
 @pytest.mark.parametrize(('field', 'value'), [
-    ('latent_scale', 0.85), ('denoise', 0.1), ('warp', 0.05), ('warp_of_few', 0.05)
+    ('generator__latent_scale', 0.85), ('generator__denoise', 0.1),
+    ('generator__warp', 0.05), ('generator__warp_of_few', 0.05), ('mirrored', True),
 ])  # fmt: skip
 def test_as_trained_nothing_is_done_to_images(field, value):
-    mended = tiny.config(**ON, **{f'dpaf__generator__{field}': value})
+    mended = tiny.config(**ON, **{f'dpaf__{field}': value})
     assert as_trained(mended) == as_trained(tiny.config(**ON))
     assert as_trained(mended) != mended
 

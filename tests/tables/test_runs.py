@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import signal
+import stat
 import sys
 
 import numpy as np
@@ -224,6 +225,7 @@ def test_the_first_records_alone(tmp_path):
     assert not made.path.exists()
     made.write()
     assert found['data.num_examples'] == 4
+    assert stat.S_IMODE(made.path.parent.stat().st_mode) == 0o700  # private records
     with np.load(found['data.source'].partition(':')[2]) as there:
         np.testing.assert_array_equal(there['train_x'], arrays['train_x'][:4])
         assert len(there['train_y']) == 4 and len(there['test_x']) == 3

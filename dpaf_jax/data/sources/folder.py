@@ -222,7 +222,7 @@ def _row_problem(
     if group and not row[group]:
         return f'has nothing in the column {group}'
     if group and row[group] != row[group].strip():
-        return f'has {row[group]!r} in the column {group}, with a blank at an end'
+        return f'has a blank at an end of the column {group}'
     if row.get('split', 'train') not in ('train', 'test'):
         return 'has a split other than train and test'
     if row['file'] in seen:

@@ -1,8 +1,8 @@
 """DPAF, Algorithm 1: the classifier, then the GAN on its frozen conv1.
 
 Line numbers are those of the paper's listing. What each step does with a private image
-stands in classifier.py (phase 1), aggregator.py (DPAGG) and conv2_update.py; every other
-step reads noised outputs and fakes alone.
+stands in classifier.py and labeller.py (phase 1), aggregator.py (DPAGG) and
+conv2_update.py; every other step reads noised outputs and fakes alone.
 """
 
 from typing import Any

@@ -220,6 +220,10 @@ class PublishedPhase(ScorePhase):
     def picture(self, state: TrainState) -> Image.Image:
         return self._run.picture(state.ema_params, self._matching.sampler)
 
+    def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
+        state, done, _ = super().window(state, step)
+        return state, done, {}  # nothing has noised the gradient
+
     def _draw(self, step: int) -> Draw:
         size, run = int(self._mechanism.expected_batch_size), self._run
         return shuffled_batches(len(run.data.labels), size, 'score', run.keys, step)

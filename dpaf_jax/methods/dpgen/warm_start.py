@@ -57,6 +57,7 @@ class WarmStartPhase:
         data = dataclasses.replace(data, labels=hidden)
         self._run, self._matching = dataclasses.replace(run, data=data), matching
         self._size = min(run.config.dpgen.microbatch, len(hidden))
+        self._is_public = run.config.public_data is not None
         self.total_steps = run.config.dpgen.warm_start_steps
         self.images_per_step = float(self._size)
         self._feed = Feed(self._run)
@@ -77,7 +78,8 @@ class WarmStartPhase:
         key = run.on_every_device(run.keys.public('warm shots', step))
         dealt = self._feed.deal_one(draw)
         state, metrics = self._compiled(state, self._feed.data, dealt, key)
-        return state, step + 1, metrics
+        # As published images may be private, and nothing noises their loss.
+        return state, step + 1, metrics if self._is_public else {}
 
     def _step(self, state: TrainState, data: Any, draw: Any, key: Any) -> Any:
         shots = self._matching.shots(gather(data, draw), key)

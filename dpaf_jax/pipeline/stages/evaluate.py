@@ -178,8 +178,9 @@ def _state_in_release(job: Job, made: dict[str, Any]) -> None:
     """Card and config.json of the release say how it was evaluated, and agree."""
     config, release = job.config, job.workdir.release
     privacy = load_release(release).privacy
+    known = config.with_num_examples(privacy['num_examples'])
     card = model_card(
-        config, privacy, made if config.release.test_set_is_public else None
+        known, privacy, made if config.release.test_set_is_public else None
     )
     write_text(release / CARD, card)
     before = read_json(release / CONFIG)

@@ -175,12 +175,16 @@ def as_trained(config: Config) -> Config:
     """The config that draws what the generator was trained to draw, and does nothing to it.
 
     Whoever has a release can draw so. What is done to images afterwards protects nobody, and
-    attacks must not be misled by it.
+    attacks must not be misled by it. Images alone are meant: a labeller of both sides of an
+    image reads one of them so.
     """
     if config.method != 'dpaf':  # a release holds its own method's section alone
         return config
-    return _with_generator(
+    plain = _with_generator(
         config, latent_scale=1.0, denoise=0.0, warp=0.0, warp_of_few=0.0
+    )
+    return dataclasses.replace(
+        plain, dpaf=dataclasses.replace(plain.dpaf, mirrored=False)
     )
 
 

@@ -169,6 +169,19 @@ def warm_phase(folder, devices=1, **fields):
     return WarmStartPhase(run, matching, public), run
 
 
+def test_nothing_is_told_of_private_images(tmp_path):
+    run = tiny.run(tmp_path, config('private:0.25', **PUBLISHED))
+    matching = make_score_matching(run.config, run.plan)
+    told = []
+    for trained in (
+        WarmStartPhase(run, matching, run.data),
+        phase.PublishedPhase(run, matching),
+    ):
+        state = parallel.replicate(trained.init(), run.devices)
+        told.append(trained.window(state, 0)[2])
+    assert told == [{}, {}]
+
+
 def test_no_label_is_told_and_nothing_is_charged(tmp_path):
     phase, _ = warm_phase(tmp_path, dpgen__label_dropout=0.0, dpgen__guidance=1.0)
     assert np.all(np.asarray(phase._feed.data['labels']) == UNLABELLED)

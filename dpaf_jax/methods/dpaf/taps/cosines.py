@@ -68,6 +68,9 @@ def _projected(key: jax.Array, number: int, scales: tuple[float, float]) -> Cosi
 def init_labeller(key: jax.Array, learnt: dict[str, jax.Array]) -> Cosines:
     """Of a labeller's logits: how often images of a class are how near to which border.
 
+    A labeller of both sides of an image (`dpaf.mirrored`) is asked here about one: the other
+    would cost a second look of the networks at every fake.
+
     Args:
         key: public coins.
         learnt: `weights` [features, K], and the `bias` [K] if it has one: public or noised.

@@ -16,8 +16,8 @@ from dpaf_jax.methods.embedding.ndpdc.condensation import (
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.input_pipeline import (
-    CHUNK,
     Feed,
+    at_once,
     draw_of_all,
     empty_sums,
     gather,
@@ -69,7 +69,8 @@ class AggregatePhase:
 
     def _parts(self, draw: Draw) -> Iterator[Draw]:
         """A draw in chunks of one shape, which does not depend on who was drawn."""
-        slots, most = len(draw.indices), CHUNK * len(self._run.devices)
+        slots, run = len(draw.indices), self._run
+        most = at_once(run.data.images) * len(run.devices)
         size = -(-slots // -(-slots // most))
         for start in range(0, slots, size):
             part = slice(start, start + size)
