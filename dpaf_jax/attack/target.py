@@ -12,9 +12,9 @@ import numpy as np
 from PIL import Image
 
 from dpaf_jax.config import Column
-from dpaf_jax.data import load, read_manifest
+from dpaf_jax.data import Dataset, load, read_manifest
 from dpaf_jax.data.manifest import Manifest
-from dpaf_jax.release.bundle import generator_checksum, load_release
+from dpaf_jax.release.bundle import Release, generator_checksum, load_release
 from dpaf_jax.release.export import read_npz
 from dpaf_jax.release.pictures import png_bytes
 from dpaf_jax.release.samplers.dpaf import as_trained
@@ -109,6 +109,31 @@ def open_target(
             'Give the folder of a finished run: its --workdir, not the release itself',
         )
     release = load_release(paths.release)
+    real = _real(paths, data, release)
+    synthetic = _synthetic(paths, release)
+    if synthetic.shape[1:] != real.images.shape[1:]:
+        raise UserError(
+            str(paths.decoded(os.fspath(data or ''))),
+            f'holds records of {real.images.shape[1:]}, the release makes '
+            f'{synthetic.shape[1:]}',
+            'Give the data that the run was trained on',
+        )
+    return Target(
+        synthetic=synthetic,
+        members=real.images,
+        labels=real.labels,
+        non_members=real.test_images,
+        privacy=release.privacy,
+        folder=paths.attacks,
+        columns=release.config.data.table,
+        generator=generator_checksum(paths.release),
+    )
+
+
+def _real(
+    paths: Workdir, data: str | os.PathLike[str] | None, release: Release
+) -> Dataset:
+    """The records that the run was trained on, as they were prepared."""
     directory = paths.decoded(os.fspath(data or ''))
     manifest = read_manifest(directory)
     if manifest is None:
@@ -126,31 +151,16 @@ def open_target(
             'holds other records than the run was trained on',
             'Give the data that the run was trained on',
         )
-    real = load(_settings_of(manifest, release.config.data), directory)
+    return load(_settings_of(manifest, release.config.data), directory)
+
+
+def _synthetic(paths: Workdir, release: Release) -> np.ndarray:
+    """The run's own samples, or others where something was done to those."""
     plain = as_trained(release.config)
     if paths.samples.exists() and plain == release.config:
-        synthetic = read_npz(paths.samples)[0]
-    else:
-        release = dataclasses.replace(release, config=plain)
-        number = plain.num_samples(plain.data.num_examples)
-        synthetic = release.sample(number, seed=0)[0]
-    if synthetic.shape[1:] != real.images.shape[1:]:
-        raise UserError(
-            str(directory),
-            f'holds records of {real.images.shape[1:]}, the release makes '
-            f'{synthetic.shape[1:]}',
-            'Give the data that the run was trained on',
-        )
-    return Target(
-        synthetic=synthetic,
-        members=real.images,
-        labels=real.labels,
-        non_members=real.test_images,
-        privacy=release.privacy,
-        folder=paths.attacks,
-        columns=release.config.data.table,
-        generator=generator_checksum(paths.release),
-    )
+        return read_npz(paths.samples)[0]
+    number = plain.num_samples(plain.data.num_examples)
+    return dataclasses.replace(release, config=plain).sample(number, seed=0)[0]
 
 
 def _settings_of(manifest: Manifest, public: Any) -> Any:
