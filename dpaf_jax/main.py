@@ -21,6 +21,7 @@ from dpaf_jax.runtime import files
 from dpaf_jax.runtime.command import (
     EXIT_BAD_INPUT,
     fail,
+    flush,
     prepare_jax,
     require,
     require_devices,
@@ -45,6 +46,7 @@ _CLUSTER = flags.DEFINE_string(
 )
 
 EXIT_BUG = 1
+EXIT_PIPE = 141  # as a shell reports SIGPIPE
 EXIT_LOST = 143  # another process; as after SIGTERM, launch scripts start again
 
 
@@ -75,6 +77,11 @@ def main(argv: Sequence[str]) -> None:
         processes.leave()
     except (UserError, FloatingPointError) as error:
         processes.end(EXIT_BAD_INPUT, f'error: {error}')
+    except BrokenPipeError:  # whoever reads the output has seen enough
+        flush()
+        processes.end(
+            EXIT_PIPE, 'the output was cut off: run the same command to go on'
+        )
     except OSError as error:
         # What was there before is whole: files appear under their names when complete.
         text = files.refusal(error, pathlib.Path(workdir), '--workdir')

@@ -302,7 +302,7 @@ def _check_privacy(privacy: PrivacyConfig) -> None:
         raise UserError(
             'config.privacy.delta',
             f'is {privacy.delta:g}; the law of the noise is proven from {LEAST_DELTA:g} on',
-            'Use less than 1 / num_examples, such as 1e-5',
+            'Use so much or more, below 1 / num_examples',
         )
 
 

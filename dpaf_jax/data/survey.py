@@ -219,7 +219,7 @@ def proposed(found: Survey) -> dict[str, Any]:
         'image_size': _side(found.sizes),
         'channels': 3 if has_colour else 1,
         'num_examples': found.num_train,
-        'delta': _delta(found.num_train),
+        'delta': delta_of(found.num_train),
     }
 
 
@@ -234,7 +234,8 @@ def _side(sizes: Mapping[tuple[int, int], int]) -> int:
     return max((s for s in SIDES if s <= np.median(short)), default=SIDES[0])
 
 
-def _delta(num_examples: int) -> float:
+def delta_of(num_examples: int) -> float:
+    """A tenth of 1 / N, rounded down to 1, 2 or 5 times a power of ten."""
     most = 0.1 / max(num_examples, 1)
     power = math.floor(math.log10(most))
     digit = max(d for d in (1, 2, 5) if d * 10.0**power <= most * (1 + 1e-9))

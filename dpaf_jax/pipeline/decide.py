@@ -15,7 +15,7 @@ from dpaf_jax.config import Config, undecided
 from dpaf_jax.config.data import check_source
 from dpaf_jax.config.schema import check
 from dpaf_jax.data import read_manifest
-from dpaf_jax.data.survey import proposed, survey, table
+from dpaf_jax.data.survey import delta_of, proposed, survey, table
 from dpaf_jax.pipeline.places import check_places
 from dpaf_jax.pipeline.seen import check_seen
 from dpaf_jax.runtime import processes
@@ -40,6 +40,13 @@ def decided(config: Config, workdir: Workdir) -> Config:
     check_places(config, workdir)
     if not undecided(config):
         return filled(config, {})
+    if undecided(config) == ['privacy.delta'] and config.data.num_examples:
+        delta = delta_of(
+            config.data.num_examples
+        )  # which is public: nobody has to look
+        if processes.is_first():
+            print(f'Decided from the public N: --config.privacy.delta={delta}')
+        return filled(config, {'privacy.delta': delta})
     return filled(config, processes.from_first(lambda: _begun_or_seen(config, workdir)))
 
 
@@ -101,8 +108,7 @@ def look(config: Config) -> Look:
     check_seen(found, config.data)
     values = proposed(found)
     if config.data.num_examples:  # delta goes by the public N
-        known = found._replace(num_train=config.data.num_examples)
-        values['delta'] = proposed(known)['delta']
+        values['delta'] = delta_of(config.data.num_examples)
     made = {name: values[name.partition('.')[2]] for name in names}
     lines = [f'  --config.{name}={shlex.quote(str(v))}' for name, v in made.items()]
     return Look(made, table(found), '\n'.join([HEAD, *lines]))

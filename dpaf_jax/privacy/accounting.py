@@ -5,6 +5,7 @@ dp-accounting does the arithmetic, always under zero-out neighbours
 an upper bound.
 """
 
+import bisect
 import copy
 import dataclasses
 import functools
@@ -21,11 +22,14 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 
 NEIGHBORING = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
-PLD_GRID = 1e-4  # 1e-3 is useless near epsilon 0.1, 1e-5 changes nothing we report
-FINE_EPSILON = 32  # by Renyi DP; above it the grid is coarser in proportion
+PLD_GRID = 1e-4
+# By Renyi DP; below and above the grid is finer and coarser in proportion. Losses of many
+# small steps are far below epsilon: at 0.01 a grid of 1e-4 would take three times its noise.
+SMALL_EPSILON, LARGE_EPSILON = 0.5, 32
 # Below 0.3 the noise's finite reach shows: its delta exceeds the Gaussian mechanism's
 # (noise.py; tests/privacy/test_noise_law.py).
 MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 0.3, 1e4
+FINEST = -8  # the least power of 2 that the grid is multiplied with
 PATIENCE = 5.0  # seconds before a search says that it goes on
 QUIET = 600.0  # seconds before it says so again
 # Fractional orders below 2 do not converge at high sampling rates and decide nothing.
@@ -38,14 +42,17 @@ MOST_STEPS = 10
 
 
 def pld_grid(epsilon_rdp: float) -> float:
-    """The grid of privacy losses: as many points for a large epsilon as for `FINE_EPSILON`.
+    """The grid of privacy losses, from `SMALL_EPSILON` to `LARGE_EPSILON` always the same.
 
-    dp-accounting visits them one by one: at epsilon 600 16 million on the finest grid. Its
+    dp-accounting visits its points one by one: at epsilon 600 16 million of 1e-4. Its
     estimate is pessimistic on any grid, so a coarse one states no epsilon that is too low.
     """
-    if not FINE_EPSILON < epsilon_rdp < math.inf:
-        return PLD_GRID
-    return float(PLD_GRID * 2 ** math.ceil(math.log2(epsilon_rdp / FINE_EPSILON)))
+    if LARGE_EPSILON < epsilon_rdp < math.inf:
+        return float(PLD_GRID * 2 ** math.ceil(math.log2(epsilon_rdp / LARGE_EPSILON)))
+    if 0 < epsilon_rdp < SMALL_EPSILON:
+        power = math.floor(math.log2(epsilon_rdp / SMALL_EPSILON))
+        return float(PLD_GRID * 2.0 ** max(power, FINEST))
+    return PLD_GRID
 
 
 def pld_accountant(grid: float) -> pld.PLDAccountant:
@@ -141,11 +148,13 @@ def capacity_for(
     most = shared_by * num_examples
     if prob >= 1 or tail <= 0:
         return most
-    found = int(stats.binom.isf(tail, shared_by * (num_examples - 1), prob))
-    capacity = found + shared_by
-    while overflow_probability(num_examples, prob, capacity, shared_by) > tail:
-        capacity += 1
-    return min(capacity, most)
+    # By the tail itself: SciPy's inverse of it breaks down below 1e-16.
+    capacities = range(shared_by, most)
+    return capacities.start + bisect.bisect_left(
+        capacities,
+        True,
+        key=lambda c: overflow_probability(num_examples, prob, c, shared_by) <= tail,
+    )
 
 
 def fit_capacity(
@@ -237,22 +246,17 @@ def calibrate_together(
     coarse = max(COARSE * epsilon, pld_grid(epsilon))
     narrows = functools.partial(excess, functools.partial(spent.on_grid, coarse))
     if by_rdp(low) <= 0:
-        raise _too_little_noise(names, epsilon, None if others else spent.by_pld(low))
+        raise LittleNoiseError(names, epsilon, spent.by_pld(low))
     if narrows(high) > 0:
         narrows = by_pld
     upper = optimize.brentq(by_rdp, low, high, xtol=1e-2) if by_rdp(high) < 0 else high
     near = _crossing(narrows, upper, low, high)
     if near is None:
-        raise UserError(
-            'config.privacy.budgets',
-            f'no noise on {names} brings the total to epsilon {epsilon:g} '
-            f'at delta {delta:g}',
-            'Lower the fixed shares, the epochs or the batch sizes, or raise epsilon',
-        )
+        raise _too_much_noise(names, epsilon, spent.by_others())
     slope = (narrows(near) - narrows(near + STEP)) / STEP
     root = _least_noise(by_pld, near, slope, low)
     if root is None:
-        raise _too_little_noise(names, epsilon, None if others else spent.by_pld(low))
+        raise LittleNoiseError(names, epsilon, spent.by_pld(low))
     return _scaled(mechanisms, _round_up_digits(math.exp(root)))
 
 
@@ -326,6 +330,10 @@ class _Spending:
             self._known[at] = self._spent(grid, log_factor)
         return self._known[at]
 
+    def by_others(self) -> float:
+        """What those spend whose noise is settled."""
+        return epsilon_pld(self._fixed, self._delta)
+
     def _spent(self, grid: float | None, log_factor: float) -> float:
         if grid not in self._accountants:
             quick = rdp.RdpAccountant(FEW_ORDERS, NEIGHBORING)
@@ -359,18 +367,39 @@ def _scaled(mechanisms: Sequence[Mechanism], factor: float) -> list[Mechanism]:
     ]
 
 
-def _too_little_noise(names: str, epsilon: float, most: float | None) -> UserError:
-    """`most` is the epsilon with the least noise, None where it hangs on other mechanisms."""
-    wanted = 'a smaller epsilon'
-    if most is not None:
+class LittleNoiseError(UserError):
+    """Epsilon is so large that its noise would have no proven law.
+
+    Args:
+        names: of the mechanisms.
+        epsilon: that was asked for.
+        most: that can be asked for, rounded down here to three digits.
+    """
+
+    def __init__(self, names: str, epsilon: float, most: float):
+        self.names = names
         scale = 10.0 ** (math.floor(math.log10(max(most, 1e-9))) - 2)
-        wanted = f'{math.floor(most / scale) * scale:.3g} at most'
+        super().__init__(
+            'config.privacy.epsilon',
+            f'is {epsilon:g}, with which the noise_multiplier of {names} would be below '
+            f'{MIN_NOISE_MULTIPLIER}, the least whose law is proven',
+            f'Ask for {math.floor(most / scale + 1e-9) * scale:.3g} at most',
+        )
+
+
+def _too_much_noise(names: str, epsilon: float, by_others: float) -> UserError:
+    if by_others >= epsilon:
+        return UserError(
+            'config.privacy.budgets',
+            f'no noise on {names} brings the total to epsilon {epsilon:g}: the others spend '
+            f'{by_others:.3g}',
+            'Lower their shares, or raise epsilon',
+        )
     return UserError(
         'config.privacy.epsilon',
-        f'leaves so much of {epsilon:g} to {names} that its noise_multiplier would be below '
-        f'{MIN_NOISE_MULTIPLIER}, the least whose law is proven',
-        f'Ask for {wanted}, here or, of a method with several mechanisms, by '
-        'config.privacy.budgets',
+        f'leaves so little of {epsilon:g} to {names} that its noise_multiplier would be above '
+        f'{MAX_NOISE_MULTIPLIER:g}, which drowns everything',
+        'Raise it, or take fewer steps',
     )
 
 

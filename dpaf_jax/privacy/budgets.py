@@ -1,5 +1,6 @@
 """From (epsilon1, rest, epsilon3) to a plan whose composition meets the target."""
 
+import bisect
 import dataclasses
 import logging
 import math
@@ -141,7 +142,52 @@ def make_plan(
         )
     if too_large:
         raise too_large
-    return _certified(mechanisms, shares, privacy, num_examples)
+    try:
+        return _certified(mechanisms, shares, privacy, num_examples)
+    except accounting.LittleNoiseError as error:
+        if len(mechanisms) == 1:
+            raise
+        told = _of_all(error, mechanisms, names, rest_order, privacy, num_examples)
+        raise told from error
+
+
+def _of_all(
+    error: accounting.LittleNoiseError,
+    mechanisms: Sequence[Mechanism],
+    names: Sequence[str],
+    rest_order: Sequence[str],
+    privacy: PrivacyConfig,
+    num_examples: int,
+) -> UserError:
+    """The refusal with an epsilon of all mechanisms together that is not refused."""
+    present = [m.name for m in mechanisms]
+
+    def is_met(epsilon: float) -> bool:
+        less = dataclasses.replace(privacy, epsilon=epsilon)
+        try:
+            shares = parse(less.budgets, names, epsilon, present)
+            shares = _with_rest(shares, present, rest_order, epsilon)
+            _certified(mechanisms, shares, less, num_examples)
+        except UserError:
+            return False
+        return True
+
+    smaller = _smaller(privacy.epsilon)
+    found = bisect.bisect_left(smaller, True, key=is_met)
+    remedy = f'Ask for {smaller[found]:g}' if found < len(smaller) else 'Ask for less'
+    whole = accounting.LittleNoiseError(error.names, privacy.epsilon, privacy.epsilon)
+    return UserError(error.where, whole.problem, f'{remedy}, or change {FIELD}')
+
+
+def _smaller(epsilon: float) -> list[float]:
+    """Epsilons of one digit below, down to a thousandth of it, the largest first."""
+    power = math.floor(math.log10(epsilon))
+    made = (
+        float(f'{digit}e{exponent}')
+        for exponent in range(power, power - 4, -1)
+        for digit in (7, 5, 3, 2, 1)
+    )
+    return [each for each in made if each < epsilon]
 
 
 def plan_of_one(
@@ -291,13 +337,13 @@ def _composed(
         spent(event, delta)
         for spent in (accounting.epsilon_pld, accounting.epsilon_rdp)
     )
+    _check_tail(settled, privacy.delta)
     if epsilon > privacy.epsilon:
         raise UserError(
             FIELD,
             f'compose to epsilon {epsilon:.4f}, above {privacy.epsilon:g}',
             "Lower one share or make it 'rest'",
         )
-    _check_tail(settled, privacy.delta)
     coarser = accounting.pld_grid(by_rdp) / accounting.PLD_GRID
     return dataclasses.replace(
         plan,
@@ -315,8 +361,14 @@ def _check_tail(settled: Sequence[Mechanism], delta: float) -> None:
             'config.privacy.delta',
             f'is {delta:g}, and the noise of {releases:.0f} releases falls short by '
             f'{owed:.1g}',
-            f'Use {1000 * owed:.0e} or more, or fewer steps',
+            f'Use {_one_digit_up(1000 * owed)} or more, or fewer steps',
         )
+
+
+def _one_digit_up(value: float) -> str:
+    """In the notation of 2e-10, never below the value."""
+    power = math.floor(math.log10(value))
+    return f'{math.ceil(value / 10.0**power - 1e-9):g}e{power}'
 
 
 def _fitted(

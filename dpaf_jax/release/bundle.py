@@ -168,7 +168,8 @@ class Release:
             raise UserError(
                 'release',
                 'has no labeller',
-                'Train one with classifier.private=labeller',
+                'Of dpaf, train one with config.dpaf.classifier.private=labeller; other '
+                'methods have none',
             )
         images, shape = np.asarray(images), self.config.data.shape
         if images.shape[1:] != shape or images.dtype != np.uint8:

@@ -260,3 +260,15 @@ def test_without_a_test_split_all_are_trained_on_and_none_is_judged(
     assert 'Not evaluated: data.test_fraction = 0' in caplog.text
     assert json.loads((tmp_path / 'run/report.json').read_text())['accuracy'] == {}
     assert made.is_done()
+
+
+def test_delta_alone_is_decided_by_n_without_a_look(tmp_path, capsys):
+    config = tiny.config_dict(
+        data__source='folder:/no/such',
+        data__num_examples=40,
+        privacy__delta=0.0,
+        **tiny.ONE_SHOT,
+    )
+    made = Pipeline(config, tmp_path / 'run').config
+    assert made.privacy.delta == 2e-3
+    assert '--config.privacy.delta=0.002' in capsys.readouterr().out

@@ -238,6 +238,21 @@ def test_what_others_leave_is_little_and_met(left):
     assert (1 - left) * epsilon < spent <= epsilon
 
 
+def test_noise_that_drowns_everything_is_refused_with_its_own_remedy():
+    with pytest.raises(UserError, match='would be above 10000') as error:
+        accounting.calibrate(make(sampling_prob=1.0, steps=10**8), (), 0.01, DELTA)
+    assert error.value.where == 'config.privacy.epsilon'
+
+
+@pytest.mark.parametrize('tail', [1e-8, 1e-16, 5e-17, 1e-20])
+def test_a_capacity_is_the_least_however_rare_its_overflow(tail):
+    num, prob = 60_000, 50 / 60_000
+    found = accounting.capacity_for(num, prob, tail)
+    assert accounting.overflow_probability(num, prob, found) <= tail
+    assert accounting.overflow_probability(num, prob, found - 1) > tail
+    assert found < 150
+
+
 def test_a_budget_that_the_others_have_spent_is_refused():
     other = make(name='dpagg', sampling_prob=1.0, steps=1, noise_multiplier=3.0)
     with pytest.raises(UserError, match='no noise on conv1 brings the total') as error:
@@ -289,6 +304,17 @@ def test_no_noise_of_a_proportion_is_below_the_least():
 
 
 # --- the time that it takes -----------------------------------------------------------
+
+
+def test_a_small_epsilon_has_a_finer_grid_and_takes_no_more_noise_than_by_renyi_dp():
+    assert accounting.pld_grid(0.5) == accounting.PLD_GRID
+    assert accounting.pld_grid(0.01) == accounting.PLD_GRID / 64
+    assert accounting.pld_grid(1e-9) == accounting.PLD_GRID / 256 > 0
+    many = make(sampling_prob=50 / 60000, steps=20_000)
+    settled = accounting.calibrate(many, (), 0.01, DELTA)
+    assert settled.noise_multiplier < 31  # 79 on a grid of 1e-4
+    by_rdp = accounting.epsilon_rdp(settled.event(), DELTA)
+    assert accounting.epsilon_pld(settled.event(), DELTA) <= 0.01 < by_rdp
 
 
 def test_a_large_epsilon_has_no_more_points_on_its_grid_and_stays_an_upper_bound():

@@ -7,6 +7,7 @@ import math
 
 import pytest
 import tiny
+import tiny_runs
 
 from dpaf_jax.methods.dpaf.plan import NAMES, REST_ORDER
 from dpaf_jax.privacy import accounting, budgets
@@ -205,6 +206,27 @@ def test_a_delta_that_the_tails_of_many_releases_would_eat_is_refused(calls):
     many = dataclasses.replace(few, steps=11)
     plan = budgets.plan_of_one(few, privacy, 40)
     assert plan.delta == 1e-11
-    message = 'delta: is 1e-11, and the noise of 11 releases falls short .* Use 1e-11'
+    message = 'delta: is 1e-11, and the noise of 11 releases falls short .* Use 2e-11'
     with pytest.raises(UserError, match=message):
         budgets.plan_of_one(many, privacy, 40)
+
+
+def test_the_remedy_for_too_large_an_epsilon_is_of_all_mechanisms():
+    """A mechanism's own most would be refused again: its share goes by the total."""
+    both = [
+        dataclasses.replace(make(name), sampling_prob=1.0, steps=1)
+        for name in ('conv1', 'dpagg')
+    ]
+    privacy = tiny.config(
+        privacy__epsilon=1000.0, privacy__budgets='75%,rest,25%'
+    ).privacy
+    with (
+        tiny_runs.accounting_grid(1e-3),
+        pytest.raises(UserError, match='is 1000, with which .* below 0.3') as error,
+    ):
+        budgets.make_plan(both, NAMES, REST_ORDER, privacy, 40, None)
+    asked = float(str(error.value).partition('Ask for ')[2].partition(',')[0])
+    less = dataclasses.replace(privacy, epsilon=asked)
+    with tiny_runs.accounting_grid(1e-3):
+        plan = budgets.make_plan(both, NAMES, REST_ORDER, less, 40, None)
+    assert plan.epsilon <= asked
