@@ -6,9 +6,7 @@ from typing import Any, Protocol
 from dpaf_jax.config import Config
 from dpaf_jax.methods import (
     dp_gan,
-    dp_hp,
     dp_kernel,
-    dp_merf,
     dp_sinkhorn,
     dpaf,
     dpba_wgan,
@@ -20,7 +18,7 @@ from dpaf_jax.methods import (
 )
 from dpaf_jax.methods.dp_gan import dp_cgan
 from dpaf_jax.methods.dpgen import dpdm
-from dpaf_jax.methods.embedding import ndpdc, pearl
+from dpaf_jax.methods.embedding import dp_hp, dp_merf, ndpdc, pearl
 from dpaf_jax.methods.g_pate import datalens, pate_gan
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.privacy.budgets import with_first

@@ -18,8 +18,8 @@ from dpaf_jax import methods
 from dpaf_jax.audit import canaries
 from dpaf_jax.audit.methods import embedding as audit
 from dpaf_jax.config import TABLE_METHODS
-from dpaf_jax.methods.dp_hp import HermiteFeatures
 from dpaf_jax.methods.embedding import matching
+from dpaf_jax.methods.embedding.dp_hp import HermiteFeatures
 from dpaf_jax.methods.embedding.fourier import FourierFeatures
 from dpaf_jax.methods.embedding.pearl import FrequencyCritic
 from dpaf_jax.methods.embedding.phase import MatchPhase

@@ -87,7 +87,7 @@ def test_the_method_trains_with_what_the_histogram_leaves_of_epsilon(tmp_path):
         return {'generator': {}}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(methods.dp_merf, 'train', train)
+        patch.setattr(methods.embedding.dp_merf, 'train', train)
         methods.train(tiny.run(tmp_path, config))
     assert seen == [pytest.approx(0.9 * config.privacy.epsilon)]
 
@@ -117,7 +117,7 @@ def test_the_method_learns_by_the_noisy_shares(tmp_path):
 
     run = tiny.run(tmp_path, config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(methods.dp_merf, 'train', train)
+        patch.setattr(methods.embedding.dp_merf, 'train', train)
         first, second = methods.train(run), methods.train(run)
     assert seen[0] == pytest.approx(tuple(first['prior']['classes']))
     np.testing.assert_array_equal(first['prior']['classes'], second['prior']['classes'])
@@ -132,7 +132,7 @@ def test_the_histogram_is_the_same_where_a_run_goes_on_on_another_machine(tmp_pa
     moved = dataclasses.replace(run, keys=tiny.keys(fingerprint='e' * 64))
     other = dataclasses.replace(run, keys=tiny.keys(bytes(range(32, 64))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(methods.dp_merf, 'train', lambda run: {})
+        patch.setattr(methods.embedding.dp_merf, 'train', lambda run: {})
         here, there, elsewhere = (
             methods.train(r)['prior']['classes'] for r in (run, moved, other)
         )

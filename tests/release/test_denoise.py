@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpaf_jax.release.samplers.denoise import REACH, nonlocal_means
+from dpaf_jax.release.samplers.mending.denoise import REACH, nonlocal_means
 
 
 def grainy(images, deviation):

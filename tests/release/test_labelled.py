@@ -20,13 +20,13 @@ from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release import bundle, card
 from dpaf_jax.release.bundle import load_release, write_release
-from dpaf_jax.release.samplers.denoise import nonlocal_means
 from dpaf_jax.release.samplers.dpaf import (
     LABELLER,
     as_trained,
     truncated,
     warp,
 )
+from dpaf_jax.release.samplers.mending.denoise import nonlocal_means
 from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.workdir import Workdir

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpaf_jax.release.samplers import warp
+from dpaf_jax.release.samplers.mending import warp
 
 warped = jax.jit(warp.warped, static_argnums=2)
 

@@ -1,1 +1,1 @@
-"""What methods share that release one noisy mean embedding and match a generator to it."""
+"""Methods that release a noisy mean embedding and match a generator to it, and what they share."""

@@ -15,8 +15,8 @@ from dpaf_jax.networks.perceptual import features as perceptual
 from dpaf_jax.networks.perceptual.features import NETWORKS
 from dpaf_jax.networks.rows import side_by_side, unit_rows
 from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
+from dpaf_jax.release.samplers.mending.warp import warped
 from dpaf_jax.release.samplers.protocol import Params
-from dpaf_jax.release.samplers.warp import warped
 from dpaf_jax.runtime.errors import UserError
 
 GENERATOR, LABELLER = 'generator', 'labeller'

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from dpaf_jax.config import Config
 from dpaf_jax.networks.generator import make_generator
 from dpaf_jax.networks.images import mirrored
-from dpaf_jax.release.samplers.denoise import nonlocal_means
+from dpaf_jax.release.samplers.mending.denoise import nonlocal_means
 from dpaf_jax.release.samplers.protocol import Params
 
 
