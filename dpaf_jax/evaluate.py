@@ -45,7 +45,7 @@ _SEEDS = flags.DEFINE_integer('seeds', 1, 'Of each classifier.', lower_bound=1)
 _EPOCHS = flags.DEFINE_integer(
     'epochs',
     0,
-    'Of each network; 0: 5, but as many as show 100 000 images, of how few ever.',
+    'Of each network; 0: 5, or as many more as show 100 000 images.',
     lower_bound=0,
 )
 _DATALENS_EPOCHS = flags.DEFINE_integer(

@@ -152,7 +152,7 @@ class EvaluationConfig:
         0,
         0,
         "Number of training epochs of the evaluation's CNN, logistic regression and "
-        'ResNets; 0: 5, but as many as show 100 000 images, of how few ever; suite '
+        'ResNets; 0: 5, or as many more as show 100 000 images; suite '
         'dpimagebench has its own.',
     )
     batch_size: int = at_least(

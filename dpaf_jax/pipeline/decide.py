@@ -41,9 +41,8 @@ def decided(config: Config, workdir: Workdir) -> Config:
     if not undecided(config):
         return filled(config, {})
     if undecided(config) == ['privacy.delta'] and config.data.num_examples:
-        delta = delta_of(
-            config.data.num_examples
-        )  # which is public: nobody has to look
+        # N is public: nobody has to look.
+        delta = delta_of(config.data.num_examples)
         if processes.is_first():
             print(f'Decided from the public N: --config.privacy.delta={delta}')
         return filled(config, {'privacy.delta': delta})

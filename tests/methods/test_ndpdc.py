@@ -200,9 +200,9 @@ def test_every_aggregate_has_coins_a_draw_and_a_noise_key_of_its_own(one):
 
 def test_chunks_and_devices_change_nothing(one, tmp_path, monkeypatch):
     two = released(tiny.run(tmp_path / 'two', config(), sigma=1.0, devices=2))
-    monkeypatch.setattr(
-        'dpaf_jax.methods.embedding.ndpdc.aggregate.CHUNK', 5
-    )  # the last one is short
+    # The last chunk is short.
+    chunk = 'dpaf_jax.methods.embedding.ndpdc.aggregate.at_once'
+    monkeypatch.setattr(chunk, lambda images: 5)
     chunked = released(tiny.run(tmp_path / 'chunked', config(), sigma=1.0))
     for other in (two, chunked):
         np.testing.assert_allclose(one[1].means, other.means, atol=1e-5)

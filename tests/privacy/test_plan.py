@@ -112,7 +112,10 @@ def test_the_stated_neighbours_are_the_accountants(case):
     assert accounting.NEIGHBORING.name == 'REPLACE_SPECIAL'
     assert 'REPLACE_SPECIAL' in plan.neighbors
     assert 'zero-out' in plan.neighbors
-    assert f'grid {accounting.PLD_GRID:.0e}'.replace('e-0', 'e-') in plan.accountant
+    grid = float(plan.accountant.partition('grid ')[2].removesuffix(')'))
+    assert grid == accounting.pld_grid(
+        accounting.epsilon_rdp(plan.dp_event, plan.delta)
+    )
 
 
 def test_every_draw_has_room(case):

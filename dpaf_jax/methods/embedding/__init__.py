@@ -1,1 +1,1 @@
-"""Methods that release a noisy mean embedding and match a generator to it, and what they share."""
+"""Methods that match a generator to one noisy mean embedding, and what they share."""
