@@ -24,6 +24,7 @@ from dpaf_jax.training import fingerprint
 from dpaf_jax.training.workdir import Workdir
 
 HEAD = 'Decided from the data, public with the release; state another to change one:'
+HEAD_BY_N = 'Decided from the public N; state another to change it:'
 Decided = dict[str, Any]  # {'data.channels': 3}
 
 
@@ -40,12 +41,6 @@ def decided(config: Config, workdir: Workdir) -> Config:
     check_places(config, workdir)
     if not undecided(config):
         return filled(config, {})
-    if undecided(config) == ['privacy.delta'] and config.data.num_examples:
-        # N is public: nobody has to look.
-        delta = delta_of(config.data.num_examples)
-        if processes.is_first():
-            print(f'Decided from the public N: --config.privacy.delta={delta}')
-        return filled(config, {'privacy.delta': delta})
     return filled(config, processes.from_first(lambda: _begun_or_seen(config, workdir)))
 
 
@@ -54,7 +49,9 @@ def _begun_or_seen(config: Config, workdir: Workdir) -> Decided:
     if before and (_has_begun(workdir) or _was_prepared(before, config, workdir)):
         return before
     values, seen, told = look(config)
-    if sys.stdout.isatty():
+    if not seen:
+        pass
+    elif sys.stdout.isatty():
         print(seen)
     else:  # a log is not for the owner's eyes alone
         filled(config, values)  # or nothing is written
@@ -88,7 +85,7 @@ class Look(NamedTuple):
 
     Attributes:
         decided: what follows for the open fields; public with the release.
-        seen: the survey as lines; private.
+        seen: the survey as lines; private. '' where nobody had to look.
         told: what was decided, as lines.
     """
 
@@ -103,14 +100,17 @@ def look(config: Config) -> Look:
     Raises:
         UserError: the source is missing or malformed, or does not fit what is stated.
     """
-    found, names = survey(config.data), undecided(config)
-    check_seen(found, config.data)
-    values = proposed(found)
-    if config.data.num_examples:  # delta goes by the public N
-        values['delta'] = delta_of(config.data.num_examples)
+    names, number = undecided(config), config.data.num_examples
+    values, seen, head = {}, '', HEAD_BY_N
+    if names != ['privacy.delta'] or not number:
+        found = survey(config.data)
+        check_seen(found, config.data)
+        values, seen, head = proposed(found), table(found), HEAD
+    if number:
+        values['delta'] = delta_of(number)
     made = {name: values[name.partition('.')[2]] for name in names}
     lines = [f'  --config.{name}={shlex.quote(str(v))}' for name, v in made.items()]
-    return Look(made, table(found), '\n'.join([HEAD, *lines]))
+    return Look(made, seen, '\n'.join([head, *lines]))
 
 
 def filled(config: Config, decided: Mapping[str, Any]) -> Config:

@@ -212,8 +212,14 @@ def _verdict(config: Config, count: int, epsilon: float) -> str:
     head = f'{head} at ε = {number(epsilon)}'
     if not _is_measured(config):
         method = config.method if config.method != 'dpaf' else OTHER_DPAF
-        return (
+        told = (
             f'{head}. No forecast for {method}: docs/results.md has what was measured.'
+        )
+        if data.columns or count * epsilon / data.num_classes >= ROUGH:
+            return told
+        return (
+            f'{told} TOO FEW all the same: of less than {ROUGH} per class, times ε, the '
+            'recommended settings make noise.'
         )
     expected = _expected(data.num_classes, count, epsilon)
     return f'{head}: {expected}{_colour(data.channels)}{_beyond(data.image_size)}'

@@ -132,6 +132,16 @@ def test_a_table_has_rows():
     assert found.verdict.startswith('60000 rows of 2 classes at ε = 1. No forecast')
 
 
+@pytest.mark.parametrize(('count', 'few'), [(300, True), (1000, False)])
+def test_too_few_are_too_few_for_every_method(count, few):
+    """Ten classes at epsilon = 1: from 1000 on somebody has made more than noise."""
+    config = from_config_dict(tiny_runs.load_config('dp_merf', 'mnist,1'))
+    found = outlook(
+        config, dataclasses.replace(planned(60000).privacy, num_examples=count)
+    )
+    assert ('TOO FEW all the same' in found.verdict) == few
+
+
 @pytest.mark.parametrize(
     ('epsilon', 'group', 'told'),
     [
