@@ -84,8 +84,8 @@ def survey(config: DataConfig) -> Survey:
     present = np.flatnonzero(source.is_present)
     labels = source.labels[present]
     if (largest := int(labels.max(initial=0))) >= MOST_CLASSES:
-        problem = f'has the label {largest}; labels are numbers from 0 on'
-        raise UserError(source.where, problem, f'Give at most {MOST_CLASSES} classes')
+        problem = f'has a label that is not below {MOST_CLASSES}'
+        raise UserError(source.where, problem, 'Number classes from 0')
     names = source.class_names or tuple(map(str, range(largest + 1)))
     check_sides(source, is_test, names, config)
     seen = _Looks(source)

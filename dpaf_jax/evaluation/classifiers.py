@@ -19,9 +19,8 @@ from dpaf_jax.networks.layers import convolve
 
 LEARNING_RATE, LEARNING_RATE_RESNET = 1e-3, 2e-3
 WARM_UP = 0.1  # of the steps
-# Epochs of many images; few are shown until so many have been seen. Else real images, where
-# there are few, would be the ceiling of nothing: five epochs of 1437 digits teach a CNN .79,
-# as many steps as 20 000 drawn ones have teach it .96.
+# Epochs of many images; few are shown until so many have been seen: five epochs of some
+# thousand real images would be too few steps, and no ceiling.
 USUAL_EPOCHS, FEWEST_SEEN = 5, 100_000
 # Rate, batch size and epochs. AI-secure/DataLens, evaluation/train-classifier-*.py: mnist
 # and fmnist; celebA and hair.

@@ -49,11 +49,9 @@ def _begun_or_seen(config: Config, workdir: Workdir) -> Decided:
     if before and (_has_begun(workdir) or _was_prepared(before, config, workdir)):
         return before
     values, seen, told = look(config)
-    if not seen:
-        pass
-    elif sys.stdout.isatty():
+    if seen and sys.stdout.isatty():
         print(seen)
-    else:  # a log is not for the owner's eyes alone
+    elif seen:  # a log is not for the owner's eyes alone
         filled(config, values)  # or nothing is written
         print(f'What was seen is private: {workdir.keep_survey(seen)}')
     print(told, flush=True)

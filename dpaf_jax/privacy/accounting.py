@@ -381,9 +381,15 @@ class LittleNoiseError(UserError):
         scale = 10.0 ** (math.floor(math.log10(max(most, 1e-9))) - 2)
         super().__init__(
             'config.privacy.epsilon',
-            f'is {epsilon:g}, with which the noise_multiplier of {names} would be below '
-            f'{MIN_NOISE_MULTIPLIER}, the least whose law is proven',
+            self.problem_at(epsilon),
             f'Ask for {math.floor(most / scale + 1e-9) * scale:.3g} at most',
+        )
+
+    def problem_at(self, epsilon: float) -> str:
+        """What is wrong, where so much was asked for."""
+        return (
+            f'is {epsilon:g}, with which the noise_multiplier of {self.names} would be below '
+            f'{MIN_NOISE_MULTIPLIER}, the least whose law is proven'
         )
 
 

@@ -175,8 +175,8 @@ def _of_all(
     smaller = _smaller(privacy.epsilon)
     found = bisect.bisect_left(smaller, True, key=is_met)
     remedy = f'Ask for {smaller[found]:g}' if found < len(smaller) else 'Ask for less'
-    whole = accounting.LittleNoiseError(error.names, privacy.epsilon, privacy.epsilon)
-    return UserError(error.where, whole.problem, f'{remedy}, or change {FIELD}')
+    problem = error.problem_at(privacy.epsilon)
+    return UserError(error.where, problem, f'{remedy}, or change {FIELD}')
 
 
 def _smaller(epsilon: float) -> list[float]:

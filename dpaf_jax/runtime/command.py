@@ -49,9 +49,8 @@ def prepare_jax() -> None:
 
 def _but_of_ended_reads(lost: Any) -> None:
     """Errors that nobody can catch, but for those of reads that end after one has failed."""
-    if (
-        str(lost.exc_value) != 'Event loop is closed'
-    ):  # from the checkpoint library's threads
+    # As the checkpoint library's threads say it.
+    if str(lost.exc_value) != 'Event loop is closed':
         sys.__unraisablehook__(lost)
 
 

@@ -43,6 +43,25 @@ def flags(source: str, **changes) -> list[str]:
     return tiny_runs.flags_of(config, tiny_runs.load_config('digits'))
 
 
+def test_an_output_that_nobody_reads_is_no_fault_of_the_workdir(tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    config = f'--config={tiny_runs.ROOT / "configs" / "dp_merf.py"}:digits,3'
+    command = [
+        sys.executable,
+        *MAIN,
+        config,
+        f'--workdir={tmp_path / "a"}',
+        '--stage=plan',
+    ]
+    done = subprocess.run(
+        command, stdout=writing, stderr=subprocess.PIPE, text=True, cwd=tiny_runs.ROOT
+    )
+    os.close(writing)
+    told = 'the output was cut off: run the same command to go on\n'
+    assert (done.returncode, done.stderr) == (141, told)
+
+
 def test_help_teaches(tmp_path):
     done = tiny_runs.run_python(*MAIN, '--help', cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, '')
