@@ -1,6 +1,5 @@
 """Draws a synthetic data set from a release: python -m dpaf_jax.sample --help."""
 
-import dataclasses
 import math
 import pathlib
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ from absl import flags
 from dpaf_jax.release.bundle import MOST_SEED, Release, balanced_labels, load_release
 from dpaf_jax.release.export import write_csv, write_folder, write_npz
 from dpaf_jax.release.parquet import write_parquet
-from dpaf_jax.release.samplers.dpaf import truncated
 from dpaf_jax.runtime.command import (
     fail,
     parse,
@@ -93,9 +91,8 @@ def main(argv: Sequence[str]) -> None:
 
 def _sample(folder: pathlib.Path, out: pathlib.Path) -> str:
     """Returns what was drawn: images or rows."""
-    release = load_release(folder)
-    config = truncated(release.config, _TRUNCATION.value)
-    release = dataclasses.replace(release, config=config)
+    release = load_release(folder).truncated(_TRUNCATION.value)
+    config = release.config
     suffix = out.suffix.lower()
     if suffix == '.csv' and not config.data.columns:
         remedy = 'Name a folder, or a file that ends in .npz or .parquet'

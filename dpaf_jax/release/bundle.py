@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import math
+import operator
 import os
 import pathlib
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from dpaf_jax.release import pictures
 from dpaf_jax.release.card import headline, model_card
 from dpaf_jax.release.dealing import dealt
 from dpaf_jax.release.relabel import by_label
-from dpaf_jax.release.samplers.dpaf import unbent
+from dpaf_jax.release.samplers.dpaf import truncated, unbent
 from dpaf_jax.release.samplers.protocol import LabellingSampler, StoredImageSampler
 from dpaf_jax.release.samplers.registry import PRIOR, make_sampler, released_shapes
 from dpaf_jax.runtime.errors import UserError
@@ -91,8 +92,7 @@ class Release:
         """
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
-        if not 0 <= seed <= MOST_SEED:
-            raise UserError('seed', f'is {seed}', f'Give one from 0 to {MOST_SEED}')
+        seed = _whole('seed', seed, 0, MOST_SEED)
         labels = np.asarray(labels)
         _check_labels(labels, self.config.data.num_classes)
         return self._images(labels.astype(np.int32), seed)
@@ -135,8 +135,7 @@ class Release:
         Raises:
             UserError: an argument is out of its range.
         """
-        if num < 1:
-            raise UserError('num', f'is {num}', 'Give at least 1')
+        num = _whole('num', num, 1)
         classes = self.config.data.num_classes
         prior = self.prior if prior is None else tuple(prior)
         if len(prior) != classes or min(prior) < 0 or not 0 < sum(prior) < math.inf:
@@ -144,6 +143,20 @@ class Release:
             raise UserError('prior', f'is {prior}', remedy)
         labels = balanced_labels(num, prior)
         return np.concatenate(list(self.generate(labels, seed))), labels
+
+    def truncated(self, width: float) -> 'Release':
+        """The same release with latent draws `width` times as wide, and images not bent.
+
+        What it draws looks more like real images, is less various and teaches classifiers
+        less: `release.truncated(0.85).sample(100)`.
+
+        Args:
+            width: above 0; 1 changes nothing, bends neither.
+
+        Raises:
+            UserError: no such number, or a release of another method than dpaf.
+        """
+        return dataclasses.replace(self, config=truncated(self.config, width))
 
     @property
     def has_labeller(self) -> bool:
@@ -191,6 +204,18 @@ class Release:
     def _own(self) -> Any:
         """The sampler's parameters."""
         return {name: part for name, part in self.params.items() if name != PRIOR}
+
+
+def _whole(name: str, value: Any, least: int, most: float = math.inf) -> int:
+    """A whole number in a range, of NumPy's types, too."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or not least <= number <= most:
+        upwards = f'{least} up' if most == math.inf else f'{least} to {most}'
+        raise UserError(name, f'is {value!r}', f'Give a whole number from {upwards}')
+    return number
 
 
 def _check_labels(labels: np.ndarray, num_classes: int) -> None:

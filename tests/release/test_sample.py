@@ -158,9 +158,7 @@ def test_truncation_is_of_dpaf_alone_and_does_not_bend():
     assert (near.warp, near.warp_of_few) == (0.0, 0.0)
     assert truncated(config, 1.0) is config
     other = from_config_dict(tiny_runs.load_config('dp_merf', 'digits'))
-    with pytest.raises(
-        UserError, match='--truncation: is 0.5, for a release of dp_merf'
-    ):
+    with pytest.raises(UserError, match='^truncation: is 0.5, for a release of dp_m'):
         truncated(other, 0.5)
 
 
@@ -233,7 +231,7 @@ def test_tfds_reads_the_folder(session):
         ('prior of no numbers', '--prior: is nan,nan. Give 2 numbers'),
         (
             'truncation of no number',
-            '--truncation: is nan. Give a number from 0.1 to 1',
+            'truncation: is nan. Give a number from 0.1 to 1',
         ),
         (
             'seed of 20 digits',

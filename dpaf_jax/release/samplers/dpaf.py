@@ -154,12 +154,12 @@ def truncated(config: Config, width: float) -> Config:
         UserError: another method than dpaf, or no such number.
     """
     if not 0 < width < math.inf:  # NaN, too
-        raise UserError('--truncation', f'is {width}', 'Give a number from 0.1 to 1')
+        raise UserError('truncation', f'is {width}', 'Give a number from 0.1 to 1')
     if width == 1:
         return config
     if config.method != 'dpaf':
         problem = f'is {width:g}, for a release of {config.method}'
-        raise UserError('--truncation', problem, 'Leave it out: only dpaf has it')
+        raise UserError('truncation', problem, 'Leave it out: only dpaf has it')
     scale = width * latent_scale(config)
     return _with_generator(config, latent_scale=scale, warp=0.0, warp_of_few=0.0)
 
