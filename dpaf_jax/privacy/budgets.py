@@ -76,7 +76,7 @@ def _share(entry: str, epsilon: float) -> float | None:
 
 
 def check_batch_size(
-    field: str, batch_size: int, num_examples: int, remedy: str = 'Lower it'
+    field: str, batch_size: int, num_examples: int, otherwise: str = ''
 ) -> None:
     """UserError where a step expects more records than there are.
 
@@ -84,11 +84,12 @@ def check_batch_size(
         field: of the config, such as 'config.dp_gan.batch_size'.
         batch_size: expected records of a step.
         num_examples: N, public.
-        remedy: what to do.
+        otherwise: another remedy than a tenth of the records.
     """
     if batch_size > num_examples:
         problem = f'asks for {batch_size} images a step of only {num_examples}'
-        raise UserError(field, problem, remedy)
+        tenth = max(num_examples // 10, 1)
+        raise UserError(field, problem, f'Lower it, such as to {tenth}{otherwise}')
 
 
 def make_plan(

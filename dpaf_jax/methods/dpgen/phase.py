@@ -94,8 +94,8 @@ def mechanism(config: Config, num_examples: int) -> Mechanism:
 def _check(config: Config, num_examples: int) -> None:
     dpgen = config.dpgen
     make_score_network(config)
-    field, remedy = 'config.dpgen.batch_size', 'Lower it, or 0 for all'
-    check_batch_size(field, dpgen.batch_size, num_examples, remedy)
+    field, otherwise = 'config.dpgen.batch_size', ', or 0 for all'
+    check_batch_size(field, dpgen.batch_size, num_examples, otherwise)
     if dpgen.candidates > num_examples:
         raise UserError(
             'config.dpgen.candidates',

@@ -78,7 +78,8 @@ def check(config: Config, num_examples: int) -> None:
     """UserError where there are more teachers than records, or cells do not fit layers."""
     if (teachers := config.g_pate.teachers) > num_examples:
         problem = f'is {teachers}, for {num_examples} records'
-        raise UserError('config.g_pate.teachers', problem, 'Give each one at least')
+        remedy = f'Give each one at least: ask for {max(num_examples // 10, 1)}'
+        raise UserError('config.g_pate.teachers', problem, remedy)
     g_pate_sampler(config)
 
 
