@@ -5,7 +5,14 @@ import math
 import re
 from typing import NamedTuple
 
-from dpaf_jax.config.fields import at_least, between, one_of, plain
+from dpaf_jax.config.fields import (
+    at_least,
+    between,
+    image_source,
+    one_of,
+    plain,
+    private_path,
+)
 from dpaf_jax.runtime.errors import UserError
 
 MOST_CLASSES = 100_000
@@ -58,7 +65,7 @@ def _column(text: str) -> Column:
 class DataConfig:
     """Which images, and what is publicly known about them."""
 
-    source: str = plain(
+    source: str = image_source(
         'digits',
         'Source of the data: digits (embedded); tfds:<name>; folder:, npz:, celeba: or '
         'ffhq: and a path; table:<path>, a CSV file or an npz archive.',
@@ -98,8 +105,8 @@ class DataConfig:
         "Attribute that is the label of a face: 'gender' for ffhq; 'gender', 'hair' or "
         "one of CelebA's own, such as 'Smiling', for celeba and tfds:celeb_a.",
     )
-    annotations: str = plain(
-        '', 'Path of the FFHQ features JSON, a folder or a file, for the source ffhq.'
+    annotations: str = private_path(
+        'Path of the FFHQ features JSON, a folder or a file, for the source ffhq.'
     )
     class_prior: tuple[float, ...] = plain(
         (), 'Public class probabilities by label; empty: uniform, or by noisy_prior.'
@@ -110,8 +117,8 @@ class DataConfig:
         "'age:0:120,bmi:10:60'.",
     )
     label: str = plain('label', "Name of a table's column of labels, 0 .. K - 1.")
-    cache: str = plain(
-        '', 'Folder for decoded images, which are private; empty: in the workdir.'
+    cache: str = private_path(
+        'Folder for decoded images, which are private; empty: in the workdir.'
     )
     class_names: str = plain(
         '',

@@ -21,6 +21,16 @@ def plain(default: Any, doc: str, **limits: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def private_path(doc: str) -> Any:
+    """A path of the owner's machine, empty at first: a release has nothing of it."""
+    return plain('', doc, holds='path')
+
+
+def image_source(default: str, doc: str) -> Any:
+    """A source of images, with a path: a release says its kind."""
+    return plain(default, doc, holds='source')
+
+
 def one_of(default: str, choices: tuple[str, ...], doc: str) -> Any:
     """A field that takes one of a few words."""
     return plain(default, doc, choices=choices)

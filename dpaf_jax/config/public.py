@@ -1,5 +1,6 @@
 """The config as it may be released: without paths, with its own method's fields alone."""
 
+import copy
 import dataclasses
 import json
 from collections.abc import Mapping
@@ -7,7 +8,6 @@ from typing import Any
 
 from dpaf_jax.config.schema import (
     METHOD_SECTIONS,
-    WARM_METHODS,
     Config,
     check,
     read_config,
@@ -23,67 +23,56 @@ PUBLIC_SOURCE = (
 )
 
 
-# What the head of earlier releases did, before it was a choice.
-EARLIER_HEAD = {'steps': 1, 'memory': 1, 'penalty': 0.0}
-# Their classes had numbers alone, each picture stood for itself, and was cropped.
-EARLIER_DATA = {
-    'class_names': '',
-    'group': '',
-    'fit': 'crop',
-    'window': '',
-    'noisy_prior': 0.0,
-}
-EARLIER_SUBSET = {'subset': 0}
-EARLIER_CLASSIFIER = {'features': 'wavelet'}
-EARLIER_CONV2 = {'with_conv1': False}
-EARLIER_GENERATOR = {'denoise': 0.0}
-EARLIER_WARP = {'warp_of_few': 0.0}
-EARLIER_DPAF = {'signs': False, 'activation': 'leaky_relu'}
-EARLIER_AXES = {'axes': 'none'}
-EARLIER_MIRRORED = {'mirrored': False}
-EARLIER_DP_GAN = {'network': 'dcgan'}
-EARLIER_DPGEN = {'labeller_steps': 3000}
-COLD_START = {'warm_start': '', 'warm_start_parts': 'both', 'warm_start_classes': 1}
-EARLIER_GS_WGAN = {'critics_per_turn': 1, 'cell': 1}
-# How they were evaluated.
-EARLIER_EVALUATION = {
-    'suite': 'quick',
-    'fidelity_images': 0,
-    'neighbours': 3,
-    'datalens_epochs': 600,
-    'datalens_batch_size': 512,
-}
-EARLIER_INCEPTION = {'inception_weights': ''}
+# Fields that came later than the first releases, all of a line together, and what those did.
+ADDED: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        'evaluation',
+        {
+            'suite': 'quick',
+            'fidelity_images': 0,
+            'neighbours': 3,
+            'datalens_epochs': 600,
+            'datalens_batch_size': 512,
+        },
+    ),
+    ('evaluation', {'inception_weights': ''}),
+    # Classes had numbers alone, each picture stood for itself, and was cropped.
+    (
+        'data',
+        {
+            'class_names': '',
+            'group': '',
+            'fit': 'crop',
+            'window': '',
+            'noisy_prior': 0.0,
+        },
+    ),
+    ('data', {'subset': 0}),
+    ('dp_gan', {'network': 'dcgan'}),
+    ('dpgen', {'labeller_steps': 3000}),
+    ('dpaf.head', {'steps': 1, 'memory': 1, 'penalty': 0.0}),
+    ('dpaf.classifier', {'features': 'wavelet'}),
+    ('dpaf.conv2', {'with_conv1': False}),
+    ('dpaf.generator', {'denoise': 0.0}),
+    ('dpaf.generator', {'warp_of_few': 0.0}),
+    ('dpaf', {'signs': False, 'activation': 'leaky_relu'}),
+    ('dpaf', {'axes': 'none'}),
+    ('dpaf', {'mirrored': False}),
+    ('dpaf', {'warm_start': '', 'warm_start_parts': 'both', 'warm_start_classes': 1}),
+    ('gs_wgan', {'critics_per_turn': 1, 'cell': 1}),
+)
 
 
 def completed(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A released config with the fields, all or none of a section, that came after it."""
-    made = dict(fields)
-    _complete(made, 'evaluation', EARLIER_EVALUATION)
-    _complete(made, 'evaluation', EARLIER_INCEPTION)
-    _complete(made, 'data', EARLIER_DATA)
-    _complete(made, 'data', EARLIER_SUBSET)
-    _complete(made, 'dp_gan', EARLIER_DP_GAN)
-    _complete(made, 'dpgen', EARLIER_DPGEN)
-    if isinstance(made.get('dpaf'), dict):
-        made['dpaf'] = dict(made['dpaf'])
-        _complete(made['dpaf'], 'head', EARLIER_HEAD)
-        _complete(made['dpaf'], 'classifier', EARLIER_CLASSIFIER)
-        _complete(made['dpaf'], 'conv2', EARLIER_CONV2)
-        _complete(made['dpaf'], 'generator', EARLIER_GENERATOR)
-        _complete(made['dpaf'], 'generator', EARLIER_WARP)
-        _complete(made, 'dpaf', EARLIER_DPAF)
-        _complete(made, 'dpaf', EARLIER_AXES)
-        _complete(made, 'dpaf', EARLIER_MIRRORED)
-        _complete(made, 'dpaf', COLD_START)
-    _complete(made, 'gs_wgan', EARLIER_GS_WGAN)
+    """A released config with the fields, all or none of a line of ADDED, that came later."""
+    made = copy.deepcopy(dict(fields))
+    for where, later in ADDED:
+        section: Any = made
+        for name in where.split('.'):
+            section = section.get(name) if isinstance(section, dict) else None
+        if isinstance(section, dict) and not section.keys() & later.keys():
+            section.update(later)
     return made
-
-
-def _complete(fields: dict[str, Any], name: str, later: Mapping[str, Any]) -> None:
-    section = fields.get(name)
-    if isinstance(section, dict) and not section.keys() & later.keys():
-        fields[name] = {**section, **later}
 
 
 def from_public_dict(fields: Mapping[str, Any]) -> Config:
@@ -140,22 +129,29 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 def public_dict(config: Config) -> dict[str, Any]:
     """The config as it may be released: no path in it, and who wrote it."""
-    fields = json.loads(json.dumps(to_dict(config)))
+    fields = json.loads(json.dumps(_without_paths(config)))
     if not config.privacy.is_private:
         fields['privacy']['epsilon'] = 'inf'
-    fields['data']['source'] = public_source(config.data.source)
-    fields['data']['cache'] = ''
-    fields['data']['annotations'] = ''
-    fields['evaluation']['inception_weights'] = ''
     if not config.data.columns:  # of tables alone, and any text would do
         fields['data']['label'] = type(config.data).label
-    for section in WARM_METHODS:
-        if section in sections_of(config.method):
-            start = getattr(config, section).warm_start
-            fields[section]['warm_start'] = public_source(start)
     others = set(METHOD_SECTIONS) - set(sections_of(config.method))
     own = {name: value for name, value in fields.items() if name not in others}
     return {'version': VERSION, **own}
+
+
+def _without_paths(section: Any) -> dict[str, Any]:
+    """The fields of a section: of a path nothing, of a source its kind."""
+    made = {}
+    for field in dataclasses.fields(section):
+        value, holds = getattr(section, field.name), field.metadata.get('holds')
+        if dataclasses.is_dataclass(value):
+            value = _without_paths(value)
+        elif holds == 'path':
+            value = ''
+        elif holds == 'source':
+            value = public_source(value)
+        made[field.name] = value
+    return made
 
 
 def public_source(source: str) -> str:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from dpaf_jax.config.fields import at_least, between, one_of, plain
+from dpaf_jax.config.fields import at_least, between, one_of, plain, private_path
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -201,8 +201,7 @@ class EvaluationConfig:
         "Batch size of DataLens' CNN, which suite slow has; 0: theirs, 512 for grey "
         'images and 256 for colour.',
     )
-    inception_weights: str = plain(
-        '',
+    inception_weights: str = private_path(
         "Path of the weights of FID's InceptionV3, pytorch-fid's file; empty: no FID and "
         'no Inception score.',
     )

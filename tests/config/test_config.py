@@ -234,6 +234,38 @@ def test_the_public_config_has_no_path(source, public):
     assert 'secret' not in json.dumps(fields)
 
 
+# What people write in them is public by its meaning: names, columns, settings.
+PUBLIC_TEXTS = {
+    'method',
+    'data.columns',
+    'data.label',  # of tables; else the default is released
+    'data.class_names',
+    'data.group',
+    'data.window',
+    'privacy.budgets',
+    'networks.layers',
+    'dpaf.taps',
+}
+
+
+def free_texts(cls, prefix=''):
+    """The names of the fields that take any text."""
+    for name, hint in typing.get_type_hints(cls).items():
+        if dataclasses.is_dataclass(hint):
+            yield from free_texts(hint, f'{prefix}{name}.')
+        elif hint is str and 'choices' not in cls.__dataclass_fields__[name].metadata:
+            yield prefix + name
+
+
+@pytest.mark.parametrize('field', sorted({*free_texts(Config)} - PUBLIC_TEXTS))
+def test_no_text_is_released_but_what_is_public_by_its_meaning(field):
+    section, name = field.split('.')
+    config = from_config_dict(changed(method='dpgen' if section == 'dpgen' else 'dpaf'))
+    part = dataclasses.replace(getattr(config, section), **{name: 'npz:/secret/file'})
+    fields = public_dict(dataclasses.replace(config, **{section: part}))
+    assert name in fields[section] and 'secret' not in json.dumps(fields)
+
+
 def test_a_release_needs_the_fields_of_its_own_method_alone():
     fields = public_dict(from_config_dict(get_config()))
     assert fields['method'] == 'dpaf' and 'dpaf' in fields

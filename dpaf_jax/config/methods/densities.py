@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from dpaf_jax.config.fields import above, at_least, between, one_of, plain
+from dpaf_jax.config.fields import above, at_least, between, image_source, one_of, plain
 from dpaf_jax.config.methods.common import (
     CLIP,
     FALLING_RATE,
@@ -115,7 +115,7 @@ class DpgenConfig:
         'Number of training steps, of microbatch images each and without noise, of the '
         'classifier that labels samples, as_published alone.',
     )
-    warm_start: str = plain(
+    warm_start: str = image_source(
         '',
         'Source of PUBLIC images to train on first, without noise, such as npz:/path; '
         'naming it is your word that they are public. Empty: none. Also '

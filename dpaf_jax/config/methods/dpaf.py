@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from dpaf_jax.config.fields import above, at_least, between, one_of, plain
+from dpaf_jax.config.fields import above, at_least, between, image_source, one_of, plain
 from dpaf_jax.config.methods.common import OPTIMIZERS, SCHEDULE, SCHEDULES, ema
 
 PERCEPTUAL = 'perceptual'  # features that have learnt from public images
@@ -293,7 +293,7 @@ class DpafConfig:
         'as of faces, not of letters: a labeller reads both, and half of the released '
         'images are mirrored.',
     )
-    warm_start: str = plain(
+    warm_start: str = image_source(
         '',
         'Source of PUBLIC images on which all of DPAF runs first, without noise, such '
         'as npz:/path; naming it is your word that they are public. Empty: none.',
