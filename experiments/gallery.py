@@ -8,7 +8,6 @@ few; images are the first that come, not chosen ones. Below stand the caption an
 release's own privacy.json certifies.
 """
 
-import dataclasses
 import math
 import pathlib
 from collections.abc import Sequence
@@ -85,11 +84,8 @@ def shown(
 ) -> tuple[Image.Image, str]:
     """A panel of a release, and what its privacy.json certifies."""
     from dpaf_jax import load_release
-    from dpaf_jax.release.samplers.dpaf import truncated
 
-    release = load_release(folder)
-    config = truncated(release.config, truncation)
-    release = dataclasses.replace(release, config=config)
+    release = load_release(folder).truncated(truncation)
     classes = columns(release.config.data.num_classes)
     labels = np.tile(classes, len(classes)).astype(np.int32)
     images = np.concatenate(list(release.generate(labels, seed)))

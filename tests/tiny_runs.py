@@ -29,6 +29,7 @@ from PIL import Image
 
 from dpaf_jax.config import METHOD_SECTIONS, sections_of
 from dpaf_jax.privacy import accounting, published
+from dpaf_jax.privacy.accounting import calibration, epsilon
 
 ROOT = pathlib.Path(__file__).parent.parent
 ENTROPY = bytes(range(200, 232))
@@ -283,25 +284,24 @@ def run_python(
     )
 
 
-_FINE = {name: getattr(accounting, name) for name in ('PLD_GRID', 'ORDERS')}
+_FINE = {name: getattr(epsilon, name) for name in ('PLD_GRID', 'ORDERS')}
 
 
 def fine_accounting() -> Any:
     """A context in which epsilon is found as users find it."""
-    return mock.patch.multiple(accounting, **_FINE)
+    return mock.patch.multiple(epsilon, **_FINE)
 
 
-def accounting_grid(grid: float = 1e-2) -> Any:
+@contextlib.contextmanager
+def accounting_grid(grid: float = 1e-2) -> Iterator[None]:
     """A context in which epsilon is found quickly, a little too high, and without a word.
 
     On a busy machine a search may be long enough to tell how far it is.
     """
-    return mock.patch.multiple(
-        accounting,
-        PLD_GRID=grid,
-        ORDERS=accounting.FEW_ORDERS,
-        PATIENCE=float('inf'),
-    )
+    quick = {'PLD_GRID': grid, 'ORDERS': calibration.FEW_ORDERS}
+    silent = mock.patch.object(calibration, 'PATIENCE', float('inf'))
+    with mock.patch.multiple(epsilon, **quick), silent:
+        yield
 
 
 class Finished(NamedTuple):

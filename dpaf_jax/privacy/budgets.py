@@ -8,71 +8,14 @@ from collections.abc import Sequence
 
 from dpaf_jax.config import PrivacyConfig
 from dpaf_jax.privacy import accounting, published
+from dpaf_jax.privacy.accounting.shares import FIELD
 from dpaf_jax.privacy.grid import MAX_CONTRIBUTIONS
 from dpaf_jax.privacy.noise import TAIL_DELTA
 from dpaf_jax.privacy.plan import ACCOUNTANT, CERTIFIED, Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 
-FIELD = 'config.privacy.budgets'
 NO_NOISE = 'none (epsilon is infinite: no noise, no clipping)'
 NO_NOISE_OVERFLOW = 1e-6  # chance that such a run cuts a draw
-
-
-def parse(
-    budgets: str,
-    names: Sequence[str],
-    epsilon: float,
-    present: Sequence[str] | None = None,
-) -> dict[str, float | None]:
-    """Reads a budget string such as '0.1,rest,0.1' or '20%,60%,20%'.
-
-    Args:
-        budgets: one entry per name: an absolute epsilon, a percentage of `epsilon`,
-            or 'rest' (at most once). Not read for a single name, which takes everything.
-        names: the method's mechanisms in the order of the entries.
-        epsilon: the total.
-        present: those that the run has; the others' entries are not added up.
-
-    Returns:
-        Epsilon by name; None stands for the rest.
-
-    Raises:
-        UserError: for a malformed entry or shares that exceed the total.
-    """
-    if len(names) == 1:  # nothing to share out
-        return {names[0]: None}
-    entries = [entry.strip() for entry in budgets.split(',')]
-    if len(entries) != len(names):
-        raise UserError(
-            FIELD,
-            f'has {len(entries)} entries',
-            f'Give one for each of {", ".join(names)}',
-        )
-    shares = {n: _share(e, epsilon) for n, e in zip(names, entries, strict=True)}
-    used = [shares[n] for n in (names if present is None else present)]
-    given = sum(share for share in used if share is not None)
-    if list(shares.values()).count(None) > 1:
-        raise UserError(FIELD, f"is {budgets!r}, with two times 'rest'", 'Keep one')
-    too_much = given > epsilon * (1 + 1e-9) or (None in used and given >= epsilon)
-    if too_much and len(used) > 1:  # a lone mechanism takes everything
-        raise UserError(
-            FIELD,
-            f'is {budgets!r}, which adds up to {given:g} of epsilon {epsilon:g}',
-            "Lower the shares (and leave something for 'rest')",
-        )
-    return shares
-
-
-def _share(entry: str, epsilon: float) -> float | None:
-    if entry == 'rest':
-        return None
-    try:
-        share = float(entry[:-1]) * epsilon / 100 if entry[-1:] == '%' else float(entry)
-    except ValueError:
-        share = math.nan
-    if not (share > 0 and math.isfinite(share)) and math.isfinite(epsilon):
-        raise UserError(FIELD, f'has the entry {entry!r}', "Use '0.1', '20%' or 'rest'")
-    return share
 
 
 def check_batch_size(
@@ -123,72 +66,80 @@ def make_plan(
         if privacy.guarantee == 'certified' or not published_reason:
             mechanisms = _fitted(mechanisms, privacy, num_examples)
         return _plan(mechanisms, NO_NOISE, privacy.delta, num_examples)
-    present = [m.name for m in mechanisms]
-    shares = parse(privacy.budgets, names, privacy.epsilon, present)
-    shares = _with_rest(shares, present, rest_order, privacy.epsilon)
+    request = _Request(mechanisms, names, rest_order, privacy, num_examples)
     too_large = _excessive(privacy.delta, num_examples)
     if privacy.as_published and published_reason:
         if too_large:
             logging.warning('%s', too_large)
-        settled = published.calibrate(
-            mechanisms, shares, privacy.epsilon, privacy.delta
-        )
-        claimed = published.epsilon(settled, privacy.delta)
-        return _plan(
-            settled,
-            _as_published(published_reason),
-            privacy.delta,
-            num_examples,
-            claimed=accounting.round_up(claimed),
-        )
+        return request.claimed(published_reason)
     if too_large:
         raise too_large
     try:
-        return _certified(mechanisms, shares, privacy, num_examples)
+        return request.certified()
     except accounting.LittleNoiseError as error:
         if len(mechanisms) == 1:
             raise
-        told = _of_all(error, mechanisms, names, rest_order, privacy, num_examples)
-        raise told from error
+        raise request.refusal_of_all(error) from error
 
 
-def _of_all(
-    error: accounting.LittleNoiseError,
-    mechanisms: Sequence[Mechanism],
-    names: Sequence[str],
-    rest_order: Sequence[str],
-    privacy: PrivacyConfig,
-    num_examples: int,
-) -> UserError:
-    """The refusal with an epsilon of all mechanisms together that is not refused."""
-    present = [m.name for m in mechanisms]
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """What `make_plan` is asked for, with noise."""
 
-    def is_met(epsilon: float) -> bool:
-        less = dataclasses.replace(privacy, epsilon=epsilon)
-        try:
-            shares = parse(less.budgets, names, epsilon, present)
-            shares = _with_rest(shares, present, rest_order, epsilon)
-            _certified(mechanisms, shares, less, num_examples)
-        except UserError:
-            return False
-        return True
+    mechanisms: Sequence[Mechanism]
+    names: Sequence[str]
+    rest_order: Sequence[str]
+    privacy: PrivacyConfig
+    num_examples: int
 
-    smaller = _smaller(privacy.epsilon)
-    found = bisect.bisect_left(smaller, True, key=is_met)
-    remedy = f'Ask for {smaller[found]:g}' if found < len(smaller) else 'Ask for less'
-    problem = error.problem_at(privacy.epsilon)
-    return UserError(error.where, problem, f'{remedy}, or change {FIELD}')
+    @property
+    def shares(self) -> dict[str, float | None]:
+        present = [m.name for m in self.mechanisms]
+        return accounting.shares_of(self.privacy, self.names, present, self.rest_order)
 
+    def claimed(self, reason: str) -> PrivacyPlan:
+        """By the paper's own theorem, which certifies nothing."""
+        epsilon, delta = self.privacy.epsilon, self.privacy.delta
+        settled = published.calibrate(self.mechanisms, self.shares, epsilon, delta)
+        claimed = accounting.round_up(published.epsilon(settled, delta))
+        guarantee = _as_published(reason)
+        return _plan(settled, guarantee, delta, self.num_examples, claimed=claimed)
 
-def _smaller(epsilon: float) -> list[float]:
-    """Epsilons of one digit below, down to a thousandth of it, the largest first."""
-    power = math.floor(math.log10(epsilon))
-    made = (
-        float(f'{digit}e{exponent}')
-        for exponent in range(power, power - 4, -1)
-        for digit in (7, 5, 3, 2, 1)
-    )
-    return [each for each in made if each < epsilon]
+    def certified(self) -> PrivacyPlan:
+        """Mechanisms with a share of their own first; the last takes what is left over."""
+        privacy, shares = self.privacy, self.shares
+        fitted = _fitted(self.mechanisms, privacy, self.num_examples)
+        beta = _overflow(fitted, self.num_examples)
+        delta = privacy.delta - beta
+        settled = [
+            accounting.calibrate(m, (), share, delta)
+            for m in fitted
+            if (share := shares[m.name]) is not None
+        ]
+        for mechanism in fitted:
+            if shares[mechanism.name] is None:
+                last = accounting.calibrate(mechanism, settled, privacy.epsilon, delta)
+                settled.append(last)
+        order = [m.name for m in self.mechanisms]
+        settled.sort(key=lambda m: order.index(m.name))
+        return _composed(settled, beta, privacy, self.num_examples)
+
+    def refusal_of_all(self, error: accounting.LittleNoiseError) -> UserError:
+        """The refusal with an epsilon of all mechanisms together that is not refused."""
+
+        def is_met(epsilon: float) -> bool:
+            less = dataclasses.replace(self.privacy, epsilon=epsilon)
+            try:
+                dataclasses.replace(self, privacy=less).certified()
+            except UserError:
+                return False
+            return True
+
+        smaller = accounting.smaller(self.privacy.epsilon)
+        found = bisect.bisect_left(smaller, True, key=is_met)
+        least = f'{smaller[found]:g}' if found < len(smaller) else 'less'
+        problem = error.problem_at(self.privacy.epsilon)
+        return UserError(error.where, problem, f'Ask for {least}, or change {FIELD}')
 
 
 def plan_of_one(
@@ -221,29 +172,6 @@ def claimed_plan(
 
 def _as_published(reason: str) -> str:
     return f'none (as published: {reason})'
-
-
-def _certified(
-    mechanisms: Sequence[Mechanism],
-    shares: dict[str, float | None],
-    privacy: PrivacyConfig,
-    num_examples: int,
-) -> PrivacyPlan:
-    fitted = _fitted(mechanisms, privacy, num_examples)
-    beta = _overflow(fitted, num_examples)
-    delta = privacy.delta - beta
-    settled = [
-        accounting.calibrate(m, (), share, delta)
-        for m in fitted
-        if (share := shares[m.name]) is not None
-    ]
-    for mechanism in fitted:
-        if shares[mechanism.name] is None:
-            last = accounting.calibrate(mechanism, settled, privacy.epsilon, delta)
-            settled.append(last)
-    order = [m.name for m in mechanisms]
-    settled.sort(key=lambda m: order.index(m.name))
-    return _composed(settled, beta, privacy, num_examples)
 
 
 def make_joint_plan(
@@ -345,12 +273,11 @@ def _composed(
             f'compose to epsilon {epsilon:.4f}, above {privacy.epsilon:g}',
             "Lower one share or make it 'rest'",
         )
-    coarser = accounting.pld_grid(by_rdp) / accounting.PLD_GRID
     return dataclasses.replace(
         plan,
         epsilon=min(accounting.round_up(epsilon), privacy.epsilon),
         epsilon_rdp=accounting.round_up(by_rdp),
-        accountant=ACCOUNTANT.replace('1e-4', f'{coarser:g}e-4'),
+        accountant=ACCOUNTANT.replace('1e-4', f'{accounting.coarseness(by_rdp):g}e-4'),
     )
 
 
@@ -397,28 +324,6 @@ def _overflow(fitted: Sequence[Mechanism], num_examples: int) -> float:
 
 def _silent(fitted: Sequence[Mechanism]) -> list[Mechanism]:
     return [dataclasses.replace(m, noise_multiplier=0.0) for m in fitted]
-
-
-def _with_rest(
-    shares: dict[str, float | None],
-    present: Sequence[str],
-    rest_order: Sequence[str],
-    epsilon: float,
-) -> dict[str, float | None]:
-    """Keeps the shares of mechanisms that exist; one of them takes what is left.
-
-    Where the given shares are all of epsilon, or a share belongs to a mechanism that
-    this run does not have, the first of `rest_order` absorbs the difference: a run
-    spends what it was given.
-    """
-    kept = {name: shares[name] for name in present}
-    whole = all(v is not None for v in shares.values()) and math.isclose(
-        sum(v for v in shares.values() if v is not None), epsilon
-    )
-    absent = len(kept) < len(shares)
-    if kept and None not in kept.values() and (whole or absent):
-        kept[next(name for name in rest_order if name in kept)] = None
-    return kept
 
 
 def _plan(

@@ -144,19 +144,19 @@ class Release:
         labels = balanced_labels(num, prior)
         return np.concatenate(list(self.generate(labels, seed))), labels
 
-    def truncated(self, width: float) -> 'Release':
-        """The same release with latent draws `width` times as wide, and images not bent.
+    def truncated(self, truncation: float) -> 'Release':
+        """The same release with latent draws `truncation` times as wide, and images not bent.
 
         What it draws looks more like real images, is less various and teaches classifiers
         less: `release.truncated(0.85).sample(100)`.
 
         Args:
-            width: above 0; 1 changes nothing, bends neither.
+            truncation: above 0; at 1 the release stays as it is, bends included.
 
         Raises:
             UserError: no such number, or a release of another method than dpaf.
         """
-        return dataclasses.replace(self, config=truncated(self.config, width))
+        return dataclasses.replace(self, config=truncated(self.config, truncation))
 
     @property
     def has_labeller(self) -> bool:

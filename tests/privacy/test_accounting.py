@@ -11,6 +11,8 @@ from dp_accounting import pld, rdp
 from scipy import special, stats
 
 from dpaf_jax.privacy import accounting
+from dpaf_jax.privacy.accounting import calibration
+from dpaf_jax.privacy.accounting import epsilon as epsilons
 from dpaf_jax.privacy.plan import CERTIFIED, Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.verify import accountant
@@ -307,9 +309,9 @@ def test_no_noise_of_a_proportion_is_below_the_least():
 
 
 def test_a_small_epsilon_has_a_finer_grid_and_takes_no_more_noise_than_by_renyi_dp():
-    assert accounting.pld_grid(0.5) == accounting.PLD_GRID
-    assert accounting.pld_grid(0.01) == accounting.PLD_GRID / 64
-    assert accounting.pld_grid(1e-9) == accounting.PLD_GRID / 256 > 0
+    assert accounting.pld_grid(0.5) == epsilons.PLD_GRID
+    assert accounting.pld_grid(0.01) == epsilons.PLD_GRID / 64
+    assert accounting.pld_grid(1e-9) == epsilons.PLD_GRID / 256 > 0
     many = make(sampling_prob=50 / 60000, steps=20_000)
     settled = accounting.calibrate(many, (), 0.01, DELTA)
     assert settled.noise_multiplier < 31  # 79 on a grid of 1e-4
@@ -318,10 +320,10 @@ def test_a_small_epsilon_has_a_finer_grid_and_takes_no_more_noise_than_by_renyi_
 
 
 def test_a_large_epsilon_has_no_more_points_on_its_grid_and_stays_an_upper_bound():
-    assert accounting.pld_grid(1.0) == accounting.pld_grid(32.0) == accounting.PLD_GRID
+    assert accounting.pld_grid(1.0) == accounting.pld_grid(32.0) == epsilons.PLD_GRID
     for epsilon in (33.0, 1e3, 1e6):
         points = epsilon / accounting.pld_grid(epsilon)
-        assert 0.5 * 32 / accounting.PLD_GRID < points <= 32 / accounting.PLD_GRID
+        assert 0.5 * 32 / epsilons.PLD_GRID < points <= 32 / epsilons.PLD_GRID
     event = make(sampling_prob=1.0, steps=1000, noise_multiplier=1.0).event()
     mu = math.sqrt(1000)
     exact = accountant.gaussian_epsilon(mu, DELTA)
@@ -348,7 +350,7 @@ def test_calibration_asks_the_slow_accountant_a_few_times(epsilon, monkeypatch):
             asked.append((self.grid, mu**2 / self.grid))
             return accountant.gaussian_epsilon(mu, delta)
 
-    monkeypatch.setattr(accounting, 'pld_accountant', Exact)
+    monkeypatch.setattr(calibration, 'pld_accountant', Exact)
     settled = accounting.calibrate(
         make(sampling_prob=1.0, steps=50_000), (), epsilon, DELTA
     )
@@ -364,8 +366,8 @@ def test_a_search_that_takes_long_says_so_once(monkeypatch, capsys):
     mechanism = make(sampling_prob=1.0, steps=1)
     accounting.calibrate(mechanism, (), 1.0, DELTA)
     assert capsys.readouterr().err == ''
-    monkeypatch.setattr(accounting, 'PATIENCE', 0.0)
-    monkeypatch.setattr(accounting._Progress, 'quiet_until', -math.inf)
+    monkeypatch.setattr(calibration, 'PATIENCE', 0.0)
+    monkeypatch.setattr(calibration._Progress, 'quiet_until', -math.inf)
     accounting.calibrate(mechanism, (), 1.0, DELTA)
     accounting.calibrate(mechanism, (), 2.0, DELTA)  # another mechanism's share
     told = capsys.readouterr().err

@@ -11,22 +11,23 @@ import tiny_runs
 
 from dpaf_jax.methods.dpaf.plan import NAMES, REST_ORDER
 from dpaf_jax.privacy import accounting, budgets
+from dpaf_jax.privacy.accounting import shares
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.runtime.errors import UserError
 
 
 def test_budgets_may_be_absolute_percentages_and_rest():
-    assert budgets.parse('0.1,rest,0.1', NAMES, 10.0) == {
+    assert shares.parse('0.1,rest,0.1', NAMES, 10.0) == {
         'conv1': 0.1,
         'conv2': None,
         'dpagg': 0.1,
     }
-    shares = budgets.parse(' 20% , 1.5, rest', NAMES, 10.0)
-    assert shares == {'conv1': 2.0, 'conv2': 1.5, 'dpagg': None}
+    read = shares.parse(' 20% , 1.5, rest', NAMES, 10.0)
+    assert read == {'conv1': 2.0, 'conv2': 1.5, 'dpagg': None}
 
 
 def test_percentages_follow_epsilon():
-    assert budgets.parse('25%,50%,25%', NAMES, 4.0) == {
+    assert shares.parse('25%,50%,25%', NAMES, 4.0) == {
         'conv1': 1.0,
         'conv2': 2.0,
         'dpagg': 1.0,
@@ -54,7 +55,7 @@ def test_percentages_follow_epsilon():
 )
 def test_a_bad_budget_is_refused_by_name(text, message):
     with pytest.raises(UserError, match='config.privacy.budgets') as error:
-        budgets.parse(text, NAMES, 10.0)
+        shares.parse(text, NAMES, 10.0)
     assert message in str(error.value)
 
 

@@ -304,13 +304,16 @@ def test_draws_of_one_config_share_a_program(made, monkeypatch):
         (lambda r: r.sample(2.5), 'num: is 2.5. Give a whole number from 1 up'),
         (lambda r: r.sample('3'), "num: is '3'. Give a whole"),
         (lambda r: r.sample(3, seed=0.5), 'seed: is 0.5. Give a whole'),
-        (lambda r: r.truncated(0.0), 'truncation: is 0.0. Give a number from'),
+        (lambda r: r.truncated(0.0), 'truncation: is 0.0. Give a number above 0'),
         (
             lambda r: r.sample(3, prior=(1.0,)),
             r'prior: is \(1.0,\). Give 2 shares from',
         ),
         (lambda r: r.sample(3, prior=(math.nan, 1.0)), r'prior: is \(nan, 1.0\). Give'),
-        (lambda r: r.sample(3, seed=2**32), 'seed: is 4294967296. Give a whole number from 0'),
+        (
+            lambda r: r.sample(3, seed=2**32),
+            'seed: is 4294967296. Give a whole number from 0',
+        ),
         (
             lambda r: r.generate(np.array([0, 7])),
             'labels: has 7, which is no class. Giv',

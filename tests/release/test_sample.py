@@ -231,7 +231,7 @@ def test_tfds_reads_the_folder(session):
         ('prior of no numbers', '--prior: is nan,nan. Give 2 numbers'),
         (
             'truncation of no number',
-            'truncation: is nan. Give a number from 0.1 to 1',
+            'truncation: is nan. Give a number above 0, at most 1',
         ),
         (
             'seed of 20 digits',

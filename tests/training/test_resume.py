@@ -37,7 +37,8 @@ from dpaf_jax.training.progress import Progress
 from dpaf_jax.training.signals import Interrupted, StopRequest
 
 kind, source, workdir, log, number, phase, step, seconds = sys.argv[1:]
-tiny_runs.accounting_grid().start()
+quick = tiny_runs.accounting_grid()
+quick.__enter__()  # for as long as the process lives
 classifier_phase.WINDOW = 2  # compiles sooner
 update, taken = Progress.update, RunKeys._digest
 

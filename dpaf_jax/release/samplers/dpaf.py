@@ -1,7 +1,6 @@
 """DPAF's sampler: a generator, and a labeller where phase 1 has learnt one."""
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
@@ -139,28 +138,29 @@ def warp(config: Config) -> float:
     return (config.has_few_records and asked.warp_of_few) or asked.warp
 
 
-def truncated(config: Config, width: float) -> Config:
+def truncated(config: Config, truncation: float) -> Config:
     """The config of a sampler that draws nearer to the middle, and does not bend.
 
-    Latent draws `width` times as wide give images that look more like real ones, and are less
-    various: the truncation trick (Brock, Donahue and Simonyan 2019). Below 1 they teach
+    Latent draws `truncation` times as wide give images that look more like real ones, and are
+    less various: the truncation trick (Brock, Donahue and Simonyan 2019). Below 1 they teach
     classifiers less.
 
     Args:
         config: of a release.
-        width: above 0; 1 changes nothing.
+        truncation: above 0; 1 changes nothing.
 
     Raises:
         UserError: another method than dpaf, or no such number.
     """
-    if not 0 < width < math.inf:  # NaN, too
-        raise UserError('truncation', f'is {width}', 'Give a number from 0.1 to 1')
-    if width == 1:
+    if not 0 < truncation <= 1:  # NaN, too
+        problem, remedy = f'is {truncation}', 'Give a number above 0, at most 1'
+        raise UserError('truncation', problem, remedy)
+    if truncation == 1:
         return config
     if config.method != 'dpaf':
-        problem = f'is {width:g}, for a release of {config.method}'
+        problem = f'is {truncation:g}, for a release of {config.method}'
         raise UserError('truncation', problem, 'Leave it out: only dpaf has it')
-    scale = width * latent_scale(config)
+    scale = truncation * latent_scale(config)
     return _with_generator(config, latent_scale=scale, warp=0.0, warp_of_few=0.0)
 
 

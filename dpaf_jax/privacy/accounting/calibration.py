@@ -1,183 +1,36 @@
-"""Epsilon of a composition, and the noise that meets a budget.
+"""The least noise with which a composition meets its epsilon."""
 
-dp-accounting does the arithmetic, always under zero-out neighbours
-(REPLACE_SPECIAL) and with its pessimistic PLD estimate, so that what is stated is
-an upper bound.
-"""
-
-import bisect
 import copy
 import dataclasses
 import functools
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import dp_accounting
-from dp_accounting import pld, rdp
-from scipy import optimize, stats
+from dp_accounting import rdp
+from scipy import optimize
 
-from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.privacy.accounting.epsilon import (
+    NEIGHBORING,
+    epsilon_pld,
+    pld_accountant,
+    pld_grid,
+)
+from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.runtime.errors import UserError
 
-NEIGHBORING = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
-PLD_GRID = 1e-4
-# By Renyi DP; below and above the grid is finer and coarser in proportion. Losses of many
-# small steps are far below epsilon: at 0.01 a grid of 1e-4 would take three times its noise.
-SMALL_EPSILON, LARGE_EPSILON = 0.5, 32
 # Below 0.3 the noise's finite reach shows: its delta exceeds the Gaussian mechanism's
 # (noise.py; tests/privacy/test_noise_law.py).
 MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 0.3, 1e4
-FINEST = -8  # the least power of 2 that the grid is multiplied with
 PATIENCE = 5.0  # seconds before a search says that it goes on
 QUIET = 600.0  # seconds before it says so again
-# Fractional orders below 2 do not converge at high sampling rates and decide nothing.
-ORDERS = [*range(2, 65), *range(72, 257, 8), 320, 384, 512, 768, 1024, 2048]
 # A search for noise begins by these, then by losses on a grid of this share of epsilon.
 FEW_ORDERS = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256]
 COARSE = 1e-3
 STEP, TOLERANCE = 1e-2, 1e-4  # of the log of the noise
 MOST_STEPS = 10
-
-
-def pld_grid(epsilon_rdp: float) -> float:
-    """The grid of privacy losses, from `SMALL_EPSILON` to `LARGE_EPSILON` always the same.
-
-    dp-accounting visits its points one by one: at epsilon 600 16 million of 1e-4. Its
-    estimate is pessimistic on any grid, so a coarse one states no epsilon that is too low.
-    """
-    if LARGE_EPSILON < epsilon_rdp < math.inf:
-        return float(PLD_GRID * 2 ** math.ceil(math.log2(epsilon_rdp / LARGE_EPSILON)))
-    if 0 < epsilon_rdp < SMALL_EPSILON:
-        power = math.floor(math.log2(epsilon_rdp / SMALL_EPSILON))
-        return float(PLD_GRID * 2.0 ** max(power, FINEST))
-    return PLD_GRID
-
-
-def pld_accountant(grid: float) -> pld.PLDAccountant:
-    """A fresh accountant of the kind whose epsilon is the headline."""
-    return pld.PLDAccountant(NEIGHBORING, value_discretization_interval=grid)
-
-
-def rdp_accountant() -> rdp.RdpAccountant:
-    """A fresh accountant for the second opinion."""
-    return rdp.RdpAccountant(ORDERS, NEIGHBORING)
-
-
-def epsilon_pld(event: dp_accounting.DpEvent, delta: float) -> float:
-    """Epsilon of `event` at `delta` by privacy loss distributions.
-
-    Guarantee: an upper bound, for zero-out neighbours.
-
-    Args:
-        event: of one record over a whole run.
-        delta: in (0, 1); overflow is already taken off.
-
-    Example:
-        The subsampled Gaussian of DP-SGD: q = 0.01, noise multiplier 1, 100 steps.
-
-        >>> once = dp_accounting.GaussianDpEvent(noise_multiplier=1.0)
-        >>> step = dp_accounting.PoissonSampledDpEvent(0.01, once)
-        >>> round(epsilon_pld(dp_accounting.SelfComposedDpEvent(step, 100), 1e-5), 2)
-        0.72
-    """
-    grid = pld_grid(epsilon_rdp(event, delta))
-    return float(pld_accountant(grid).compose(event).get_epsilon(delta))
-
-
-def epsilon_rdp(event: dp_accounting.DpEvent, delta: float) -> float:
-    """Epsilon of `event` at `delta` by Renyi DP: an upper bound, above `epsilon_pld`'s.
-
-    Args:
-        event: as for `epsilon_pld`.
-        delta: as for `epsilon_pld`.
-
-    Example:
-        >>> event = dp_accounting.GaussianDpEvent(noise_multiplier=3.731)
-        >>> round(epsilon_rdp(event, 1e-5), 2), round(epsilon_pld(event, 1e-5), 2)
-        (1.09, 1.0)
-    """
-    return float(rdp_accountant().compose(event).get_epsilon(delta))
-
-
-def round_up(epsilon: float) -> float:
-    """To four decimals, never below the value computed."""
-    return math.ceil(epsilon * 1e4) / 1e4
-
-
-def overflow_probability(
-    num_examples: int, prob: float, capacity: int, shared_by: int = 1
-) -> float:
-    """P[Bin(s(N - 1), prob) > capacity - s]: the others leave a record less than s slots.
-
-    While they do not, one record finds room in each of the s draws that share the slots,
-    and the padded draws are exact Poisson draws. The event depends on coins of the other
-    records alone, so it has the same probability on neighbouring data sets and is charged
-    once, to delta.
-
-    Args:
-        num_examples: N.
-        prob: of one record to be drawn.
-        capacity: slots.
-        shared_by: s, draws that share them.
-
-    Example:
-        >>> f'{overflow_probability(60000, 24 / 60000, capacity=66):.1e}'
-        '1.3e-12'
-    """
-    others = shared_by * (num_examples - 1)
-    return float(stats.binom.sf(capacity - shared_by, others, prob))
-
-
-def capacity_for(
-    num_examples: int, prob: float, tail: float, shared_by: int = 1
-) -> int:
-    """The smallest capacity whose overflow probability is at most `tail`.
-
-    Args:
-        num_examples: N; also the capacity of one draw for prob = 1.
-        prob: of one record to be drawn.
-        tail: of one overflow.
-        shared_by: draws that share the slots.
-
-    Example:
-        >>> capacity_for(60000, 24 / 60000, tail=1e-8)
-        57
-    """
-    most = shared_by * num_examples
-    if prob >= 1 or tail <= 0:
-        return most
-    # By the tail itself: SciPy's inverse of it breaks down below 1e-16.
-    capacities = range(shared_by, most)
-    return capacities.start + bisect.bisect_left(
-        capacities,
-        True,
-        key=lambda c: overflow_probability(num_examples, prob, c, shared_by) <= tail,
-    )
-
-
-def fit_capacity(
-    mechanism: Mechanism, num_examples: int, overflow_delta: float
-) -> Mechanism:
-    """Chooses the capacity so that all draws together overflow with `overflow_delta`."""
-    prob = mechanism.sampling_prob / mechanism.num_groups
-    draws = mechanism.steps * mechanism.num_groups
-    tail = overflow_delta / draws
-    capacity = capacity_for(num_examples, prob, tail, mechanism.shared_by)
-    return dataclasses.replace(mechanism, capacity=capacity)
-
-
-def overflow_delta(mechanism: Mechanism, num_examples: int) -> float:
-    """The delta that a mechanism's capacity costs over the whole run.
-
-    Slots that several draws share are counted for each of the draws: a record has a draw in
-    no more arrays than it has draws.
-    """
-    m = mechanism
-    prob = m.sampling_prob / m.num_groups
-    once = overflow_probability(num_examples, prob, m.capacity, m.shared_by)
-    return m.steps * m.num_groups * once
 
 
 def calibrate(
@@ -412,26 +265,3 @@ def _too_much_noise(names: str, epsilon: float, by_others: float) -> UserError:
 def _round_up_digits(sigma: float) -> float:
     scale = 10 ** (math.floor(math.log10(sigma)) - 3)
     return float(f'{math.ceil(sigma / scale) * scale:.4g}')
-
-
-def spent_so_far(plan: PrivacyPlan, steps: Mapping[str, int]) -> float | None:
-    """An upper bound on epsilon after some of the steps, for progress lines.
-
-    By Renyi DP, which is quick, and never above the plan's epsilon, which is what a
-    run that stops early must still state.
-
-    Args:
-        plan: of the whole run.
-        steps: how many steps of each mechanism have been done.
-
-    Returns:
-        Epsilon at the plan's delta; None where the plan certifies nothing.
-    """
-    if plan.epsilon is None:
-        return None
-    accountant = rdp_accountant()
-    for mechanism in plan:
-        if done := min(steps.get(mechanism.name, 0), mechanism.steps):
-            accountant.compose(dataclasses.replace(mechanism, steps=done).event())
-    spent = accountant.get_epsilon(plan.delta - plan.overflow_delta)
-    return min(float(spent), plan.epsilon)
