@@ -29,19 +29,9 @@ def get_config(argument: str = 'gender') -> ConfigDict:
     config.data.image_size = 64
     config.data.channels = 3
     config.privacy.delta = 1e-6  # N is between 10^5 and 10^6
-    variants.photographs(config, variant)
-    if variant == 'recommended':
-        return config
-    config.networks.layers = 'C2-C2-C1'
+    variants.large(config, variant, 'C2-C2-C1')
     if variant == 'one_shot':
         config.networks.generator_width = 32
-        config.dpaf.taps = 'count,fourier,conv1,conv2'
-        config.dpaf.generator_steps = 4000
-        config.dpaf.generator.batch_size = 64
-    elif variant == 'printed':
-        config.dpaf.batch_size = 64
-        config.dpaf.generator.batch_size = 64
-        config.dpaf.conv2.batch_size = 512
     return config
 
 

@@ -9,14 +9,14 @@ docs/explanation/datalens.md.
 
 from ml_collections import ConfigDict
 
-from configs import g_pate, variants
+from configs import g_pate, sources
 
 
 def get_config(argument: str = 'digits') -> ConfigDict:
     """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
     config = g_pate.get_config(argument)
     config.method = 'datalens'
-    if variants.is_digits(argument):
+    if sources.is_digits(argument):
         config.g_pate.cell = 1
         config.datalens.top_k = 8
     else:

@@ -9,13 +9,13 @@ Sizes are for less than an hour of one CPU core. What it gives: docs/explanation
 
 from ml_collections import ConfigDict
 
-from configs import variants
+from configs import sources
 
 
 def get_config(argument: str = 'mnist') -> ConfigDict:
     """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
-    config = variants.on(argument, 'dp_cgan')
-    if not variants.is_digits(argument):
+    config = sources.on(argument, 'dp_cgan')
+    if not sources.is_digits(argument):
         config.dp_cgan.batch_size = 512
         config.dp_cgan.discriminator_steps = 5
         config.dp_cgan.generator_steps = 150

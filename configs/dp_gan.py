@@ -23,13 +23,13 @@ which learns at some ten times the rates: --config.dp_gan.discriminator_learning
 
 from ml_collections import ConfigDict
 
-from configs import variants
+from configs import sources
 
 
 def get_config(argument: str = 'mnist') -> ConfigDict:
     """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
-    config = variants.on(argument, 'dp_gan')
-    if not variants.is_digits(argument):
+    config = sources.on(argument, 'dp_gan')
+    if not sources.is_digits(argument):
         config.dp_gan.batch_size = 1024
         config.dp_gan.width = 16
         config.dp_gan.fc_width = 64

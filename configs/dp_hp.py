@@ -10,14 +10,14 @@ on 328 real test digits (one generator and classifier seed; one core under a loa
 
 from ml_collections import ConfigDict
 
-from configs import variants
+from configs import sources
 
 
 def get_config(argument: str = 'mnist') -> ConfigDict:
-    """Returns the config of a source, as `variants.on` takes it: `mnist,1`, `table:/path`."""
-    config = variants.on(argument, 'dp_hp')
+    """Returns the config of a source, as `sources.on` takes it: `mnist,1`, `table:/path`."""
+    config = sources.on(argument, 'dp_hp')
     # The other one may turn black, and stay so (docs/explanation/dp_hp.md).
     config.networks.generator = 'styled'
-    if not variants.is_digits(argument):
+    if not sources.is_digits(argument):
         config.dp_hp.generator_steps = 1000
     return config

@@ -8,12 +8,12 @@ training 8 min 44 s, and the images are digits. Accuracies: docs/results.md, sma
 
 from ml_collections import ConfigDict
 
-from configs import variants
+from configs import sources
 
 
 def get_config(argument: str = 'mnist') -> ConfigDict:
     """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
-    config = variants.on(argument, 'dp_kernel')
-    if not variants.is_digits(argument):
+    config = sources.on(argument, 'dp_kernel')
+    if not sources.is_digits(argument):
         config.dp_kernel.generator_steps = 1000
     return config

@@ -15,14 +15,14 @@ regression 0.836; at 1 0.855 and 0.843. Fashion-MNIST at 10 0.753 and 0.749; at 
 
 from ml_collections import ConfigDict
 
-from configs import variants
+from configs import sources
 
 
 def get_config(argument: str = 'mnist') -> ConfigDict:
-    """Returns the config of a source, as `variants.on` takes it: `mnist,1`, `table:/path`."""
-    config = variants.on(argument, 'dp_merf')
-    if variants.is_table(argument):
+    """Returns the config of a source, as `sources.on` takes it: `mnist,1`, `table:/path`."""
+    config = sources.on(argument, 'dp_merf')
+    if sources.is_table(argument):
         config.dp_merf.length_scales = (0.1, 0.3)
-    elif not variants.is_digits(argument):
+    elif not sources.is_digits(argument):
         config.dp_merf.generator_steps = 2000
     return config

@@ -10,13 +10,13 @@ few, a CNN learns 0.250 (docs/explanation/dp_sinkhorn.md).
 
 from ml_collections import ConfigDict
 
-from configs import variants
+from configs import sources
 
 
 def get_config(argument: str = 'mnist') -> ConfigDict:
     """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
-    config = variants.on(argument, 'dp_sinkhorn')
-    if not variants.is_digits(argument):
+    config = sources.on(argument, 'dp_sinkhorn')
+    if not sources.is_digits(argument):
         config.dp_sinkhorn.cell = 4
         config.networks.layers = ''  # by the size of what is left
         config.dp_sinkhorn.generator_steps = 20000

@@ -16,15 +16,15 @@ each, a shared core, 2026-11-28: 0.683 at 1 and 0.695 at 10, 19 min.
 
 from ml_collections import ConfigDict
 
-from configs import variants
+from configs import sources
 
 
 def get_config(argument: str = 'mnist') -> ConfigDict:
     """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
-    config = variants.on(argument, 'dpba_wgan')
+    config = sources.on(argument, 'dpba_wgan')
     # Both terms in each clipped gradient: alternation cost 0.16 of accuracy on the digits.
     config.dpba_wgan.alternate = False
-    if not variants.is_digits(argument):
+    if not sources.is_digits(argument):
         config.dpba_wgan.batch_size = 512
         config.dpba_wgan.generator_steps = 600
         config.dpba_wgan.generator_batch_size = 128

@@ -21,15 +21,15 @@ work, 2026-11-28, training 27 min, CNN 0.888, logistic regression 0.742.
 
 from ml_collections import ConfigDict
 
-from configs import variants
+from configs import sources
 
 
 def get_config(argument: str = 'digits') -> ConfigDict:
     """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
-    config = variants.on(argument, 'dpgen')
-    if not variants.is_digits(argument):
+    config = sources.on(argument, 'dpgen')
+    if not sources.is_digits(argument):
         # A sample costs as much as dozens of the others'.
-        config.samples.num = variants.num_samples(argument, 10000)
+        config.samples.num = sources.num_samples(argument, 10000)
         dpgen = config.dpgen
         dpgen.patch = 4
         dpgen.width = 24

@@ -10,7 +10,7 @@ dpaf_jax/tables/scales.py. What it gives: docs/explanation/feta.md.
 
 from ml_collections import ConfigDict
 
-from configs import recommended, variants
+from configs import recommended, sources
 
 
 def get_config(argument: str = 'digits') -> ConfigDict:
@@ -23,14 +23,14 @@ def get_config(argument: str = 'digits') -> ConfigDict:
     generator.denoise, generator.latent_scale = 0.0, 1.0
     dpgen = config.dpgen
     dpgen.guidance = 1.0
-    if variants.is_digits(argument):
+    if sources.is_digits(argument):
         config.feta.learning_rate = 5e-3
         config.samples.num = 3000
         dpgen.warm_start_steps = 600
         dpgen.steps = 30
         return config
     # A sample costs as much as dozens of the others'.
-    config.samples.num = variants.num_samples(argument, 10000)
+    config.samples.num = sources.num_samples(argument, 10000)
     config.dpaf.generator_steps = 1000
     # Cells of 4 x 4 pixels are too many for so few maps: images are noisy (the page).
     dpgen.patch = 2

@@ -28,19 +28,10 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     config.data.channels = 3
     config.data.test_fraction = 0.1  # as in the paper
     config.privacy.delta = 1e-6  # N is about 63 000
-    variants.photographs(config, variant)
-    if variant == 'recommended':
-        return config
-    config.networks.layers = 'C3-C1-x'
+    variants.large(config, variant, 'C3-C1-x')
     if variant == 'one_shot':
         config.networks.generator_width = 16
-        config.dpaf.taps = 'count,fourier,conv1,conv2'
-        config.dpaf.generator_steps = 4000
-        config.dpaf.generator.batch_size = 64
     elif variant == 'printed':
         # In five epochs Theorem 5 could not state DPAGG's 0.1, at any noise.
         config.dpaf.epochs = 1.0
-        config.dpaf.batch_size = 64
-        config.dpaf.generator.batch_size = 64
-        config.dpaf.conv2.batch_size = 512
     return config

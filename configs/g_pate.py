@@ -17,16 +17,16 @@ Tables: docs/explanation/g_pate.md.
 
 from ml_collections import ConfigDict
 
-from configs import variants
+from configs import sources
 
 
 def get_config(argument: str = 'digits') -> ConfigDict:
-    """Returns the config of a source, which `variants.on` explains."""
-    config = variants.on(argument, 'g_pate')
+    """Returns the config of a source, which `sources.on` explains."""
+    config = sources.on(argument, 'g_pate')
     g_pate = config.g_pate
-    if variants.is_table(argument):
+    if sources.is_table(argument):
         g_pate.projections = 5
-    elif variants.is_digits(argument):
+    elif sources.is_digits(argument):
         g_pate.batch_size = 5  # a whole part
     else:
         g_pate.teachers = 2000

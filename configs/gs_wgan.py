@@ -10,13 +10,13 @@ needs.
 
 from ml_collections import ConfigDict
 
-from configs import variants
+from configs import sources
 
 
 def get_config(argument: str = 'mnist') -> ConfigDict:
     """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
-    config = variants.on(argument, 'gs_wgan')
-    if not variants.is_digits(argument):
+    config = sources.on(argument, 'gs_wgan')
+    if not sources.is_digits(argument):
         config.gs_wgan.cell = 4
         config.networks.layers = ''  # by the size of what is left
         config.gs_wgan.batch_size = 60

@@ -25,16 +25,5 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     config.data.test_fraction = 0.01
     config.data.num_examples = 3_004_000
     config.privacy.delta = 1e-7
-    variants.photographs(config, variant)
-    if variant == 'recommended':
-        return config
-    config.networks.layers = 'C2-C1-x' if variant != 'printed' else 'C2-C2-C1'
-    if variant == 'one_shot':
-        config.dpaf.taps = 'count,fourier,conv1,conv2'
-        config.dpaf.generator_steps = 4000
-        config.dpaf.generator.batch_size = 64
-    elif variant == 'printed':
-        config.dpaf.batch_size = 64
-        config.dpaf.generator.batch_size = 64
-        config.dpaf.conv2.batch_size = 512
-    return config
+    layers = 'C2-C2-C1' if variant == 'printed' else 'C2-C1-x'
+    return variants.large(config, variant, layers)

@@ -20,11 +20,4 @@ def get_config(variant: str = 'recommended') -> ConfigDict:
     """Returns the config; `:one_shot`, `:canonical`, `:printed`: see variants."""
     config = default.get_config()
     config.data.source = 'tfds:mnist'
-    config.data.image_size = 28
-    config.data.num_examples = 60000
-    variants.choose(config, variant)
-    if variant == 'one_shot':
-        config.networks.layers = 'C1-C1-x'
-        config.dpaf.taps = 'count,fourier,conv2'
-        config.dpaf.generator_steps = 4000
-    return config
+    return variants.grey28(config, variant)

@@ -11,18 +11,18 @@ images, 2 classifiers) CNN 0.928, logistic regression 0.913; MNIST (800 images, 
 
 from ml_collections import ConfigDict
 
-from configs import variants
+from configs import sources
 
 
 def get_config(argument: str = 'mnist') -> ConfigDict:
     """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
-    config = variants.on(argument, 'ndpdc')
+    config = sources.on(argument, 'ndpdc')
     fields = config.ndpdc
     config.evaluation.epochs = 300  # of few images
-    if not variants.is_digits(argument):
+    if not sources.is_digits(argument):
         config.evaluation.epochs = 100
         fields.batch_size = 6000
         fields.parts = 2
         fields.steps = 1200
-    config.samples.num = variants.num_samples(argument, 0)  # 0: as many as it holds
+    config.samples.num = sources.num_samples(argument, 0)  # 0: as many as it holds
     return config

@@ -9,13 +9,13 @@ Minutes of one CPU core. What it gives: docs/explanation/p3gm.md.
 
 from ml_collections import ConfigDict
 
-from configs import variants
+from configs import sources
 
 
 def get_config(argument: str = 'mnist') -> ConfigDict:
     """Returns the config of a source, which `recommended.py` explains: `mnist`, `mnist,1`."""
-    config = variants.on(argument, 'p3gm')
-    if variants.is_digits(
+    config = sources.on(argument, 'p3gm')
+    if sources.is_digits(
         argument
     ):  # few records: moments of few directions, with less noise
         config.privacy.budgets = '30%,rest,45%'

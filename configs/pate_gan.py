@@ -12,15 +12,15 @@ One of two CPU cores, shared with much other work, 2026-11-26, certified epsilon
 
 from ml_collections import ConfigDict
 
-from configs import g_pate, variants
+from configs import g_pate, sources
 
 
 def get_config(argument: str = 'digits') -> ConfigDict:
-    """Returns the config of a source, which `variants.on` explains."""
+    """Returns the config of a source, which `sources.on` explains."""
     config = g_pate.get_config(argument)
     config.method = 'pate_gan'
     config.g_pate.generator_learning_rate = 4e-4
-    if not variants.is_table(argument) and not variants.is_digits(argument):
+    if not sources.is_table(argument) and not sources.is_digits(argument):
         config.g_pate.teachers = 1000
         config.g_pate.steps = 800
         config.g_pate.cell = 3

@@ -25,7 +25,7 @@ images and take 15 to 30 minutes (docs/results.md).
 
 from ml_collections import ConfigDict
 
-from configs import variants
+from configs import sources
 
 
 def get_config(argument: str = 'digits') -> ConfigDict:
@@ -33,8 +33,8 @@ def get_config(argument: str = 'digits') -> ConfigDict:
 
     Args:
         argument: a source, and after a comma epsilon (10 if it is left out). The source is
-            one of `variants.DATA`, such as digits or celeba64:hair, or as `data.source`:
+            one of `sources.DATA`, such as digits or celeba64:hair, or as `data.source`:
             folder:/path, npz:/path. Behind mnist or fashion_mnist and epsilon may stand
             dpimagebench.
     """
-    return variants.given(argument, 'recommended')
+    return sources.given(argument, 'recommended')
