@@ -54,6 +54,9 @@ from dpaf_jax.runtime.errors import UserError
 # Fewer teach classifiers less, whatever N; more cost hours of evaluation.
 FEWEST_SAMPLES, MOST_SAMPLES = 20_000, 60_000
 MANY_RECORDS = 5000  # of a class, times epsilon
+BUDGET = re.compile(
+    r'rest|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?%?'
+)  # an entry of privacy.budgets
 LEAST_DELTA = 1e-12  # further out the noise's law is not below the Gaussian mechanism's
 
 
@@ -284,6 +287,11 @@ def _check_knows_tables(config: Config) -> None:
 
 
 def _check_privacy(privacy: PrivacyConfig) -> None:
+    # Also where one mechanism takes everything: it is released, and no text may hide in it.
+    for entry in privacy.budgets.split(','):
+        if not BUDGET.fullmatch(entry.strip()):
+            problem, remedy = f'has the entry {entry!r}', "Use '0.1', '20%' or 'rest'"
+            raise UserError('config.privacy.budgets', problem, remedy)
     if not privacy.epsilon > 0:
         raise UserError(
             'config.privacy.epsilon', f'is {privacy.epsilon}', 'It must be above 0'

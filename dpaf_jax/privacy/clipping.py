@@ -17,6 +17,7 @@ import numpy as np
 
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.privacy.summation import settled, sum_of
+from dpaf_jax.runtime.errors import UserError
 
 # Room for float32 rounding: the clipped norm stays below the bound in exact arithmetic.
 MARGIN = 1 - 1e-5
@@ -222,3 +223,37 @@ def _join_small(each: Any) -> tuple[list[jax.Array], Callable[[list[jax.Array]],
 
 def _is_small(leaf: jax.Array) -> bool:
     return leaf[0].size < SMALL
+
+
+@functools.cache
+def require_arithmetic() -> None:
+    """Refuses a backend whose arithmetic loses the clip, before any private image is read.
+
+    The module's guarantee asks of the compiler that a test for NaN or infinity stays one.
+    XLA's fast-math flags let it assume that there are none. So one unit of a small sum is
+    poisoned, and must then move the sum by no more than the bound.
+
+    Raises:
+        UserError: it moves the sum by more.
+    """
+    grid, bound = Grid.of(1.0, 1.0), 1.0
+
+    @jax.jit
+    def summed(units: jax.Array, is_padding_unit: jax.Array) -> Any:
+        params = jnp.zeros(units.shape[1:])
+        return clipped_gradient_sum(
+            jnp.vdot, params, units, is_padding_unit, l2_clip_norm=bound, grid=grid
+        )
+
+    units, nobody = np.ones((4, 50), np.float32), np.zeros(4, bool)
+    second = np.arange(4) == 1
+    without = np.asarray(summed(units, second).units())
+    for poison in (np.nan, np.inf, -np.inf, 1e30):
+        units[1, 7] = poison
+        moved = np.asarray(summed(units, nobody).units()) - without
+        if np.linalg.norm(moved * grid.spacing) > bound:
+            raise UserError(
+                'XLA_FLAGS',
+                f'let a gradient with {poison} in it pass the clip',
+                'Leave out fast-math flags: with them no epsilon holds',
+            )

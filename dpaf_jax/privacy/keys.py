@@ -3,8 +3,8 @@
 A key is SHA-256(entropy, fingerprint, purpose, step). On CPU the same run resumed repeats
 the same bits, so a step that is computed again releases nothing new; elsewhere nothing of
 it has been told before (training/session.py). A run with another config, data set, code or
-machine gets unrelated keys. Entropy comes from the
-operating system and stays in the private run folder until the release is made.
+machine gets unrelated keys. Entropy comes from the operating system and stays in the private
+run folder until the release is made.
 """
 
 import dataclasses
@@ -18,6 +18,8 @@ from typing import Any
 
 import jax
 import numpy as np
+
+from dpaf_jax.runtime.errors import UserError
 
 ENTROPY_BYTES = 32
 
@@ -113,12 +115,19 @@ def read_or_create_entropy(path: pathlib.Path) -> Entropy:
 
     The file is created with mode 0600 in a folder of mode 0700. Whoever calls it
     holds the run's lock: two at once would overwrite it.
+
+    Raises:
+        UserError: what is there is not of `ENTROPY_BYTES`.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.parent.chmod(0o700)  # also where it was there before
     if path.exists():
         path.chmod(0o600)  # also where it was copied or restored
-        return Entropy(path.read_bytes())
+        kept = Entropy(path.read_bytes())
+        if len(kept) != ENTROPY_BYTES:
+            problem = f'has {len(kept)} bytes, not {ENTROPY_BYTES}'
+            raise UserError(str(path), problem, 'Restore it, or give a new workdir')
+        return kept
     entropy = Entropy(secrets.token_bytes(ENTROPY_BYTES))
     temporary = path.with_suffix('.tmp')
     temporary.unlink(missing_ok=True)

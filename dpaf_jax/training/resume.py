@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+from dpaf_jax.privacy.clipping import require_arithmetic
 from dpaf_jax.privacy.keys import RunKeys, read_or_create_entropy
 from dpaf_jax.runtime import processes
 from dpaf_jax.runtime.errors import UserError
@@ -70,8 +71,10 @@ def take_keys(
         The keys, and the checkpoints that were saved under earlier ones.
 
     Raises:
-        UserError: other circumstances than the run was started under, or lost entropy.
+        UserError: other circumstances than the run was started under, lost entropy, or
+            arithmetic under which no clip holds.
     """
+    require_arithmetic()
     processes.from_first(lambda: _make_entropy(workdir, fixed))
     entropy = fixed
     if entropy is None:

@@ -122,7 +122,12 @@ def check_statement(
         return checks  # whatever is computed from other fields means nothing
     checks += [_check_event(stated), *_check_delta(stated)]
     checks += _check_epsilon(stated, config, recompute)
-    checks.append(_check_card(card, config, stated))
+    try:
+        checks.append(_check_card(card, config, stated))
+    except UserError as error:
+        checks.append(
+            Check(CARD, False, f'cannot be rebuilt from config.json: {error}')
+        )
     return checks
 
 

@@ -266,6 +266,12 @@ def test_no_text_is_released_but_what_is_public_by_its_meaning(field):
     assert name in fields[section] and 'secret' not in json.dumps(fields)
 
 
+@pytest.mark.parametrize('budgets', ['patient 4711', 'rest,/home/x', '0.1,,0.1', '1%%'])
+def test_budgets_are_numbers_also_where_one_mechanism_takes_everything(budgets):
+    message = refused(method='dp_merf', privacy__budgets=budgets)
+    assert message.startswith('config.privacy.budgets: has the entry ')
+
+
 def test_a_release_needs_the_fields_of_its_own_method_alone():
     fields = public_dict(from_config_dict(get_config()))
     assert fields['method'] == 'dpaf' and 'dpaf' in fields

@@ -2,6 +2,9 @@
 
 import functools
 import math
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -338,6 +341,31 @@ def test_a_finite_poison_moves_the_sum_by_all_of_the_bound():
     with_it = clipped_sum(batch, np.zeros(6, bool))
     moved = np.concatenate([np.ravel(with_it[n] - without[n]) for n in PARAMS])
     assert norm(moved) == pytest.approx(BOUND, rel=1e-4)
+
+
+FAST_MATH = ' '.join(
+    f'--xla_cpu_{flag}'
+    for flag in (
+        'enable_fast_math=true',
+        'fast_math_honor_nans=false',
+        'fast_math_honor_infs=false',
+        'fast_math_honor_division=false',
+    )
+)
+
+
+@pytest.mark.parametrize('flags', ['', FAST_MATH])
+def test_arithmetic_that_loses_the_clip_is_refused(flags):
+    script = 'from dpaf_jax.privacy.clipping import require_arithmetic as r; r()'
+    done = subprocess.run(
+        [sys.executable, '-c', script],
+        env={**os.environ, 'XLA_FLAGS': flags},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode == 0) == (not flags), done.stderr
+    assert ('let a gradient with nan in it pass the clip' in done.stderr) == bool(flags)
 
 
 def test_an_infinite_bound_sums_plain_gradients():

@@ -10,6 +10,7 @@ import pytest
 import tiny
 
 from dpaf_jax.privacy.keys import RunKeys, public_key, read_or_create_entropy
+from dpaf_jax.runtime.errors import UserError
 
 PURPOSES = ('conv1', 'conv2', 'dpagg', 'fake', 'fake tick')
 
@@ -113,6 +114,14 @@ def test_a_traceback_with_local_variables_shows_no_entropy(tmp_path):
     text = ''.join(shown.format()) + f'{entropy} {entropy!r} {keys} {(entropy,)}'
     assert '<entropy>' in text and 'keys = RunKeys' in text
     assert bytes.__repr__(entropy) not in text and entropy.hex() not in text
+
+
+@pytest.mark.parametrize('number', [0, 8, 31, 33])
+def test_entropy_of_another_length_is_refused(tmp_path, number):
+    path = tmp_path / 'entropy'
+    path.write_bytes(bytes(number))
+    with pytest.raises(UserError, match=f'entropy: has {number} bytes, not 32'):
+        read_or_create_entropy(path)
 
 
 def test_rights_that_are_too_wide_are_taken_back(tmp_path):

@@ -363,6 +363,17 @@ def test_a_stopped_run_goes_on_on_another_machine_with_other_keys(
     assert (folder / 'gan' / '4').is_dir()
 
 
+def test_no_key_is_drawn_where_no_clip_holds(tmp_path, monkeypatch):
+    def refuse():
+        raise UserError('XLA_FLAGS', 'let a gradient pass', 'Leave them out')
+
+    monkeypatch.setattr(resume, 'require_arithmetic', refuse)
+    workdir = Workdir(tmp_path)
+    with pytest.raises(UserError, match='let a gradient pass'):
+        resume.take_keys(workdir, None, lambda entropy: {})
+    assert not workdir.entropy.exists()
+
+
 def test_copies_that_move_share_no_key_where_they_meet_again(tmp_path):
     def go(workdir, processor):
         parts = {'data checksum': 'd', 'entropy hash': 'e', 'processor': processor}

@@ -32,6 +32,14 @@ def test_one_whose_config_has_no_n_verifies_with_a_remark(tmp_path):
     assert "for N = 1469, by the owner's word" in outcome.out
 
 
+def test_one_whose_config_makes_no_sampler_is_rejected(tmp_path):
+    folder = shutil.copytree(RELEASES / 'dp_merf', tmp_path / 'release')
+    rewrite(folder / 'config.json', lambda c: c['networks'].update(layers='/home/x'))
+    outcome = call(folder)
+    assert outcome.code == 1 and 'verdict: REJECTED' in outcome.out
+    assert 'README.md               cannot be rebuilt from config.json' in outcome.out
+
+
 @pytest.mark.parametrize('kind', ['dp_merf', 'digits'])
 def test_samples_can_be_drawn_from_it(kind, tmp_path):
     arguments = (f'--release={RELEASES / kind}', '--num=40', '--seed=3')
