@@ -67,6 +67,7 @@ def main(argv: Sequence[str]) -> None:
     import jax.numpy as jnp
 
     from dpaf_jax.data import load, prepare
+    from dpaf_jax.evaluation.outcome import Labelled
     from dpaf_jax.evaluation.utility import evaluate
     from dpaf_jax.networks.images import to_float
     from dpaf_jax.release.bundle import load_release
@@ -79,7 +80,7 @@ def main(argv: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         prepare(data_config, pathlib.Path(scratch) / 'data')
         data = load(data_config, pathlib.Path(scratch) / 'data')
-        test = np.array(data.test_images), np.array(data.test_labels)
+        test = Labelled(np.array(data.test_images), np.array(data.test_labels))
     images, meant, given = draw(release, _NUM.value)
     sampler = make_sampler(config)
     assert isinstance(sampler, LabellingSampler)
@@ -98,7 +99,7 @@ def main(argv: Sequence[str]) -> None:
         ('given', images, given),
         ('agreeing', images[agree], given[agree]),
     ):
-        made = evaluate(x, y, *test, config.data.num_classes, settings)
+        made = evaluate(Labelled(x, y), test, config.data.num_classes, settings)
         result[name] = {model: values['mean'] for model, values in made.items()}
         print(name, len(x), result[name], flush=True)
     pathlib.Path(_OUT.value).write_text(json.dumps(result, indent=2) + '\n')

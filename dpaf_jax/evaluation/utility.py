@@ -27,7 +27,7 @@ from flax import linen as nn
 
 from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation.classifiers import make_recipes
-from dpaf_jax.evaluation.outcome import Outcome, summarised
+from dpaf_jax.evaluation.outcome import Labelled, Outcome, summarised
 from dpaf_jax.evaluation.train import ProgressFn, on_cpu, train, train_window
 
 AT_ONCE = 2  # trainings on CPU: one keeps little more than one core busy
@@ -36,10 +36,8 @@ TEST_BATCH = 500  # images of a forward pass; only bounds memory
 
 
 def evaluate(
-    train_images: np.ndarray,
-    train_labels: np.ndarray,
-    test_images: np.ndarray,
-    test_labels: np.ndarray,
+    source: Labelled,
+    test: Labelled,
     num_classes: int,
     config: EvaluationConfig,
     on_progress: ProgressFn | None = None,
@@ -47,10 +45,8 @@ def evaluate(
     """Trains each classifier `config.seeds` times and measures its test accuracy.
 
     Args:
-        train_images: [N, H, W, C] uint8, synthetic.
-        train_labels: [N] integers in [0, num_classes).
-        test_images: [M, H, W, C] uint8, the real test split.
-        test_labels: [M] integers in [0, num_classes).
+        source: N synthetic images.
+        test: M images of the real test split, of the same shape.
         num_classes: K.
         config: seeds (run i has i), epochs, minibatch size, and which classifiers.
         on_progress: called as (step, {'loss': ...}) with the slowest classifier's steps so
@@ -62,16 +58,11 @@ def evaluate(
     Raises:
         ValueError: for shapes or labels that do not fit together.
     """
-    _check(train_images, train_labels, num_classes)
-    _check(test_images, test_labels, num_classes)
-    if train_images.shape[1:] != test_images.shape[1:]:
-        raise ValueError(
-            f'{train_images.shape[1:]} to train on, {test_images.shape[1:]} to test on'
-        )
-    kept, held_out = _held_out(train_images, config)
-    images = jnp.asarray(train_images[kept])
-    labels = jnp.asarray(train_labels[kept], jnp.int32)
-    selection = (train_images[held_out], train_labels[held_out])
+    _check(source, test, num_classes)
+    kept, held_out = _held_out(source.images, config)
+    images = jnp.asarray(source.images[kept])
+    labels = jnp.asarray(source.labels[kept], jnp.int32)
+    selection = Labelled(source.images[held_out], source.labels[held_out])
     tell = _added_up(on_progress) if on_progress else None
     recipes = make_recipes(config, num_classes, images.shape[-1])
     windows = {
@@ -81,9 +72,7 @@ def evaluate(
     slowest, left = next(iter(recipes)), threading.Event()
 
     def outcome_of(name: str, run: int) -> Outcome:
-        monitor = EpochMonitor(
-            recipes[name].model, selection, (test_images, test_labels)
-        )
+        monitor = EpochMonitor(recipes[name].model, selection, test)
 
         def told(steps: int, metrics: dict[str, float]) -> None:
             if left.is_set():
@@ -111,7 +100,7 @@ def evaluate(
             left.set()  # a stop, or an error, ends all at their next step
             pool.shutdown(cancel_futures=True)
     return {
-        name: summarised([each.result() for each in made], test_labels, num_classes)
+        name: summarised([each.result() for each in made], test.labels, num_classes)
         for name, made in runs.items()
     }
 
@@ -149,25 +138,20 @@ def _held_out(
 class EpochMonitor:
     """Looks at a classifier after each epoch, where images are held out to select by."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        held_out: tuple[np.ndarray, np.ndarray],
-        test: tuple[np.ndarray, np.ndarray],
-    ):
+    def __init__(self, model: nn.Module, held_out: Labelled, test: Labelled):
         self._model, self._held_out, self._test = model, held_out, test
         self._seen: list[tuple[float, float]] = []
 
     def watch(self, variables: Any) -> None:
         """Notes the accuracies of one epoch."""
-        if len(self._held_out[0]):
+        if len(self._held_out.labels):
             selected = accuracy(self._model, variables, *self._held_out)
             best = accuracy(self._model, variables, *self._test)
             self._seen.append((selected, best))
 
     def outcome(self, variables: Any) -> Outcome:
         """What the variables after the last epoch predict, and what was noted before."""
-        predicted = predict(self._model, variables, self._test[0])
+        predicted = predict(self._model, variables, self._test.images)
         if not self._seen:
             return Outcome(predicted)
         # The first of the best epochs.
@@ -222,7 +206,16 @@ def _added_up(on_progress: ProgressFn) -> ProgressFn:
     return tell
 
 
-def _check(images: np.ndarray, labels: np.ndarray, num_classes: int) -> None:
+def _check(source: Labelled, test: Labelled, num_classes: int) -> None:
+    """ValueError for shapes or labels that do not fit together."""
+    for side in (source, test):
+        _check_side(*side, num_classes)
+    shapes = source.images.shape[1:], test.images.shape[1:]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f'{shapes[0]} to train on, {shapes[1]} to test on')
+
+
+def _check_side(images: np.ndarray, labels: np.ndarray, num_classes: int) -> None:
     if images.ndim != 4 or images.dtype != np.uint8:
         raise ValueError(
             f'images are {images.dtype} {images.shape}, not uint8 [N,H,W,C]'

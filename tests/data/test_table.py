@@ -23,6 +23,7 @@ from dpaf_jax.audit.methods import g_pate as g_pate_audit
 from dpaf_jax.config import EvaluationConfig, from_config_dict
 from dpaf_jax.evaluation import tables
 from dpaf_jax.evaluation.images import stated_classes
+from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.pipeline import decide
 from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy import accounting, class_histogram, voting
@@ -442,28 +443,15 @@ def test_auroc_is_of_the_positive_class_and_of_one_against_the_rest():
         seeds=1, epochs=1, batch_size=1, wide_resnet='', train_on_real=False
     )
     for k in (2, 3):
-        some = labels < k
-        made = tables.evaluate(
-            rows[some], labels[some], rows[some], labels[some], k, config
-        )
+        some = Labelled(rows[labels < k], labels[labels < k])
+        made = tables.evaluate(some, some, k, config)
         assert all(0.9 < made[name]['mean'] <= 1 for name in tables.MODELS)
-    wrong = tables.evaluate(
-        rows[labels < 2],
-        1 - labels[labels < 2],
-        rows[labels < 2],
-        labels[labels < 2],
-        2,
-        config,
-    )
+    two = Labelled(rows[labels < 2], labels[labels < 2])
+    swapped = two._replace(labels=1 - two.labels)
+    wrong = tables.evaluate(swapped, two, 2, config)
     assert wrong['logistic_regression']['mean'] < 0.1
     assert math.isfinite(wrong['mlp']['std'])
     # A noisy histogram may leave one class: nothing to learn, no failure.
-    alone = tables.evaluate(
-        rows[labels == 1],
-        labels[labels == 1],
-        rows[labels < 2],
-        labels[labels < 2],
-        2,
-        config,
-    )
+    one = Labelled(rows[labels == 1], labels[labels == 1])
+    alone = tables.evaluate(one, two, 2, config)
     assert [alone[name]['values'] for name in tables.MODELS] == [[0.5]] * 4
