@@ -15,6 +15,7 @@ import threading
 from concurrent.futures import (
     FIRST_EXCEPTION,
     CancelledError,
+    Future,
     ThreadPoolExecutor,
     wait,
 )
@@ -59,50 +60,84 @@ def evaluate(
         ValueError: for shapes or labels that do not fit together.
     """
     _check(source, test, num_classes)
-    kept, held_out = _held_out(source.images, config)
-    images = jnp.asarray(source.images[kept])
-    labels = jnp.asarray(source.labels[kept], jnp.int32)
-    selection = Labelled(source.images[held_out], source.labels[held_out])
-    tell = _added_up(on_progress) if on_progress else None
-    recipes = make_recipes(config, num_classes, images.shape[-1])
-    windows = {
-        name: train_window(recipe, recipe.steps(len(images)))
-        for name, recipe in recipes.items()
+    trainings = _Trainings(source, test, num_classes, config, on_progress)
+    with ThreadPoolExecutor(AT_ONCE if on_cpu() else 1) as pool:
+        jobs = {
+            name: [
+                pool.submit(trainings.outcome_of, name, seed)
+                for seed in range(config.seeds)
+            ]
+            for name in trainings.recipes
+        }
+        try:
+            _all_or_none(list(itertools.chain(*jobs.values())))
+        finally:
+            trainings.are_over.set()
+            pool.shutdown(cancel_futures=True)
+    return {
+        name: summarised([job.result() for job in made], test.labels, num_classes)
+        for name, made in jobs.items()
     }
-    slowest, left = next(iter(recipes)), threading.Event()
 
-    def outcome_of(name: str, run: int) -> Outcome:
-        monitor = EpochMonitor(recipes[name].model, selection, test)
 
-        def told(steps: int, metrics: dict[str, float]) -> None:
-            if left.is_set():
+class _Trainings:
+    """Trainings of all classifiers on the same images; any number may go on at once.
+
+    Attributes:
+        recipes: by the classifier's name, the slowest first.
+        are_over: set, it ends each training at its next step.
+    """
+
+    def __init__(
+        self,
+        source: Labelled,
+        test: Labelled,
+        num_classes: int,
+        config: EvaluationConfig,
+        on_progress: ProgressFn | None,
+    ):
+        kept, held_out = _held_out(source.images, config)
+        self._images = jnp.asarray(source.images[kept])
+        self._labels = jnp.asarray(source.labels[kept], jnp.int32)
+        self._selection = Labelled(source.images[held_out], source.labels[held_out])
+        self._test = test
+        self.recipes = make_recipes(config, num_classes, source.images.shape[-1])
+        self._windows = {
+            name: train_window(recipe, recipe.steps(len(kept)))
+            for name, recipe in self.recipes.items()
+        }
+        self._of_slowest = _added_up(on_progress) if on_progress else None
+        self.are_over = threading.Event()
+
+    def outcome_of(self, name: str, seed: int) -> Outcome:
+        """Trains one classifier; CancelledError once `are_over` is set."""
+        recipe = self.recipes[name]
+        monitor = EpochMonitor(recipe.model, self._selection, self._test)
+        told = self._of_slowest if name == next(iter(self.recipes)) else None
+
+        def on_window(steps: int, metrics: dict[str, float]) -> None:
+            if self.are_over.is_set():
                 raise CancelledError
-            if tell and name == slowest:
-                tell(steps, metrics)
+            if told:
+                told(steps, metrics)
 
         variables = train(
-            recipes[name], windows[name], images, labels, [0, run], told, monitor.watch
+            recipe,
+            self._windows[name],
+            self._images,
+            self._labels,
+            [0, seed],
+            on_window,
+            monitor.watch,
         )
         return monitor.outcome(variables)
 
-    with ThreadPoolExecutor(AT_ONCE if on_cpu() else 1) as pool:
-        runs = {
-            name: [pool.submit(outcome_of, name, run) for run in range(config.seeds)]
-            for name in recipes
-        }
-        try:
-            ended, _ = wait(
-                itertools.chain(*runs.values()), return_when=FIRST_EXCEPTION
-            )
-            for each in ended:
-                each.result()  # raises what one of them has raised
-        finally:
-            left.set()  # a stop, or an error, ends all at their next step
-            pool.shutdown(cancel_futures=True)
-    return {
-        name: summarised([each.result() for each in made], test.labels, num_classes)
-        for name, made in runs.items()
-    }
+
+def _all_or_none(jobs: list[Future[Outcome]]) -> None:
+    """Waits for all, or raises at once what the first that fails has raised."""
+    ended, _ = wait(jobs, return_when=FIRST_EXCEPTION)
+    for job in ended:
+        job.result()
 
 
 def floor(test_labels: np.ndarray) -> float:
@@ -197,13 +232,13 @@ def _added_up(on_progress: ProgressFn) -> ProgressFn:
     """From steps of windows to steps so far, of trainings that go on at once."""
     lock, done = threading.Lock(), 0
 
-    def tell(steps: int, metrics: dict[str, float]) -> None:
+    def on_window(steps: int, metrics: dict[str, float]) -> None:
         nonlocal done
         with lock:
             done += steps
             on_progress(done, metrics)
 
-    return tell
+    return on_window
 
 
 def _check(source: Labelled, test: Labelled, num_classes: int) -> None:
