@@ -12,9 +12,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import prepare_jax
+from dpaf_jax.runtime.command import prepare_jax, require, start
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 
 _DEVICES = flags.DEFINE_integer('devices', 8, 'Virtual CPU devices.', lower_bound=2)
@@ -24,7 +24,7 @@ _IMAGES = flags.DEFINE_integer('images', 2000, 'N.', lower_bound=1)
 
 def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
-    del argv
+    (given,) = require(argv, {'config': CONFIG.value})
     prepare_jax()
     os.environ['JAX_PLATFORMS'] = 'cpu'
     os.environ['XLA_FLAGS'] = ' '.join(
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> None:
     from benchmarks.timing import interleaved, print_result
     from dpaf_jax.config import from_config_dict
 
-    config = from_config_dict(CONFIG.value)
+    config = from_config_dict(given)
     data = probe.random_images(config, _IMAGES.value)
     plan = probe.rough_plan(config, _IMAGES.value)
     devices = jax.local_devices()
@@ -63,8 +63,8 @@ def main(argv: Sequence[str]) -> None:
     alone = probe.windows(config, data, plan, devices[:1])
     for one, all_ in zip(alone, many, strict=True):
         spent = {'one': 0.0, 'all': 0.0}
-        for start, number in kinds[one.name]:
-            one.start = all_.start = start
+        for begin, number in kinds[one.name]:
+            one.start = all_.start = begin
             found = interleaved({'one': one, 'all': all_}, _ROUNDS.value)
             for name, timing in found.items():
                 spent[name] += timing.cpu * number
@@ -77,4 +77,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import prepare_jax
+from dpaf_jax.runtime.command import prepare_jax, require, start
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 
 _ROUNDS = flags.DEFINE_integer('rounds', 7, 'Timed windows of each.', lower_bound=1)
@@ -95,7 +95,7 @@ def unprotected(plan: Any) -> Any:
 
 def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
-    del argv
+    (given,) = require(argv, {'config': CONFIG.value})
     prepare_jax()
     import jax
 
@@ -103,7 +103,7 @@ def main(argv: Sequence[str]) -> None:
     from benchmarks.timing import interleaved, peak_mib, print_result
     from dpaf_jax.config import from_config_dict
 
-    config = from_config_dict(CONFIG.value)
+    config = from_config_dict(given)
     number = _IMAGES.value or config.data.num_examples or 60000
     data = probe.random_images(config, number)
     plan = probe.rough_plan(config, number)
@@ -120,8 +120,8 @@ def main(argv: Sequence[str]) -> None:
         without = without_protection()(other)
         phase = {'certified': 0.0, 'plain': 0.0}
         wall = 0.0
-        for start, number in ours.kinds():
-            ours.start = other.start = start
+        for begin, number in ours.kinds():
+            ours.start = other.start = begin
             ours()
             without()
             found = interleaved({'certified': ours, 'plain': without}, _ROUNDS.value)
@@ -143,4 +143,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)
