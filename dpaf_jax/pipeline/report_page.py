@@ -25,10 +25,10 @@ from dpaf_jax.pipeline.outlook import STRONG_EPSILON
 from dpaf_jax.release.card import is_certified
 from dpaf_jax.release.pictures import png_data_uri
 from dpaf_jax.runtime.text import duration, factor, number
+from dpaf_jax.training.progress import NOT_CURVES
 
 NOT_COVERED = 'Measured on real test data: not covered by ε'
 ATTACKS_NOT_COVERED = 'Attacks are made from real training images: not covered by ε'
-NOT_CURVES = ('phase', 'step', 'seconds', 'epsilon_spent')
 MECHANISM = {
     'Name': 'name',
     'Query': 'kind',
@@ -298,7 +298,7 @@ def _curves(
     for phase in phases:
         rows = [row for row in history if row['phase'] == phase]
         for name in dict.fromkeys(name for row in rows for name in row):
-            if name in NOT_CURVES:
+            if name in (*NOT_CURVES, 'epsilon_spent'):
                 continue
             short = name.replace('_', ' ')
             title = f'{phase}: {short}'
