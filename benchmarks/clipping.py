@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from benchmarks.probe import native_convolution
 from benchmarks.timing import interleaved, print_result
@@ -28,7 +28,7 @@ from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.grid import Grid
-from dpaf_jax.runtime.command import prepare_jax
+from dpaf_jax.runtime.command import prepare_jax, require, start
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 
 CLIP = 1.0
@@ -140,9 +140,9 @@ def installed(*names: str) -> bool:
 
 def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
-    del argv
+    (given,) = require(argv, {'config': CONFIG.value})
     prepare_jax()
-    problem = Problem(from_config_dict(CONFIG.value), _BATCH.value)
+    problem = Problem(from_config_dict(given), _BATCH.value)
     candidates: Candidates = {
         'ours': ours(problem, 1.0),
         'compressed': ours(problem, 0.9),
@@ -180,4 +180,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

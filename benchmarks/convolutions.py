@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from benchmarks.probe import native_convolution
 from benchmarks.timing import interleaved, print_result
@@ -22,7 +22,7 @@ from dpaf_jax.config import Config, from_config_dict
 from dpaf_jax.evaluation.classifiers import Cnn
 from dpaf_jax.networks.generator import make_generator
 from dpaf_jax.networks.layers import convolve
-from dpaf_jax.runtime.command import prepare_jax
+from dpaf_jax.runtime.command import prepare_jax, require, start
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 
 # Side, maps before and behind, side of the kernel.
@@ -36,9 +36,9 @@ Call = Callable[[], Any]
 
 def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
-    del argv
+    (given,) = require(argv, {'config': CONFIG.value})
     prepare_jax()
-    config, batch = from_config_dict(CONFIG.value), _BATCH.value
+    config, batch = from_config_dict(given), _BATCH.value
     made = {_name(*each): layer(batch, *each) for each in LAYERS}
     made |= {'generator': generator(config, batch), 'CNN': judge(config, batch)}
     result: dict[str, float] = {}
@@ -101,4 +101,4 @@ def _twice(fn: Callable[..., Any], *args: Any) -> list[Call]:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

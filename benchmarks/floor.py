@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import jax
-from absl import app, flags
+from absl import flags
 
 from benchmarks import probe
 from benchmarks.rates import copy_rate, matrix_rate
 from benchmarks.timing import interleaved, peak_mib, print_result
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.runtime import parallel
-from dpaf_jax.runtime.command import prepare_jax
+from dpaf_jax.runtime.command import prepare_jax, require, start
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 
 HOST = 'host'
@@ -152,9 +152,9 @@ def parts(
 
 def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
-    del argv
+    (given,) = require(argv, {'config': CONFIG.value})
     prepare_jax()
-    config = from_config_dict(CONFIG.value)
+    config = from_config_dict(given)
     number = _IMAGES.value or config.data.num_examples or 60000
     data, plan = probe.random_images(config, number), probe.rough_plan(config, number)
     rates = matrix_rate(), copy_rate()
@@ -165,13 +165,13 @@ def main(argv: Sequence[str]) -> None:
         for window in windows:
             window()
             kinds.append(window.kinds())
-            for start, _ in kinds[-1]:
-                window.start = start
+            for begin, _ in kinds[-1]:
+                window.start = begin
                 window()
         result['peak_mib'] = peak_mib()
         for window, starts in zip(windows, kinds, strict=True):
-            for start, times in starts:
-                window.start = start
+            for begin, times in starts:
+                window.start = begin
                 row = parts(programs, window, _ROUNDS.value, rates)
                 name = f'{window.name}, {times} windows of {window.steps} steps'
                 result[name] = row
@@ -184,4 +184,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

@@ -27,10 +27,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from dpaf_jax.runtime.clock import now
-from dpaf_jax.runtime.command import fail, fail_with_help, parse
+from dpaf_jax.runtime.command import fail, parse, require, start
 from dpaf_jax.runtime.files import write_json
 
 _OUT = flags.DEFINE_string('out', None, 'The JSON file.')
@@ -248,9 +248,8 @@ def measure_all(asked: Sequence[Part], out: pathlib.Path, seconds: float) -> boo
 
 def main(argv: Sequence[str]) -> None:
     """Measures and writes."""
-    if _OUT.value is None:
-        fail_with_help(argv, '--out is needed')
-    out = pathlib.Path(_OUT.value)
+    (place,) = require(argv, {'out': _OUT.value})
+    out = pathlib.Path(place)
     if not os.access(out.parent, os.W_OK):
         fail(f'--out: {out.parent} is no folder that can be written. Give another')
     with tempfile.TemporaryDirectory() as folder:
@@ -261,4 +260,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

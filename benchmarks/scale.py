@@ -14,9 +14,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import prepare_jax
+from dpaf_jax.runtime.command import prepare_jax, require, start
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 
 _IMAGES = flags.DEFINE_integer('images', 0, 'N; default: of the config, or 60000.')
@@ -105,7 +105,7 @@ def _gradients(window: Any, plan: Any, number: int) -> float:
 
 def main(argv: Sequence[str]) -> None:
     """Counts and prints."""
-    del argv
+    (base,) = require(argv, {'config': CONFIG.value})
     prepare_jax()
     os.environ['JAX_PLATFORMS'] = 'cpu'
     os.environ['XLA_FLAGS'] = f'--xla_force_host_platform_device_count={DEVICES}'
@@ -113,7 +113,6 @@ def main(argv: Sequence[str]) -> None:
     from benchmarks.timing import print_result
     from dpaf_jax.config import from_config_dict
 
-    base = CONFIG.value
     num_examples = _IMAGES.value or base.data.num_examples or 60000
     table = []
     for name, fields in changes(base).items():
@@ -134,4 +133,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

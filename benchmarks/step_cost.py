@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import prepare_jax
+from dpaf_jax.runtime.command import prepare_jax, require, start
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 
 _ROUNDS = flags.DEFINE_integer('rounds', 7, 'Timed windows of each.', lower_bound=1)
@@ -93,54 +93,65 @@ def unprotected(plan: Any) -> Any:
     return dataclasses.replace(plan, mechanisms=tuple(quiet))
 
 
+def phase_seconds(certified: Any, plain: Any) -> dict[str, float]:
+    """What all windows of a phase cost in both worlds; `wall`: certified, by the clock.
+
+    Args:
+        certified: the phase's `probe.Window`, called once.
+        plain: that of the same phase without protection.
+    """
+    from benchmarks.timing import interleaved
+
+    # Each in its own world: draws of another shape would be compiled anew.
+    worlds = {'certified': certified, 'plain': without_protection()(plain)}
+    seconds = dict.fromkeys([*worlds, 'wall'], 0.0)
+    for begin, windows in certified.kinds():
+        certified.start = plain.start = begin
+        for call in worlds.values():
+            call()
+        found = interleaved(worlds, _ROUNDS.value)
+        for name, timing in found.items():
+            seconds[name] += timing.cost * windows
+            each = 1e3 * timing.cost / certified.steps
+            print(f'{certified.name:<12} {name:<10} {each:9.2f} ms a step')
+        seconds['wall'] += found['certified'].wall * windows
+    return seconds
+
+
 def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
-    del argv
+    (given,) = require(argv, {'config': CONFIG.value})
     prepare_jax()
     import jax
 
     from benchmarks import probe
-    from benchmarks.timing import interleaved, peak_mib, print_result
+    from benchmarks.timing import peak_mib, print_result
     from dpaf_jax.config import from_config_dict
 
-    config = from_config_dict(CONFIG.value)
-    number = _IMAGES.value or config.data.num_examples or 60000
-    data = probe.random_images(config, number)
-    plan = probe.rough_plan(config, number)
+    config = from_config_dict(given)
+    num_examples = _IMAGES.value or config.data.num_examples or 60000
+    data = probe.random_images(config, num_examples)
+    plan = probe.rough_plan(config, num_examples)
     devices = jax.local_devices()[:1]
     certified = probe.windows(config, data, plan, devices)
     for window in certified:
         window()
     result: dict[str, Any] = {'peak_mib': peak_mib()}
-    seconds = {'certified': 0.0, 'plain': 0.0}
     with without_protection():
         plain = probe.windows(config, data, unprotected(plan), devices)
+    total = {'certified': 0.0, 'plain': 0.0}
     for ours, other in zip(certified, plain, strict=True):
-        # Each in its own world: draws of another shape would be compiled anew.
-        without = without_protection()(other)
-        phase = {'certified': 0.0, 'plain': 0.0}
-        wall = 0.0
-        for start, number in ours.kinds():
-            ours.start = other.start = start
-            ours()
-            without()
-            found = interleaved({'certified': ours, 'plain': without}, _ROUNDS.value)
-            for name, timing in found.items():
-                phase[name] += timing.cost * number
-                each = 1e3 * timing.cost / ours.steps
-                print(f'{ours.name:<12} {name:<10} {each:9.2f} ms a step')
-            wall += found['certified'].wall * number
-        steps = ours.phase.total_steps
-        for name, spent in phase.items():
-            seconds[name] += spent
-            result[f'{ours.name}_{name}_ms'] = 1e3 * spent / steps
-        rate = steps * ours.phase.images_per_step / wall
-        result[f'{ours.name}_images_per_second'] = rate
-        result[f'{ours.name}_dp_over_nonprivate'] = phase['certified'] / phase['plain']
-    result['dp_over_nonprivate'] = seconds['certified'] / seconds['plain']
+        name, phase, seconds = ours.name, ours.phase, phase_seconds(ours, other)
+        for world in total:
+            total[world] += seconds[world]
+            result[f'{name}_{world}_ms'] = 1e3 * seconds[world] / phase.total_steps
+        images = phase.total_steps * phase.images_per_step
+        result[f'{name}_images_per_second'] = images / seconds['wall']
+        result[f'{name}_dp_over_nonprivate'] = seconds['certified'] / seconds['plain']
+    result['dp_over_nonprivate'] = total['certified'] / total['plain']
     result['images_per_second'] = result[f'{certified[-1].name}_images_per_second']
     print_result(result)
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

@@ -17,13 +17,13 @@ from unittest import mock
 
 import jax
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from benchmarks import probe
 from benchmarks.timing import print_result
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.runtime import parallel
-from dpaf_jax.runtime.command import prepare_jax
+from dpaf_jax.runtime.command import prepare_jax, require, start
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 from dpaf_jax.training import input_pipeline
 
@@ -48,9 +48,9 @@ def in_a_row(window: probe.Window, number: int) -> tuple[float, float]:
 
 def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
-    del argv
+    (given,) = require(argv, {'config': CONFIG.value})
     prepare_jax()
-    config = from_config_dict(CONFIG.value)
+    config = from_config_dict(given)
     plan = probe.rough_plan(config, _IMAGES.value)
     with tempfile.TemporaryDirectory() as folder:
         data = probe.random_images(config, _IMAGES.value)
@@ -81,4 +81,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

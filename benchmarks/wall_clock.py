@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterator, Sequence  # noqa: E402
 from typing import Any  # noqa: E402
 from unittest import mock  # noqa: E402
 
-from absl import app, flags  # noqa: E402
+from absl import flags  # noqa: E402
 
-from dpaf_jax.runtime.command import fail, fail_with_help, prepare_jax  # noqa: E402
+from dpaf_jax.runtime.command import fail, prepare_jax, require, start  # noqa: E402
 from dpaf_jax.runtime.config_flag import CONFIG, parse  # noqa: E402
 from dpaf_jax.runtime.errors import UserError  # noqa: E402
 
@@ -56,10 +56,10 @@ class Ledger:
     @contextlib.contextmanager
     def part(self, name: str, steps: int = 0) -> Iterator[None]:
         """Times what is done inside."""
-        start, cpu = time.time(), time.process_time()
+        begin, cpu = time.time(), time.process_time()
         yield
         spent = time.process_time() - cpu
-        self.parts.append(Part(name, (start, time.time()), spent, steps))
+        self.parts.append(Part(name, (begin, time.time()), spent, steps))
 
     def listen(self, event: str, start: float, end: float, **_: Any) -> None:
         """Stands for a listener of JAX's monitoring."""
@@ -110,10 +110,10 @@ def _common(spans: Sequence[Span], within: Sequence[Span]) -> list[Span]:
 def covered_seconds(spans: Sequence[Span], within: Span) -> float:
     """Seconds of `within` that are in at least one of the spans."""
     seconds, reached = 0.0, within[0]
-    for start, end in sorted(spans):
-        start, end = max(start, reached), min(end, within[1])
-        if end > start:
-            seconds, reached = seconds + end - start, end
+    for begin, end in sorted(spans):
+        begin, end = max(begin, reached), min(end, within[1])
+        if end > begin:
+            seconds, reached = seconds + end - begin, end
     return seconds
 
 
@@ -172,14 +172,13 @@ def run(config: Any, workdir: pathlib.Path, ledger: Ledger) -> Any:
 
 def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
-    if CONFIG.value is None:
-        fail_with_help(argv, '--config is needed')
+    (config,) = require(argv, {'config': CONFIG.value})
     prepare_jax()
     ledger = Ledger()
     with contextlib.ExitStack() as stack:
         folder = _WORKDIR.value or stack.enter_context(tempfile.TemporaryDirectory())
         try:
-            found = run(CONFIG.value, pathlib.Path(folder), ledger)
+            found = run(config, pathlib.Path(folder), ledger)
         except UserError as error:
             fail(str(error))
     from benchmarks.timing import peak_mib, print_result
@@ -209,4 +208,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

@@ -12,15 +12,14 @@ from typing import Any
 from absl import flags
 
 from dpaf_jax.runtime.command import (
-    fail,
+    errors_in_one_line,
     parse,
     prepare_jax,
     require,
     require_devices,
     start,
 )
-from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import refusal, require_place, write_bytes, write_json
+from dpaf_jax.runtime.files import require_place, write_bytes, write_json
 
 SOURCE = (
     'a folder of class folders, an .npz file (images, labels; or train_x, ...), a .parquet '
@@ -93,20 +92,15 @@ _TEST_FRACTION = flags.DEFINE_float(
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1:
-        fail(f'unknown argument {argv[1]!r}: flags start with --')
     given = {'real': _REAL.value, 'synthetic': _SYNTHETIC.value}
     real, synthetic = require(argv, given)
     prepare_jax()
-    try:
+    out = pathlib.Path(_OUT.value) if _OUT.value else None
+    with errors_in_one_line(out, '--out'):
         require_devices()
-        if _OUT.value:
-            require_place(pathlib.Path(_OUT.value), '--out')
+        if out:
+            require_place(out, '--out')
         _evaluate(real, synthetic)
-    except UserError as error:
-        fail(str(error))
-    except OSError as error:
-        fail(refusal(error, pathlib.Path(_OUT.value) if _OUT.value else None, '--out'))
 
 
 def _evaluate(real: str, synthetic: str) -> None:

@@ -20,7 +20,6 @@ from absl import flags
 from dpaf_jax.runtime import files
 from dpaf_jax.runtime.command import (
     EXIT_BAD_INPUT,
-    fail,
     flush,
     prepare_jax,
     require,
@@ -52,8 +51,6 @@ EXIT_LOST = 143  # another process; as after SIGTERM, launch scripts start again
 
 def main(argv: Sequence[str]) -> None:
     """Runs the stages that the flags ask for."""
-    if len(argv) > 1:
-        fail(f'unknown argument {argv[1]!r}: flags start with --')
     given = {'config': CONFIG.value, 'workdir': _WORKDIR.value}
     _, workdir = require(argv, given)
     if _STAGE.value == 'plan':

@@ -11,7 +11,7 @@ from dpaf_jax.release.bundle import MOST_SEED, Release, balanced_labels, load_re
 from dpaf_jax.release.export import write_csv, write_folder, write_npz
 from dpaf_jax.release.parquet import write_parquet
 from dpaf_jax.runtime.command import (
-    fail,
+    errors_in_one_line,
     parse,
     prepare_jax,
     require,
@@ -19,7 +19,7 @@ from dpaf_jax.runtime.command import (
     start,
 )
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import refusal, require_place, require_space, size_text
+from dpaf_jax.runtime.files import require_place, require_space, size_text
 from dpaf_jax.runtime.memory import machine_memory
 
 _RELEASE = flags.DEFINE_string(
@@ -75,17 +75,11 @@ OTHER_FILES = (
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1:
-        fail(f'unknown argument {argv[1]!r}: flags start with --')
     folder, place = require(argv, {'release': _RELEASE.value, 'out': _OUT.value})
     prepare_jax()
-    try:
+    with errors_in_one_line(pathlib.Path(place), '--out'):
         require_devices()
         made = _sample(pathlib.Path(folder), _place(pathlib.Path(place)))
-    except UserError as error:
-        fail(str(error))
-    except OSError as error:
-        fail(refusal(error, pathlib.Path(place), '--out'))
     print(f'{_NUM.value} synthetic {made} in {_OUT.value}')
 
 

@@ -18,7 +18,7 @@ from scipy import ndimage
 from dpaf_jax.config import DataConfig
 from dpaf_jax.evaluation import fidelity
 from dpaf_jax.evaluation import images as given
-from dpaf_jax.evaluation.suite import Labelled
+from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.networks.perceptual.efficientnet import Features
 from dpaf_jax.runtime.command import fail, parse, prepare_jax

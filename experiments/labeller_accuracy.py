@@ -46,16 +46,13 @@ def typed_config(source: str, number: int, epsilon: float) -> Any:
 def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
     """Trains a labeller on the first records and tests it on real images."""
     import jax
-    import jax.numpy as jnp
 
     from dpaf_jax import methods
     from dpaf_jax.methods.dpaf.phase1.classifier_phase import LabellerPhase
     from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
-    from dpaf_jax.networks.images import to_float
     from dpaf_jax.privacy.keys import RunKeys
+    from dpaf_jax.release.bundle import Release
     from dpaf_jax.release.samplers.dpaf import LABELLER
-    from dpaf_jax.release.samplers.protocol import LabellingSampler
-    from dpaf_jax.release.samplers.registry import make_sampler
     from dpaf_jax.training.run import Run
 
     number = config.data.num_examples
@@ -70,11 +67,8 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
     run = Run(folder, config, plan, few, keys, jax.local_devices()[:1])
     labeller = Labeller(config, plan)
     state = run.train(LabellerPhase(run, labeller))
-    sampler, params = make_sampler(config), {LABELLER: labeller.learnt(state.params)}
-    assert isinstance(sampler, LabellingSampler)
-    label = jax.jit(lambda images: sampler.label(params, to_float(images)))
-    parts = np.array_split(data.test_images, max(1, len(data.test_labels) // 500))
-    given = np.concatenate([np.asarray(label(jnp.asarray(part))) for part in parts])
+    release = Release(config, {}, {LABELLER: labeller.learnt(state.params)})
+    given = release.label(data.test_images)
     return float(np.mean(given == data.test_labels))
 
 

@@ -64,14 +64,10 @@ def main(argv: Sequence[str]) -> None:
         fail('give --release, --source and --out; see --help')
     prepare_jax()
     # Imported late, so that --help answers at once.
-    import jax.numpy as jnp
-
     from dpaf_jax.data import load, prepare
+    from dpaf_jax.evaluation.outcome import Labelled
     from dpaf_jax.evaluation.utility import evaluate
-    from dpaf_jax.networks.images import to_float
     from dpaf_jax.release.bundle import load_release
-    from dpaf_jax.release.samplers.protocol import LabellingSampler
-    from dpaf_jax.release.samplers.registry import make_sampler
 
     release = load_release(pathlib.Path(_RELEASE.value))
     config = release.config
@@ -79,17 +75,11 @@ def main(argv: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         prepare(data_config, pathlib.Path(scratch) / 'data')
         data = load(data_config, pathlib.Path(scratch) / 'data')
-        test = np.array(data.test_images), np.array(data.test_labels)
+        test = Labelled(np.array(data.test_images), np.array(data.test_labels))
     images, meant, given = draw(release, _NUM.value)
-    sampler = make_sampler(config)
-    assert isinstance(sampler, LabellingSampler)
-    seen = [
-        np.asarray(sampler.label(release.params, to_float(jnp.asarray(part))))
-        for part in np.array_split(test[0], max(1, len(test[0]) // 500))
-    ]
     agree = meant == given
     result: dict[str, Any] = {
-        'labeller_on_real': float(np.mean(np.concatenate(seen) == test[1])),
+        'labeller_on_real': float(np.mean(release.label(test.images) == test.labels)),
         'agreement': float(agree.mean()),
     }
     settings = dataclasses.replace(config.evaluation, seeds=_SEEDS.value)
@@ -98,7 +88,7 @@ def main(argv: Sequence[str]) -> None:
         ('given', images, given),
         ('agreeing', images[agree], given[agree]),
     ):
-        made = evaluate(x, y, *test, config.data.num_classes, settings)
+        made = evaluate(Labelled(x, y), test, config.data.num_classes, settings)
         result[name] = {model: values['mean'] for model, values in made.items()}
         print(name, len(x), result[name], flush=True)
     pathlib.Path(_OUT.value).write_text(json.dumps(result, indent=2) + '\n')

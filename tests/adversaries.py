@@ -114,8 +114,3 @@ def trained(method_of, config, unrolls=True, unrolled=2):
         charged = phase.charged(phase.total_steps)
         assert charged == {m.name: m.steps for m in run.plan.mechanisms}
         return start, parallel.unreplicate(state), metrics
-
-
-def assert_close(one, two):
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)

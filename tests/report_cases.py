@@ -90,20 +90,22 @@ class Page(HTMLParser):
         self.text += data
 
 
-def written(workdir, **changes):
+def written(workdir, with_images=True, **changes):
     """The content of report.json, and the page: parsed, and as it is."""
-    images = np.zeros((4, 8, 8, 1), np.uint8)
-    arguments = {
+    found = {
         'config': CONFIG,
         'privacy': PRIVACY,
         'fidelity': {},
         'accuracy': ACCURACY,
+        'floor': None,
+        'ceiling': {},
         'checked': CHECKED,
         'history': HISTORY,
         'wall_seconds': {'train': 250.0, 'evaluate': 30.5},
-        'sample_grid': pictures.sample_grid(images, np.arange(4) % 2, 2),
         'environment': ENVIRONMENT,
     }
-    made = report.write_report(workdir, **{**arguments, **changes})
+    images = np.zeros((4, 8, 8, 1), np.uint8)
+    grid = pictures.sample_grid(images, np.arange(4) % 2, 2)
+    made = report.write_report(workdir, found | changes, grid if with_images else None)
     html = (workdir / 'report.html').read_text(encoding='utf-8')
     return made, Page(html), html

@@ -261,6 +261,14 @@ def state(part: Any, seed: int = 0, scale: float = 1.0) -> Any:
     return made
 
 
+def assert_close(one: Any, two: Any, rtol: float = 1e-3, atol: float = 1e-4) -> None:
+    """Two trees are the same up to rounding."""
+    leaves = jax.tree_util.tree_leaves_with_path(one)
+    for (path, a), b in zip(leaves, jax.tree.leaves(two), strict=True):
+        name = jax.tree_util.keystr(path)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=name)
+
+
 def over_devices(query: Callable[..., Any], number: int) -> Callable[..., Any]:
     """The sum over devices of what each has to say, compiled."""
     return parallel.pmapped(

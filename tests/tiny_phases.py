@@ -99,13 +99,6 @@ def trained(mode, devices=1, unrolls=True):
         return start, train(run, phase, start), gan
 
 
-def assert_close(one, two, rtol=1e-3, atol=1e-4):
-    leaves = jax.tree_util.tree_leaves_with_path(one)
-    for (path, a), b in zip(leaves, jax.tree.leaves(two), strict=True):
-        name = jax.tree_util.keystr(path)
-        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=name)
-
-
 def equal(one, two):
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
     return all(np.array_equal(a, b) for a, b in pairs)

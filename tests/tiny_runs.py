@@ -331,23 +331,32 @@ def _folder() -> pathlib.Path:
 def finished(kind: str) -> Finished:
     """A whole run of `one_shot` or `canonical`: change nothing.
 
-    Whoever of the test session's processes asks first makes it. Each has a copy, since a
-    stage holds the folder that it looks at.
+    Each process has a copy of its own, since a stage holds the folder that it looks at.
     """
-    folder = shared / kind
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / 'lock').open('w') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / 'finished').exists():
-            _finish(kind, folder)
-    with (folder / 'finished').open('rb') as file:
-        made: Finished = pickle.load(file)
+    folder, made = once(kind, functools.partial(_finish, kind))
     own = folder / f'run-{os.getpid()}'
     shutil.copytree(made.workdir, own)
     return made._replace(workdir=own)
 
 
-def _finish(kind: str, folder: pathlib.Path) -> None:
+def once(name: str, make: Callable[[pathlib.Path], Any]) -> tuple[pathlib.Path, Any]:
+    """A folder of the whole test session, and what making it has returned: change nothing.
+
+    Args:
+        name: of the folder.
+        make: fills it; called by whichever process asks first.
+    """
+    folder = shared / name
+    folder.mkdir(parents=True, exist_ok=True)
+    returned = folder / 'returned'
+    with (folder / 'lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not returned.exists():
+            returned.write_bytes(pickle.dumps(make(folder)))
+    return folder, pickle.loads(returned.read_bytes())
+
+
+def _finish(kind: str, folder: pathlib.Path) -> Finished:
     import tiny
 
     from dpaf_jax.pipeline.synthesize import Pipeline
@@ -364,8 +373,7 @@ def _finish(kind: str, folder: pathlib.Path) -> None:
         modes = (mode(private), mode(private / 'entropy'))
         for stage in ('release', 'samples', 'evaluate', 'report'):
             pipeline.run(stage)
-    made = Finished(folder / 'run', config, entropy, modes)
-    (folder / 'finished').write_bytes(pickle.dumps(made))
+    return Finished(folder / 'run', config, entropy, modes)
 
 
 def mode(path: pathlib.Path) -> int:

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from dpaf_jax.runtime.command import (
+    errors_in_one_line,
     fail,
     parse,
     prepare_jax,
@@ -28,8 +29,6 @@ from dpaf_jax.runtime.command import (
     require_devices,
     start,
 )
-from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import refusal
 
 _ATTACK = flags.DEFINE_string(
     'attack', None, 'membership, memorisation or gradient_inversion.'
@@ -54,8 +53,6 @@ EXIT_FOUND = 1
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1:
-        fail(f'unknown argument {argv[1]!r}: flags start with --')
     given = {'attack': _ATTACK.value, 'workdir': _WORKDIR.value}
     name, workdir = require(argv, given)
     prepare_jax()
@@ -69,14 +66,10 @@ def main(argv: Sequence[str]) -> None:
     counts = {}
     if name == 'gradient_inversion':
         counts = {'iterations': _ITERATIONS.value, 'attempts': _ATTEMPTS.value}
-    try:
+    with errors_in_one_line(pathlib.Path(workdir), '--workdir'):
         require_devices()
         target = open_target(workdir, _DATA.value)
         made = attack.run(target, **counts)
-    except UserError as error:
-        fail(str(error))
-    except OSError as error:
-        fail(refusal(error, pathlib.Path(workdir), '--workdir'))
     print(attack.table(made))
     print(f'in {target.folder}: {WARNING}')
     if made.get('found'):

@@ -15,6 +15,7 @@ from typing import Any
 from absl import flags
 
 from dpaf_jax.runtime.command import (
+    errors_in_one_line,
     fail,
     fail_with_help,
     prepare_jax,
@@ -24,7 +25,7 @@ from dpaf_jax.runtime.command import (
 )
 from dpaf_jax.runtime.config_flag import CONFIG, parse
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import refusal, require_place
+from dpaf_jax.runtime.files import require_place
 
 MOST_DEVICES = 64  # that a CPU pretends to be; of a thousand XLA runs out of threads
 
@@ -55,8 +56,6 @@ EXIT_VIOLATION = 1
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1:
-        fail(f'unknown argument {argv[1]!r}: flags start with --')
     (place,) = require(argv, {'out': _OUT.value})
     if CONFIG.value is None and _RELEASE.value is None:
         fail_with_help(argv, '--config or --release is needed')
@@ -73,13 +72,9 @@ def main(argv: Sequence[str]) -> None:
         + f' --xla_force_host_platform_device_count={max(numbers)}'
     )
     prepare_jax()
-    try:
+    with errors_in_one_line(pathlib.Path(place), '--out'):
         require_devices()
         status = _audit(pathlib.Path(place), numbers)
-    except UserError as error:
-        fail(str(error))
-    except OSError as error:
-        fail(refusal(error, pathlib.Path(place), '--out'))
     sys.exit(status)
 
 

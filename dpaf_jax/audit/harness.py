@@ -7,6 +7,8 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.audit import canaries
 from dpaf_jax.audit.target import AuditTarget, Draws, Release, Scene, Seen, Trace
@@ -69,6 +71,29 @@ def wild_state(shapes: Any, wild: Sequence[str], seed: int) -> Any:
     made = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     drawn = {name: jax.tree.map(normal, getattr(shapes, name)) for name in wild}
     return made._replace(**drawn)
+
+
+def first_moment(optimizer_state: Any, name: str = 'trace') -> jax.Array:
+    """What an optimiser has kept of its one gradient, as one vector.
+
+    Args:
+        optimizer_state: after one step from zero.
+        name: 'trace' of momentum: the gradient; 'mu' of Adam: 1 - beta1 of it.
+    """
+    return ravel_pytree(optax.tree_utils.tree_get(optimizer_state, name))[0]
+
+
+def small(config: Config, **sections: Any) -> Config:
+    """The same run on 8 x 8 images, with other sections by name."""
+    data = dataclasses.replace(config.data, image_size=8)
+    return dataclasses.replace(config, data=data, **sections)
+
+
+def thin(config: Config, **widths: Any) -> Any:
+    """The config's networks with two layers and few maps; `widths`: further fields."""
+    return dataclasses.replace(
+        config.networks, layers='C1-C1-x', generator_width=4, z_dim=8, **widths
+    )
 
 
 def releaser(step: Step, number: int) -> Release:
@@ -138,6 +163,7 @@ class Notes:
         self.keys: dict[str, list[np.ndarray]] = {}
         self.charged: dict[str, int] = {}
         self.parts: dict[str, list[Seen]] = {}
+        self._absent: list[np.ndarray] = []
 
     def trace(self, **more: Any) -> Trace:
         """All of it; `more`: fields of a `Trace` that are not noted here."""
@@ -170,6 +196,16 @@ class Notes:
         noted.chosen.append(index[~absent])
         group = np.broadcast_to(np.arange(len(index))[:, None], index.shape)
         noted.groups.append(group[~absent])
+
+    def chunk(self, batch: ClipBatch) -> None:
+        """Who is there among the next records, in a pass over all: a device's [1, U, 1]."""
+        self._absent.append(np.asarray(batch.is_padding_example[0]))
+
+    def all_records(self, name: str, eligible: Any = None) -> None:
+        """One step on the chunks since the step before."""
+        absent = np.concatenate(self._absent)
+        self._absent.clear()
+        self.draw(name, eligible, np.arange(len(absent))[:, None], absent)
 
 
 class NotedPhase(SampledPhase):

@@ -20,7 +20,7 @@ from sklearn import (
     tree,
 )
 
-from dpaf_jax.evaluation.outcome import Outcome, summarised
+from dpaf_jax.evaluation.outcome import Labelled, Outcome, summarised
 
 XGBOOST = 'xgboost'
 
@@ -81,10 +81,8 @@ def installed() -> list[str]:
 
 
 def evaluate(
-    train_images: np.ndarray,
-    train_labels: np.ndarray,
-    test_images: np.ndarray,
-    test_labels: np.ndarray,
+    source: Labelled,
+    test: Labelled,
     num_classes: int,
     seeds: int,
     tell: Callable[[str], None] = lambda line: None,
@@ -92,10 +90,8 @@ def evaluate(
     """Trains each installed model on synthetic images and tests it on real ones.
 
     Args:
-        train_images: [N, H, W, C] uint8, synthetic.
-        train_labels: [N] integers in [0, num_classes), of at least two classes.
-        test_images: [M, H, W, C] uint8, the real test split.
-        test_labels: [M] integers in [0, num_classes).
+        source: N synthetic images, of at least two classes.
+        test: M images of the real test split.
         num_classes: K.
         seeds: trainings of each model that draws random numbers.
         tell: is given a line before each training, and where one fails.
@@ -106,10 +102,10 @@ def evaluate(
     """
     pixels, tests = (
         x.reshape(len(x), -1).astype(np.float32) / 255
-        for x in (train_images, test_images)
+        for x in (source.images, test.images)
     )
     # XGBoost wants labels without a gap.
-    present, dense = np.unique(train_labels, return_inverse=True)
+    present, dense = np.unique(source.labels, return_inverse=True)
     results = {}
     for name in installed():
         outcomes = []
@@ -125,7 +121,7 @@ def evaluate(
                 break
             outcomes.append(Outcome(present[model.predict(tests)]))
         else:
-            results[name] = summarised(outcomes, test_labels, num_classes)
+            results[name] = summarised(outcomes, test.labels, num_classes)
     return results
 
 

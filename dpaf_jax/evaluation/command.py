@@ -6,7 +6,8 @@ import numpy as np
 
 from dpaf_jax.config import DataConfig, EvaluationConfig
 from dpaf_jax.evaluation import images, printout, suite, utility
-from dpaf_jax.evaluation.suite import Labelled, TellFn
+from dpaf_jax.evaluation.outcome import Labelled
+from dpaf_jax.evaluation.suite import TellFn
 from dpaf_jax.release.pictures import png_bytes
 from dpaf_jax.runtime.errors import UserError
 

@@ -13,7 +13,7 @@ from dpaf_jax.data.decode import decoded
 from dpaf_jax.data.sources import SOURCES, open_source
 from dpaf_jax.data.sources.base import Source, counting_names
 from dpaf_jax.data.sources.listing import list_folders, list_pictures, read_pictures
-from dpaf_jax.evaluation.suite import Labelled
+from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.release.bundle import GENERATOR, RELEASE, load_release
 from dpaf_jax.release.parquet import read_parquet
 from dpaf_jax.runtime.errors import UserError

@@ -1,4 +1,4 @@
-"""What trained classifiers say of the test images, and its figures over their seeds."""
+"""What classifiers are given, what they say of the test images, and its figures over seeds."""
 
 import statistics
 from collections.abc import Mapping
@@ -7,6 +7,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 BENCH_MEAN = 'DPImageBench: mean of selected epochs'
+
+
+class Labelled(NamedTuple):
+    """One side of a comparison: what is learnt from, or what is tested on.
+
+    Attributes:
+        images: [N, H, W, C] uint8; of a table its rows, [N, 1, F, 1] float32.
+        labels: [N] integers in [0, K).
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
 
 
 class Outcome(NamedTuple):

@@ -7,7 +7,7 @@ from PIL import Image
 
 from dpaf_jax.evaluation import outcome
 from dpaf_jax.evaluation.fidelity import OTHER, few_images
-from dpaf_jax.evaluation.suite import Labelled
+from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.release.pictures import sample_grid
 
 BETWEEN = 24  # pixels between the real and the synthetic side

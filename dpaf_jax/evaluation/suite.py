@@ -6,24 +6,18 @@ so does what real training images give, the ceiling and the floor; no release ha
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation import fidelity, utility
+from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.evaluation.train import ProgressFn
 from dpaf_jax.networks.perceptual import efficientnet, inception
 
 WITH_CLASSICAL = ('full', 'slow')
 TellFn = Callable[[str], None]
-
-
-class Labelled(NamedTuple):
-    """Images [N, H, W, C] uint8 and labels [N] in [0, K)."""
-
-    images: np.ndarray
-    labels: np.ndarray
 
 
 def evaluate(
@@ -55,17 +49,13 @@ def evaluate(
     made: dict[str, Any] = {'utility': {}, 'fidelity': {}}
     if min(np.ptp(source.labels), np.ptp(test.labels)):
         made['utility'] = utility.evaluate(
-            *source, *test, num_classes, config, on_progress=on_progress
+            source, test, num_classes, config, on_progress
         )
         if config.suite in WITH_CLASSICAL:
             from dpaf_jax.evaluation import classical  # late: scikit-learn is slow
 
             made['utility'] |= classical.evaluate(
-                *source,
-                *test,
-                num_classes,
-                config.seeds,
-                tell,
+                source, test, num_classes, config.seeds, tell
             )
     if config.fidelity_images and (weights or efficientnet.is_installed()):
         num = min(config.fidelity_images, len(source.images), len(test.images))

@@ -12,9 +12,10 @@ import numpy as np
 from sklearn import ensemble, linear_model, metrics, neural_network
 
 from dpaf_jax.config import EvaluationConfig
-from dpaf_jax.evaluation.outcome import summary
+from dpaf_jax.evaluation.outcome import Labelled, summary
 from dpaf_jax.evaluation.train import ProgressFn
 
+FLOOR = 0.5  # the AUROC of guessing
 MODELS = {
     'logistic_regression': lambda seed: linear_model.LogisticRegression(
         max_iter=1000, random_state=seed
@@ -26,10 +27,8 @@ MODELS = {
 
 
 def evaluate(
-    train_rows: np.ndarray,
-    train_labels: np.ndarray,
-    test_rows: np.ndarray,
-    test_labels: np.ndarray,
+    source: Labelled,
+    test: Labelled,
     num_classes: int,
     config: EvaluationConfig,
     on_progress: ProgressFn | None = None,
@@ -37,10 +36,8 @@ def evaluate(
     """Trains each classifier `config.seeds` times and measures its AUROC.
 
     Args:
-        train_rows: [N, 1, F, 1] float32, synthetic.
-        train_labels: [N] integers in [0, num_classes).
-        test_rows: [M, 1, F, 1] float32, the real test split.
-        test_labels: [M] integers.
+        source: N synthetic rows.
+        test: M rows of the real test split.
         num_classes: K; above 2 the mean over classes of one against the rest.
         config: seeds; run i uses seed i.
         on_progress: called as (models trained, {}).
@@ -50,14 +47,14 @@ def evaluate(
         test rows lack a class, 0.5 where the synthetic rows have one class alone (which a
         noisy histogram may give), or teach a model less than chance: it ranks nothing then.
     """
-    rows, tests = (x.reshape(len(x), -1) for x in (train_rows, test_rows))
+    rows, tests = (x.reshape(len(x), -1) for x in (source.images, test.images))
     results, done = {}, 0
     for name, make in MODELS.items():
         values = []
         for run in range(config.seeds):
-            model = _fitted(make(run), rows, train_labels)
+            model = _fitted(make(run), rows, source.labels)
             values.append(
-                auroc(model, tests, test_labels, num_classes) if model else 0.5
+                auroc(model, tests, test.labels, num_classes) if model else FLOOR
             )
             done += 1
             if on_progress is not None:
@@ -79,9 +76,8 @@ def _fitted(model: Any, rows: np.ndarray, labels: np.ndarray) -> Any:
         return None
 
 
-def total_steps(rows: np.ndarray, config: EvaluationConfig) -> int:
+def total_steps(config: EvaluationConfig) -> int:
     """The models of all seeds: the last step `on_progress` sees."""
-    del rows
     return len(MODELS) * config.seeds
 
 
@@ -92,8 +88,3 @@ def auroc(model: Any, rows: np.ndarray, labels: np.ndarray, num_classes: int) ->
     wanted = [1] if num_classes == 2 else range(num_classes)
     areas = [metrics.roc_auc_score(labels == k, scores[:, k]) for k in wanted]
     return float(np.mean(areas))
-
-
-def floor(test_labels: np.ndarray) -> float:
-    """The AUROC of guessing."""
-    return 0.5

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import linen as nn
 
 from dpaf_jax.evaluation.classifiers import Recipe
 from dpaf_jax.networks.pieces import in_pieces
@@ -16,7 +17,7 @@ ProgressFn = Callable[[int, dict[str, float]], None]
 EpochFn = Callable[[Any], None]
 
 
-class TrainState(NamedTuple):
+class ClassifierState(NamedTuple):
     """What one training run carries from step to step.
 
     Attributes:
@@ -41,18 +42,18 @@ class TrainState(NamedTuple):
 
 def init_state(
     recipe: Recipe, steps: int, image_shape: tuple[int, ...], key: jax.Array
-) -> TrainState:
+) -> ClassifierState:
     """Initial weights and optimizer state for images [H, W, C] and so many steps."""
     variables = recipe.model.init(key, jnp.zeros((1, *image_shape)), False)
     opt_state = recipe.optimizer(steps).init(variables['params'])
     # A copy, since the state is donated.
     average = jax.tree.map(jnp.copy, variables['params']) if recipe.ema else ()
-    return TrainState(variables, opt_state, average, jnp.zeros((), jnp.int32))
+    return ClassifierState(variables, opt_state, average, jnp.zeros((), jnp.int32))
 
 
 def train_window(
     recipe: Recipe, steps: int
-) -> Callable[..., tuple[TrainState, jax.Array]]:
+) -> Callable[..., tuple[ClassifierState, jax.Array]]:
     """Compiles a window of steps on minibatches of a data set on the device.
 
     Args:
@@ -63,49 +64,17 @@ def train_window(
         (state, images [N, H, W, C] uint8, labels [N] int32, indices [S, B] int32,
         key) -> (state, losses [S] float32). The state is donated.
     """
-    model, optimizer = recipe.model, recipe.optimizer(steps)
-
-    def loss_fn(params: Any, rest: Any, x: jax.Array, y: jax.Array, key: Any) -> Any:
-        # A model that normalises by the batch needs it whole.
-        pieces, logits, changed = [x] if rest else in_pieces(x), [], {}
-        for piece in pieces:
-            key, dropout_key = jax.random.split(key)
-            made, changed = model.apply(
-                {'params': params, **rest},
-                piece,
-                True,
-                rngs={'dropout': dropout_key},
-                mutable=['batch_stats'],
-            )
-            logits.append(made)
-        every = jnp.concatenate(logits)
-        each = optax.softmax_cross_entropy_with_integer_labels(every, y)
-        return each.mean(), changed
+    optimizer = recipe.optimizer(steps)
 
     @functools.partial(jax.jit, donate_argnums=0)
     def window(
-        state: TrainState,
+        state: ClassifierState,
         images: jax.Array,
         labels: jax.Array,
         indices: jax.Array,
         key: jax.Array,
-    ) -> tuple[TrainState, jax.Array]:
-        def step(state: TrainState, batch: Any) -> tuple[TrainState, jax.Array]:
-            chosen, step_key = batch
-            x = images[chosen].astype(jnp.float32) / 255
-            rest = dict(state.variables)
-            params = rest.pop('params')
-            (loss, changed), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-                params, rest, x, labels[chosen], step_key
-            )
-            updates, opt_state = optimizer.update(grads, state.opt_state)
-            params = optax.apply_updates(params, updates)
-            average = _averaged(state.average, params, recipe.ema, state.step)
-            new = TrainState(
-                {'params': params, **changed}, opt_state, average, state.step + 1
-            )
-            return new, loss
-
+    ) -> tuple[ClassifierState, jax.Array]:
+        step = functools.partial(_step, recipe, optimizer, images, labels)
         keys = jax.random.split(key, len(indices))
         if not on_cpu():
             return jax.lax.scan(step, state, (indices, keys))
@@ -120,6 +89,55 @@ def train_window(
     return window
 
 
+def _step(
+    recipe: Recipe,
+    optimizer: optax.GradientTransformation,
+    images: jax.Array,
+    labels: jax.Array,
+    state: ClassifierState,
+    batch: tuple[jax.Array, jax.Array],
+) -> tuple[ClassifierState, jax.Array]:
+    """One step on the images at batch[0], [B] int32, with the key batch[1]; and its loss."""
+    chosen, key = batch
+    x = images[chosen].astype(jnp.float32) / 255
+    rest = dict(state.variables)
+    params = rest.pop('params')
+    (loss, changed), grads = jax.value_and_grad(_loss, has_aux=True)(
+        params, rest, recipe.model, x, labels[chosen], key
+    )
+    updates, opt_state = optimizer.update(grads, state.opt_state)
+    params = optax.apply_updates(params, updates)
+    average = _averaged(state.average, params, recipe.ema, state.step)
+    variables = {'params': params, **changed}
+    return ClassifierState(variables, opt_state, average, state.step + 1), loss
+
+
+def _loss(
+    params: Any,
+    rest: dict[str, Any],
+    model: nn.Module,
+    x: jax.Array,
+    y: jax.Array,
+    key: jax.Array,
+) -> tuple[jax.Array, Any]:
+    """Mean cross-entropy of a minibatch, and the variables in `rest` as it changed them."""
+    # A model that normalises by the batch needs it whole.
+    pieces, logits, changed = [x] if rest else in_pieces(x), [], {}
+    for piece in pieces:
+        key, dropout_key = jax.random.split(key)
+        made, changed = model.apply(
+            {'params': params, **rest},
+            piece,
+            True,
+            rngs={'dropout': dropout_key},
+            mutable=['batch_stats'],
+        )
+        logits.append(made)
+    every = jnp.concatenate(logits)
+    each = optax.softmax_cross_entropy_with_integer_labels(every, y)
+    return each.mean(), changed
+
+
 def _averaged(average: Any, params: Any, ema: float, step: jax.Array) -> Any:
     """The moving average after a step; it follows faster at first, as torch-ema does."""
     if not ema:
@@ -130,7 +148,7 @@ def _averaged(average: Any, params: Any, ema: float, step: jax.Array) -> Any:
 
 def train(
     recipe: Recipe,
-    window: Callable[..., tuple[TrainState, jax.Array]],
+    window: Callable[..., tuple[ClassifierState, jax.Array]],
     images: jax.Array,
     labels: jax.Array,
     seed: list[int],

@@ -15,6 +15,7 @@ import threading
 from concurrent.futures import (
     FIRST_EXCEPTION,
     CancelledError,
+    Future,
     ThreadPoolExecutor,
     wait,
 )
@@ -27,7 +28,7 @@ from flax import linen as nn
 
 from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation.classifiers import make_recipes
-from dpaf_jax.evaluation.outcome import Outcome, summarised
+from dpaf_jax.evaluation.outcome import Labelled, Outcome, summarised
 from dpaf_jax.evaluation.train import ProgressFn, on_cpu, train, train_window
 
 AT_ONCE = 2  # trainings on CPU: one keeps little more than one core busy
@@ -36,10 +37,8 @@ TEST_BATCH = 500  # images of a forward pass; only bounds memory
 
 
 def evaluate(
-    train_images: np.ndarray,
-    train_labels: np.ndarray,
-    test_images: np.ndarray,
-    test_labels: np.ndarray,
+    source: Labelled,
+    test: Labelled,
     num_classes: int,
     config: EvaluationConfig,
     on_progress: ProgressFn | None = None,
@@ -47,10 +46,8 @@ def evaluate(
     """Trains each classifier `config.seeds` times and measures its test accuracy.
 
     Args:
-        train_images: [N, H, W, C] uint8, synthetic.
-        train_labels: [N] integers in [0, num_classes).
-        test_images: [M, H, W, C] uint8, the real test split.
-        test_labels: [M] integers in [0, num_classes).
+        source: N synthetic images.
+        test: M images of the real test split, of the same shape.
         num_classes: K.
         config: seeds (run i has i), epochs, minibatch size, and which classifiers.
         on_progress: called as (step, {'loss': ...}) with the slowest classifier's steps so
@@ -62,58 +59,85 @@ def evaluate(
     Raises:
         ValueError: for shapes or labels that do not fit together.
     """
-    _check(train_images, train_labels, num_classes)
-    _check(test_images, test_labels, num_classes)
-    if train_images.shape[1:] != test_images.shape[1:]:
-        raise ValueError(
-            f'{train_images.shape[1:]} to train on, {test_images.shape[1:]} to test on'
-        )
-    kept, held_out = _held_out(train_images, config)
-    images = jnp.asarray(train_images[kept])
-    labels = jnp.asarray(train_labels[kept], jnp.int32)
-    selection = (train_images[held_out], train_labels[held_out])
-    tell = _added_up(on_progress) if on_progress else None
-    recipes = make_recipes(config, num_classes, images.shape[-1])
-    windows = {
-        name: train_window(recipe, recipe.steps(len(images)))
-        for name, recipe in recipes.items()
+    _check(source, test, num_classes)
+    trainings = _Trainings(source, test, num_classes, config, on_progress)
+    with ThreadPoolExecutor(AT_ONCE if on_cpu() else 1) as pool:
+        jobs = {
+            name: [
+                pool.submit(trainings.outcome_of, name, seed)
+                for seed in range(config.seeds)
+            ]
+            for name in trainings.recipes
+        }
+        try:
+            _all_or_none(list(itertools.chain(*jobs.values())))
+        finally:
+            trainings.are_over.set()
+            pool.shutdown(cancel_futures=True)
+    return {
+        name: summarised([job.result() for job in made], test.labels, num_classes)
+        for name, made in jobs.items()
     }
-    slowest, left = next(iter(recipes)), threading.Event()
 
-    def outcome_of(name: str, run: int) -> Outcome:
-        monitor = EpochMonitor(
-            recipes[name].model, selection, (test_images, test_labels)
-        )
 
-        def told(steps: int, metrics: dict[str, float]) -> None:
-            if left.is_set():
+class _Trainings:
+    """Trainings of all classifiers on the same images; any number may go on at once.
+
+    Attributes:
+        recipes: by the classifier's name, the slowest first.
+        are_over: set, it ends each training at its next step.
+    """
+
+    def __init__(
+        self,
+        source: Labelled,
+        test: Labelled,
+        num_classes: int,
+        config: EvaluationConfig,
+        on_progress: ProgressFn | None,
+    ):
+        kept, held_out = _held_out(source.images, config)
+        self._images = jnp.asarray(source.images[kept])
+        self._labels = jnp.asarray(source.labels[kept], jnp.int32)
+        self._selection = Labelled(source.images[held_out], source.labels[held_out])
+        self._test = test
+        self.recipes = make_recipes(config, num_classes, source.images.shape[-1])
+        self._windows = {
+            name: train_window(recipe, recipe.steps(len(kept)))
+            for name, recipe in self.recipes.items()
+        }
+        self._of_slowest = _added_up(on_progress) if on_progress else None
+        self.are_over = threading.Event()
+
+    def outcome_of(self, name: str, seed: int) -> Outcome:
+        """Trains one classifier; CancelledError once `are_over` is set."""
+        recipe = self.recipes[name]
+        monitor = EpochMonitor(recipe.model, self._selection, self._test)
+        told = self._of_slowest if name == next(iter(self.recipes)) else None
+
+        def on_window(steps: int, metrics: dict[str, float]) -> None:
+            if self.are_over.is_set():
                 raise CancelledError
-            if tell and name == slowest:
-                tell(steps, metrics)
+            if told:
+                told(steps, metrics)
 
         variables = train(
-            recipes[name], windows[name], images, labels, [0, run], told, monitor.watch
+            recipe,
+            self._windows[name],
+            self._images,
+            self._labels,
+            [0, seed],
+            on_window,
+            monitor.watch,
         )
         return monitor.outcome(variables)
 
-    with ThreadPoolExecutor(AT_ONCE if on_cpu() else 1) as pool:
-        runs = {
-            name: [pool.submit(outcome_of, name, run) for run in range(config.seeds)]
-            for name in recipes
-        }
-        try:
-            ended, _ = wait(
-                itertools.chain(*runs.values()), return_when=FIRST_EXCEPTION
-            )
-            for each in ended:
-                each.result()  # raises what one of them has raised
-        finally:
-            left.set()  # a stop, or an error, ends all at their next step
-            pool.shutdown(cancel_futures=True)
-    return {
-        name: summarised([each.result() for each in made], test_labels, num_classes)
-        for name, made in runs.items()
-    }
+
+def _all_or_none(jobs: list[Future[Outcome]]) -> None:
+    """Waits for all, or raises at once what the first that fails has raised."""
+    ended, _ = wait(jobs, return_when=FIRST_EXCEPTION)
+    for job in ended:
+        job.result()
 
 
 def floor(test_labels: np.ndarray) -> float:
@@ -149,25 +173,20 @@ def _held_out(
 class EpochMonitor:
     """Looks at a classifier after each epoch, where images are held out to select by."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        held_out: tuple[np.ndarray, np.ndarray],
-        test: tuple[np.ndarray, np.ndarray],
-    ):
+    def __init__(self, model: nn.Module, held_out: Labelled, test: Labelled):
         self._model, self._held_out, self._test = model, held_out, test
         self._seen: list[tuple[float, float]] = []
 
     def watch(self, variables: Any) -> None:
         """Notes the accuracies of one epoch."""
-        if len(self._held_out[0]):
+        if len(self._held_out.labels):
             selected = accuracy(self._model, variables, *self._held_out)
             best = accuracy(self._model, variables, *self._test)
             self._seen.append((selected, best))
 
     def outcome(self, variables: Any) -> Outcome:
         """What the variables after the last epoch predict, and what was noted before."""
-        predicted = predict(self._model, variables, self._test[0])
+        predicted = predict(self._model, variables, self._test.images)
         if not self._seen:
             return Outcome(predicted)
         # The first of the best epochs.
@@ -213,16 +232,25 @@ def _added_up(on_progress: ProgressFn) -> ProgressFn:
     """From steps of windows to steps so far, of trainings that go on at once."""
     lock, done = threading.Lock(), 0
 
-    def tell(steps: int, metrics: dict[str, float]) -> None:
+    def on_window(steps: int, metrics: dict[str, float]) -> None:
         nonlocal done
         with lock:
             done += steps
             on_progress(done, metrics)
 
-    return tell
+    return on_window
 
 
-def _check(images: np.ndarray, labels: np.ndarray, num_classes: int) -> None:
+def _check(source: Labelled, test: Labelled, num_classes: int) -> None:
+    """ValueError for shapes or labels that do not fit together."""
+    for side in (source, test):
+        _check_side(*side, num_classes)
+    shapes = source.images.shape[1:], test.images.shape[1:]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f'{shapes[0]} to train on, {shapes[1]} to test on')
+
+
+def _check_side(images: np.ndarray, labels: np.ndarray, num_classes: int) -> None:
     if images.ndim != 4 or images.dtype != np.uint8:
         raise ValueError(
             f'images are {images.dtype} {images.shape}, not uint8 [N,H,W,C]'

@@ -31,37 +31,29 @@ PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'dp-accounting')
 
 def write_report(
     workdir: str | os.PathLike[str],
-    *,
-    config: dict[str, Any],
-    privacy: dict[str, Any],
-    accuracy: dict[str, Any],
-    fidelity: dict[str, Any],
-    checked: dict[str, Any],
-    history: list[dict[str, Any]],
-    wall_seconds: dict[str, float],
+    found: Mapping[str, Any],
     sample_grid: Image.Image | None,
-    environment: dict[str, Any],
-    floor: float | None = None,
-    ceiling: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Writes `<workdir>/report.json` and `<workdir>/report.html`.
 
     Args:
         workdir: the run's folder; each file appears whole or not at all.
-        config: of the run, as plain values.
-        privacy: the content of privacy.json.
-        accuracy: by what was trained on ('synthetic'), then by model: `mean`, `std`
-            and `values` in [0, 1]; empty if nothing was evaluated.
-        fidelity: of synthetic images against test images, as `fidelity.compare` has it;
-            empty if it was not measured.
-        checked: what `verify`, audits and attacks found, as `checks.outcomes` gives it.
-        history: rows {'phase', 'step', 'seconds', 'epsilon_spent', ...}, oldest first;
-            but for seconds, only values that epsilon covers.
-        wall_seconds: by stage; not covered by epsilon.
+        found: by key what the run has left.
+            config: of the run, as plain values.
+            privacy: the content of privacy.json.
+            accuracy: by what was trained on ('synthetic'), then by model: `mean`, `std`
+                and `values` in [0, 1]; empty if nothing was evaluated.
+            fidelity: of synthetic images against test images, as `suite.evaluate` has it;
+                empty if it was not measured.
+            floor: the figure without any training; None if nothing was evaluated.
+            ceiling: as `accuracy` by model, of real training images; empty if it was not
+                asked for.
+            checked: what `verify`, audits and attacks found, as `checks.outcomes` gives it.
+            history: rows {'phase', 'step', 'seconds', 'epsilon_spent', ...}, oldest first;
+                but for seconds, only values that epsilon covers.
+            wall_seconds: by stage; not covered by epsilon.
+            environment: versions and hardware, as `environment()` gives them.
         sample_grid: picture of synthetic images, a row per class; or None.
-        environment: versions and hardware, as `environment()` gives them.
-        floor: the figure without any training; None if nothing was evaluated.
-        ceiling: as `accuracy` by model, of real training images, if it was asked for.
 
     Returns:
         The content of report.json; numbers that are not finite are the strings 'inf',
@@ -72,20 +64,11 @@ def write_report(
     """
     report = _plain(
         {
-            'method': config['method'],
-            'privacy': privacy,
-            'accuracy': accuracy,
-            'fidelity': fidelity,
-            'accuracy_note': NOT_COVERED,
-            'floor': floor,
-            'ceiling': ceiling or {},
+            'method': found['config']['method'],
             'when': now(),
-            'checked': checked,
+            'accuracy_note': NOT_COVERED,
             'checked_note': ATTACKS_NOT_COVERED,
-            'wall_seconds': wall_seconds,
-            'environment': environment,
-            'config': config,
-            'history': history,
+            **found,
         }
     )
     text = json.dumps(report, indent=2, allow_nan=False) + '\n'

@@ -25,10 +25,10 @@ from dpaf_jax.pipeline.outlook import STRONG_EPSILON
 from dpaf_jax.release.card import is_certified
 from dpaf_jax.release.pictures import png_data_uri
 from dpaf_jax.runtime.text import duration, factor, number
+from dpaf_jax.training.progress import NOT_CURVES
 
 NOT_COVERED = 'Measured on real test data: not covered by ε'
 ATTACKS_NOT_COVERED = 'Attacks are made from real training images: not covered by ε'
-NOT_CURVES = ('phase', 'step', 'seconds', 'epsilon_spent')
 MECHANISM = {
     'Name': 'name',
     'Query': 'kind',
@@ -60,6 +60,15 @@ def html_page(report: dict[str, Any], grid: Image.Image | None, run: str) -> str
     Raises:
         jinja2.UndefinedError: the report lacks something that the page has to say.
     """
+    page = _environment().get_template('report.html.jinja')
+    picture = grid and png_data_uri(grid)
+    return page.render(
+        **report, **_facts(report), **_checking(report, run), grid=picture
+    )
+
+
+def _environment() -> Any:
+    """Jinja's, with what the template calls."""
     import jinja2  # late: only a page needs it
 
     environment = jinja2.Environment(
@@ -70,48 +79,56 @@ def html_page(report: dict[str, Any], grid: Image.Image | None, run: str) -> str
         trim_blocks=True,
     )
     environment.filters |= {'digits': _digits, 'duration': duration, 'number': _epsilon}
-    commands = {name: text.format(run=run) for name, text in COMMANDS.items()}
-    config, privacy, checked = report['config'], report['privacy'], report['checked']
-    data = config['data']
+    return environment
+
+
+def _facts(report: dict[str, Any]) -> dict[str, Any]:
+    """By the template's names, what the report says of guarantee, data and training."""
+    config, privacy = report['config'], report['privacy']
+    data, names = config['data'], _class_names(config['data'])
     certified = is_certified(privacy)
-    standing = {name for name in ('verify', 'audit') if _stands(checked[name])}
-    if any(map(_stands, checked['attacks'].values())):
-        standing.add('attacks')
-    return environment.get_template('report.html.jinja').render(
-        **report,
-        certified=certified,
-        factor=factor(privacy['epsilon']) if certified else None,
-        claimed_epsilon=privacy.get('claimed_epsilon'),
-        reason=_reason(privacy['guarantee']),
-        warm_start=_warm_start(config),
-        public_features=public_network(config.get('dpaf', {})),
-        grouped=bool(data['group']),
-        checks=_checks(checked),
-        check_failed=bool(_broken(checked))
-        or any(
-            _stands(found) and not found['passed']
-            for found in (checked['verify'], checked['audit'])
-        ),
-        commands=[commands[name] for name in commands if name not in standing],
-        grid=grid and png_data_uri(grid),
-        version=report['environment']['dpaf_jax'],
-        commit=report['environment']['commit'],
-        class_names=_class_names(data),
-        declared=_declared(data, privacy, config['release']),
-        next_steps=_next_steps(certified, checked, report, commands),
-        figure_name='AUROC' if data['columns'] else 'Accuracy',
-        figures=_figures(report),
-        failure=failure(report),
-        fidelity_rows=fidelity_rows(report['fidelity']),
-        few_images=few_images(report['fidelity']),
-        per_class=_per_class(report['accuracy'], _class_names(data)),
-        curves=_curves(report['history'], privacy, certified),
-        mechanisms=[
+    return {
+        'certified': certified,
+        'factor': factor(privacy['epsilon']) if certified else None,
+        'claimed_epsilon': privacy.get('claimed_epsilon'),
+        'reason': _reason(privacy['guarantee']),
+        'warm_start': _warm_start(config),
+        'public_features': public_network(config.get('dpaf', {})),
+        'grouped': bool(data['group']),
+        'version': report['environment']['dpaf_jax'],
+        'commit': report['environment']['commit'],
+        'class_names': names,
+        'declared': _declared(data, privacy, config['release']),
+        'figure_name': 'AUROC' if data['columns'] else 'Accuracy',
+        'figures': _figures(report),
+        'failure': failure(report),
+        'fidelity_rows': fidelity_rows(report['fidelity']),
+        'few_images': few_images(report['fidelity']),
+        'per_class': _per_class(report['accuracy'], names),
+        'curves': _curves(report['history'], privacy, certified),
+        'mechanisms': [
             list(MECHANISM),
             *([m[key] for key in MECHANISM.values()] for m in privacy['mechanisms']),
         ],
-        config_text=json.dumps(config, indent=2, ensure_ascii=False),
-    )
+        'config_text': json.dumps(config, indent=2, ensure_ascii=False),
+    }
+
+
+def _checking(report: dict[str, Any], run: str) -> dict[str, Any]:
+    """By the template's names, what was checked, and what is still to be done."""
+    checked = report['checked']
+    commands = {name: text.format(run=run) for name, text in COMMANDS.items()}
+    whole = {name: checked[name] for name in ('verify', 'audit')}
+    standing = {name for name, found in whole.items() if _stands(found)}
+    failed = any(not whole[name]['passed'] for name in standing)
+    if any(map(_stands, checked['attacks'].values())):
+        standing.add('attacks')
+    return {
+        'checks': _checks(checked),
+        'check_failed': failed or bool(_broken(checked)),
+        'commands': [commands[name] for name in commands if name not in standing],
+        'next_steps': _next_steps(report, commands),
+    }
 
 
 def _shown(value: Any) -> Any:
@@ -234,14 +251,10 @@ def _declared(
     ]
 
 
-def _next_steps(
-    certified: bool,
-    checked: dict[str, Any],
-    report: dict[str, Any],
-    commands: dict[str, str],
-) -> list[str]:
+def _next_steps(report: dict[str, Any], commands: dict[str, str]) -> list[str]:
     """What is still to be done before somebody shares the release."""
-    if not certified:
+    checked = report['checked']
+    if not is_certified(report['privacy']):
         return ['Do not share this release: nothing is certified. Run it certified.']
     steps = []
     verified, audited = checked['verify'], checked['audit']
@@ -285,7 +298,7 @@ def _curves(
     for phase in phases:
         rows = [row for row in history if row['phase'] == phase]
         for name in dict.fromkeys(name for row in rows for name in row):
-            if name in NOT_CURVES:
+            if name in (*NOT_CURVES, 'epsilon_spent'):
                 continue
             short = name.replace('_', ' ')
             title = f'{phase}: {short}'

@@ -4,15 +4,18 @@ A flag whose name several commands share allows its override, so that a process 
 them all.
 """
 
+import contextlib
 import logging
 import os
+import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags
 
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import refusal
 from dpaf_jax.runtime.memory import keep_freed_memory
 
 EXIT_BAD_INPUT = 2
@@ -24,9 +27,19 @@ HELP = ('--help', '-help', '-?')
 def start(
     main: Callable[[Sequence[str]], Any], parser: Callable[[Sequence[str]], list[str]]
 ) -> None:
-    """Runs a command; Ctrl-C, where it does not listen itself, ends it without a traceback."""
+    """Runs a command that has flags alone.
+
+    Ctrl-C, where it does not listen itself, ends it without a traceback.
+    """
+
+    def parsed(argv: Sequence[str]) -> list[str]:
+        rest = parser(argv)
+        if len(rest) > 1:
+            fail(f'unknown argument {rest[1]!r}: flags start with --')
+        return rest
+
     try:
-        app.run(main, flags_parser=parser)
+        app.run(main, flags_parser=parsed)
     except KeyboardInterrupt:
         print('stopped', file=sys.stderr)
         sys.exit(EXIT_CTRL_C)
@@ -79,6 +92,22 @@ def fail(message: str) -> NoReturn:
     """Ends the command with one line and the status for bad input."""
     print(f'error: {message}', file=sys.stderr)
     sys.exit(EXIT_BAD_INPUT)
+
+
+@contextlib.contextmanager
+def errors_in_one_line(place: pathlib.Path | None, flag: str) -> Iterator[None]:
+    """As `fail`, where input or the operating system stops what is done inside.
+
+    Args:
+        place: where the command writes its outcome; None: nowhere.
+        flag: that names the place.
+    """
+    try:
+        yield
+    except UserError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(refusal(error, place, flag))
 
 
 def parse(argv: Sequence[str]) -> list[str]:

@@ -15,9 +15,13 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from dpaf_jax.runtime.command import fail, fail_with_help, parse, start
+from dpaf_jax.runtime.command import (
+    errors_in_one_line,
+    fail_with_help,
+    parse,
+    start,
+)
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.runtime.files import refusal
 
 PLACE = 'runs/tables'
 EXIT_FAILED = 1  # some runs
@@ -60,16 +64,10 @@ _PART = flags.DEFINE_string(
 
 def main(argv: Sequence[str]) -> int:
     """The command."""
-    if len(argv) > 1:
-        fail(f'unknown argument {argv[1]!r}: flags start with --')
     if not _LIST.value and not _TABLE.value:
         fail_with_help(argv, '--table or --list is needed')
-    try:
+    with errors_in_one_line(_out(), '--out'):
         return _listed() if _LIST.value else _filled()
-    except UserError as error:
-        fail(str(error))
-    except OSError as error:
-        fail(refusal(error, pathlib.Path(_OUT.value or PLACE).expanduser(), '--out'))
 
 
 def _listed() -> int:
@@ -90,13 +88,16 @@ def _filled() -> int:
 
     tables = {table.name: table for name in _TABLE.value for table in find(name)}
     data = _folder(_DATA.value)
-    out = pathlib.Path(_OUT.value or PLACE).expanduser()
     weights = _file(_INCEPTION.value)
-    setup = Setup(_SCALE.value, SCALES[_SCALE.value], out, data, weights)
+    setup = Setup(_SCALE.value, SCALES[_SCALE.value], _out(), data, weights)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     share = _part(_PART.value)
     failed = fill(list(tables.values()), setup, _JOBS.value, share, _ROWS.value)
     return EXIT_FAILED if failed else 0
+
+
+def _out() -> pathlib.Path:
+    return pathlib.Path(_OUT.value or PLACE).expanduser()
 
 
 def _folder(text: str | None) -> pathlib.Path | None:

@@ -82,8 +82,107 @@ class TensorBoard:
         self._writer.close()
 
 
+class Rows:
+    """Rows of a phase: means of its metrics, watched for numbers that are none.
+
+    About every 200th part of the phase there is one: phase, step, seconds, epsilon_spent,
+    and each metric's mean since the row before.
+
+    Args:
+        phase: its name.
+        total_steps: when it is done.
+        history: where rows go.
+        writer: where they go as curves too.
+        start_step: of a resumed run.
+        are_held: they wait for `write`: a step that is computed again, after a kill, may
+            give others under the same noise, and the two together are not covered.
+    """
+
+    def __init__(
+        self,
+        phase: str,
+        total_steps: int,
+        history: History | None = None,
+        writer: TensorBoard | None = None,
+        *,
+        start_step: int = 0,
+        are_held: bool = False,
+    ):
+        self._phase, self._total = phase, total_steps
+        self._history, self._writer = history, writer
+        self._are_held = are_held
+        self._earlier = history.seconds(phase) if history else 0.0
+        self._steps = max(1, math.ceil(total_steps / ROWS_PER_PHASE))
+        self._ended_at = start_step
+        self._unwritten: list[dict[str, Any]] = []
+        self._pending: dict[str, list[Scalar]] = collections.defaultdict(list)
+        self._missing: dict[str, int] = collections.defaultdict(int)
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether anybody reads them; else metrics are watched alone."""
+        return self._history is not None or self._writer is not None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there are metrics since the row before."""
+        return bool(self._pending)
+
+    def note(self, metrics: Mapping[str, Scalar]) -> None:
+        """Adds what one window has measured; it is not waited for."""
+        for name, value in metrics.items():
+            self._pending[name].append(value)
+
+    def is_due(self, step: int) -> bool:
+        """Whether a row ends here."""
+        return (
+            step >= self._total or step // self._steps > self._ended_at // self._steps
+        )
+
+    def end(self, step: int, seconds: float, spent: float | None) -> None:
+        """Ends a row at a step, so many seconds after this process has begun.
+
+        Raises:
+            FloatingPointError: a metric is infinite, or has been NaN for long.
+        """
+        values = {name: self._mean(name, v, step) for name, v in self._pending.items()}
+        self._pending.clear()
+        self._ended_at = step
+        if not self.are_kept:
+            return
+        seconds = round(self._earlier + seconds, 3)
+        row = {'phase': self._phase, 'step': step, 'seconds': seconds}
+        row |= values if spent is None else {'epsilon_spent': spent, **values}
+        self._unwritten.append(row)
+        if not self._are_held:
+            self.write()
+
+    def write(self) -> None:
+        """Writes the rows that have ended: what they tell is in a checkpoint."""
+        for row in self._unwritten:
+            if self._history:
+                self._history.append(row)
+            if self._writer:
+                self._writer.row(row)
+        self._unwritten.clear()
+
+    def _mean(self, name: str, values: list[Scalar], step: int) -> float:
+        numbers = np.array([float(np.asarray(value)) for value in values])
+        here = np.flatnonzero(~np.isnan(numbers))
+        if len(here):
+            self._missing[name] = len(numbers) - 1 - int(here[-1])
+        else:
+            self._missing[name] += len(numbers)
+        if np.isinf(numbers).any() or self._missing[name] >= PATIENCE:
+            raise FloatingPointError(
+                f'{self._phase} step {step}: {name} is not finite; a smaller '
+                'learning rate may help'
+            )
+        return float(numbers[here].mean()) if len(here) else math.nan
+
+
 class Progress:
-    """Tells where a phase is: a line on the terminal, rows in the history.
+    """Tells where a phase is, by a line on the terminal; and ends its rows.
 
     `gan  step 1200/25000 · 1830 images/s · 4 min 10 s left · ε 2.31 of 10`, rewritten
     in place on a terminal; in a log or a notebook a line every ten seconds.
@@ -98,14 +197,9 @@ class Progress:
             step, where steps differ: images until it is reached.
         planned_epsilon: of the whole run; None: no epsilon is shown.
         epsilon_at: epsilon spent by the whole run when this phase has reached a step.
+        rows: of the phase; default: they go nowhere.
         every_seconds: between lines; default 0.5 on a terminal, else 10.
-        writer: where metrics go as curves too.
-        history: where a row goes about every 200th part of the phase: phase, step,
-            seconds, epsilon_spent, and each metric's mean since the row before.
-        start_step: of a resumed run.
         stream: default: standard output.
-        holds_rows: rows wait for `write_rows`: a step that is computed again, after a kill,
-            may give others under the same noise, and the two together are not covered.
         records: what examples are called.
         clock: seconds, monotonic; for tests.
     """
@@ -117,33 +211,24 @@ class Progress:
         examples: float | Callable[[int], float],
         planned_epsilon: float | None = None,
         epsilon_at: Callable[[int], float | None] | None = None,
-        every_seconds: float | None = None,
-        writer: TensorBoard | None = None,
         *,
-        history: History | None = None,
-        start_step: int = 0,
+        rows: Rows | None = None,
+        every_seconds: float | None = None,
         stream: TextIO | None = None,
-        holds_rows: bool = False,
         records: str = 'images',
         clock: Callable[[], float] = time.monotonic,
     ):
         self._phase, self._total = phase, total_steps
         self._examples, self._records = examples, records
         self._planned, self._epsilon_at = planned_epsilon, epsilon_at
-        self._writer, self._history = writer, history
+        self._rows = Rows(phase, total_steps) if rows is None else rows
         self._stream = sys.stdout if stream is None else stream
         self._tty = self._stream.isatty()
         default = TTY_SECONDS if self._tty else LOG_SECONDS
         self._every = default if every_seconds is None else every_seconds
         self._clock = clock
         self._started = self._shown_at = clock()
-        self._earlier = history.seconds(phase) if history else 0.0
-        self._row_steps = max(1, math.ceil(total_steps / ROWS_PER_PHASE))
-        self._row_at = self._step = start_step
-        self._holds_rows = holds_rows
-        self._rows: list[dict[str, Any]] = []
-        self._pending: dict[str, list[Scalar]] = collections.defaultdict(list)
-        self._missing: dict[str, int] = collections.defaultdict(int)
+        self._step = 0
         self._marks: collections.deque[tuple[float, int]] = collections.deque(
             maxlen=RATE_SPAN
         )
@@ -163,61 +248,26 @@ class Progress:
             FloatingPointError: a metric is infinite, or has been NaN for long.
         """
         self._step = step
-        for name, value in metrics.items():
-            self._pending[name].append(value)
+        self._rows.note(metrics)
         if not self._marks:  # what comes before is mostly compilation
             self._marks.append((self._clock(), step))
-        done = step >= self._total
-        if done or step // self._row_steps > self._row_at // self._row_steps:
+        if self._rows.is_due(step):
             self._end_row()
-            if not self._holds_rows:
-                self.write_rows()
-        if done or self._clock() - self._shown_at >= self._every:
+        if step >= self._total or self._clock() - self._shown_at >= self._every:
             self._show()
 
     def close(self) -> None:
         """Ends the line, and writes what came after the last row."""
-        if self._pending:
+        if self._rows.has_begun:
             self._end_row()
-        self.write_rows()
+        self._rows.write()
         if self._tty and self._width:
             print(file=self._stream, flush=True)
             self._width = 0
 
-    def write_rows(self) -> None:
-        """Writes the rows that have ended: what they tell is in a checkpoint."""
-        for row in self._rows:
-            if self._history:
-                self._history.append(row)
-            if self._writer:
-                self._writer.row(row)
-        self._rows.clear()
-
     def _end_row(self) -> None:
-        values = {name: self._mean(name, v) for name, v in self._pending.items()}
-        self._pending.clear()
-        self._row_at = self._step
-        if self._history is None and self._writer is None:
-            return
-        spent = self._spent(refresh=True)
-        seconds = round(self._earlier + self._clock() - self._started, 3)
-        row = {'phase': self._phase, 'step': self._step, 'seconds': seconds}
-        row |= values if spent is None else {'epsilon_spent': spent, **values}
-        self._rows.append(row)
-
-    def _mean(self, name: str, values: list[Scalar]) -> float:
-        numbers = np.array([float(np.asarray(value)) for value in values])
-        here = np.flatnonzero(~np.isnan(numbers))
-        if len(here):
-            self._missing[name] = len(numbers) - 1 - int(here[-1])
-        else:
-            self._missing[name] += len(numbers)
-        if np.isinf(numbers).any() or self._missing[name] >= PATIENCE:
-            raise FloatingPointError(
-                f'{self._phase} step {self._step}: {name} is not finite; a smaller '
-                'learning rate may help'
-            )
-        return float(numbers[here].mean()) if len(here) else math.nan
+        spent = self._spent(refresh=True) if self._rows.are_kept else None
+        self._rows.end(self._step, self._clock() - self._started, spent)
 
     def _spent(self, refresh: bool = False) -> float | None:
         if self._epsilon_at is None or self._planned is None:

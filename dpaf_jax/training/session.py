@@ -11,7 +11,7 @@ from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.training.checkpoint import Checkpoints
 from dpaf_jax.training.history import History
 from dpaf_jax.training.phase import Phase, UnevenPhase
-from dpaf_jax.training.progress import Progress, TensorBoard
+from dpaf_jax.training.progress import Progress, Rows, TensorBoard
 from dpaf_jax.training.resume import Stops
 from dpaf_jax.training.signals import Interrupted
 from dpaf_jax.training.workdir import Workdir
@@ -41,6 +41,14 @@ class Session:
             self._board = TensorBoard(run.workdir, history.rows())
             if step:
                 logging.info('%s: goes on at %s', phase.name, self._at(step))
+        self._rows = Rows(
+            phase.name,
+            phase.total_steps,
+            history,
+            self._board,
+            start_step=step,
+            are_held=not run.repeats_bits,
+        )
         self._progress = Progress(
             phase.name,
             phase.total_steps,
@@ -51,12 +59,9 @@ class Session:
             epsilon_at=lambda at: spent_so_far(
                 run.plan, {CLASSES: 1, **phase.charged(at)}
             ),
-            writer=self._board,
-            history=history,
-            start_step=step,
+            rows=self._rows,
             # The other processes only look for NaN.
             stream=None if processes.is_first() else io.StringIO(),
-            holds_rows=not run.repeats_bits,
             records=run.config.data.records,
         )
         processes.from_first(self._stops.begin)
@@ -99,7 +104,7 @@ class Session:
         state = parallel.unreplicate(placed)
         self._run.check_same('replicas', parallel.alike(state))
         self._checkpoints.save(step, state)
-        self._progress.write_rows()
+        self._rows.write()
 
         def note() -> None:
             assert self._board

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from dpaf_jax.runtime.command import fail, fail_with_help, parse, start
+from dpaf_jax.runtime.command import fail, parse, require, start
 
 EXIT_REJECTED = 1
 REMEDY = (
@@ -31,11 +31,8 @@ _RELEASE = flags.DEFINE_string(
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1:
-        fail(f'unknown argument {argv[1]!r}: flags start with --')
-    if _RELEASE.value is None:
-        fail_with_help(argv, '--release is needed')
-    directory = pathlib.Path(_RELEASE.value)
+    (release,) = require(argv, {'release': _RELEASE.value})
+    directory = pathlib.Path(release)
     if not directory.is_dir() and not (directory.parent / 'stages.json').is_file():
         fail(f'{directory}: no such folder')
     # Arithmetic and shapes only; must not wait for an accelerator.

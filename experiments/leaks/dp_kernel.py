@@ -22,7 +22,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app
 from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.config import Config
@@ -31,7 +30,7 @@ from dpaf_jax.methods.dp_kernel.published import LOSS, PublishedKernel
 from dpaf_jax.methods.embedding.plan import EMBEDDING
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
-from dpaf_jax.runtime.command import parse
+from dpaf_jax.runtime.command import parse, start
 from dpaf_jax.training.batch import ClipBatch
 from experiments.leaks.step import NUMBER, play, setting, steps
 
@@ -117,10 +116,10 @@ def step_game(guarantee: str, epsilon: float) -> StepGame:
     return StepGame(config, dp_kernel.plan(config, NUMBER), batch)
 
 
-def main(argv: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
     """The command."""
-    play('dp_kernel', step_game, argv)
+    play('dp_kernel', step_game)
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

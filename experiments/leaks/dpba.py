@@ -23,7 +23,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app
 from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.audit.harness import wild_state
@@ -33,7 +32,7 @@ from dpaf_jax.methods.dpba_wgan.published import PublishedDpbaWgan
 from dpaf_jax.methods.dpba_wgan.train import make_method
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
-from dpaf_jax.runtime.command import parse
+from dpaf_jax.runtime.command import parse, start
 from dpaf_jax.training.batch import ClipBatch
 from experiments.leaks.step import NUMBER, play, setting, steps, world
 
@@ -164,10 +163,10 @@ def direction(guarantee: str, epsilon: float) -> DirectionGame:
     return DirectionGame(method, batch, state)
 
 
-def main(argv: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
     """The command."""
-    play('dpba', direction, argv)
+    play('dpba', direction)
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

@@ -5,8 +5,9 @@
 Runs the paper's sanitiser (randomised_response.py) on the embedded digits, which are public,
 and then, with what it releases alone, computes x^r = x~ - sigma^2 d. Prints how many pairs
 give a training image pixel for pixel, and how many images are given away, by claimed
-epsilon; then plays the smallest game: is one image in the data or not? Writes leak.json and
-dpgen_leak.png: private images, what is released of them, what is recovered.
+epsilon; then plays the smallest game: is one image in the data or not? Writes
+dpgen_leak.json, and dpgen_leak.png: private images, what is released of them, what is
+recovered.
 """
 
 import dataclasses
@@ -16,16 +17,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax, start
+from experiments.leaks.outcome import CONFIDENCE
 
 EPSILONS = (0.2, 1.0, 5.0, 10.0, 20.0)  # of the paper's tables
 SHOWN = 10
-CONFIDENCE = 0.999
 
 _OUT = flags.DEFINE_string(
-    'out', None, 'Folder for leak.json and dpgen_leak.png.', allow_override=True
+    'out', None, 'Folder for dpgen_leak.json and dpgen_leak.png.', allow_override=True
 )
 _TRIALS = flags.DEFINE_integer(
     'trials',
@@ -137,9 +138,9 @@ def digits() -> np.ndarray:
         return np.array(data.images)
 
 
-def main(argv: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1 or _OUT.value is None:
+    if _OUT.value is None:
         fail('give --out=<folder>; see python -m experiments.leaks.dpgen --help')
     prepare_jax()
     # Imported late, so that --help answers at once.
@@ -161,10 +162,9 @@ def main(argv: Sequence[str]) -> None:
         rows.append(dataclasses.asdict(leak) | {'lower_bound': bound})
         if epsilon == 1:
             save_png(picture(images, made), out / 'dpgen_leak.png')
-    write_json(
-        out / 'leak.json', {'confidence': CONFIDENCE, 'delta': 0.0, 'leaks': rows}
-    )
+    found = {'confidence': CONFIDENCE, 'delta': 0.0, 'leaks': rows}
+    write_json(out / 'dpgen_leak.json', found)
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

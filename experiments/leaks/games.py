@@ -39,7 +39,6 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 
-GUARANTEES = ('as_published', 'certified')
 SIDE, CLASSES = 8, 2
 CHUNK = 50  # trials side by side
 

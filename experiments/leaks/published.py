@@ -5,11 +5,10 @@
 Attacks the classifier's phase (conv1) in two games (games.py) and states a lower bound
 on epsilon, at 99.9 % confidence for all attacks together, beside the epsilon1 that the
 paper's theorem claims, or that the certified plan has. Then measures on real digits how far
-one record moves the pre-noise sum (leave_one_out.py). Prints tables; writes leak.json,
-leave_one_out.png. Exit status 1 if the certified mode was caught.
+one record moves the pre-noise sum (leave_one_out.py). Prints tables; writes
+published_leak.json, leave_one_out.png. Exit status 1 if the certified mode was caught.
 """
 
-import dataclasses
 import pathlib
 import sys
 import tempfile
@@ -18,17 +17,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax, start
+from experiments.leaks.outcome import GUARANTEES, attack_all, content, exit_status
 
-EXIT_CAUGHT = 1
-CONFIDENCE = 0.999
-REHEARSALS = 50
 RECORDS = 4  # left out on real data
 
 _OUT = flags.DEFINE_string(
-    'out', None, 'Folder for leak.json and leave_one_out.png.', allow_override=True
+    'out',
+    None,
+    'Folder for published_leak.json and leave_one_out.png.',
+    allow_override=True,
 )
 _TRIALS = flags.DEFINE_integer(
     'trials',
@@ -40,79 +40,6 @@ _TRIALS = flags.DEFINE_integer(
 _STEPS = flags.DEFINE_integer(
     'steps', 250, 'Steps of the measurement on digits; 0: none.', lower_bound=0
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """One game in one mode.
-
-    Attributes:
-        game: its name.
-        guarantee: 'as_published' or 'certified'.
-        epsilon1: claimed by the paper's theorem, or certified, for what is attacked.
-        lower_bound: on epsilon.
-        largest_bound: what so many trials could have shown at most.
-        trials: on either side.
-        noise_multiplier, sampling_prob, steps: of the mechanism.
-    """
-
-    game: str
-    guarantee: str
-    epsilon1: float
-    lower_bound: float
-    largest_bound: float
-    trials: int
-    noise_multiplier: float
-    sampling_prob: float
-    steps: int
-
-
-def attack(game: Any, trials: int, alpha: float, seed: int = 0) -> Outcome:
-    """Plays a game and bounds epsilon from below.
-
-    Args:
-        game: of games.py, or with the same fields.
-        trials: on either side.
-        alpha: chance that the bound is wrong.
-        seed: of all coins.
-    """
-    from dpaf_jax.audit.bounds import epsilon_lower_bound, largest_bound
-
-    plan, m = game.plan, game.mechanism
-    played = [
-        game.play(number, is_in, 4 * seed + i)
-        for i, (number, is_in) in enumerate(
-            [(REHEARSALS, False), (REHEARSALS, True), (trials, False), (trials, True)]
-        )
-    ]
-    out, in_ = (game.score(moves, *played[:2]) for moves in played[2:])
-    return Outcome(
-        game=game.name,
-        guarantee='as_published' if game.published else 'certified',
-        epsilon1=game.epsilon,
-        lower_bound=epsilon_lower_bound(in_, out, alpha, plan.delta),
-        largest_bound=largest_bound(trials, alpha, plan.delta),
-        trials=trials,
-        noise_multiplier=m.noise_multiplier,
-        sampling_prob=m.sampling_prob,
-        steps=m.steps,
-    )
-
-
-def table(outcomes: Sequence[Outcome]) -> str:
-    """One game and mode a line."""
-    head = (
-        f'{"game":<11} {"mode":<13} {"sigma":>7} {"q":>7} {"steps":>5} {"trials":>6} '
-        f'{"epsilon1":>9} {"lower bound":>12} {"(at most)":>10}'
-    )
-    rows = [
-        f'{o.game:<11} {o.guarantee:<13} {o.noise_multiplier:>7.2f} '
-        f'{o.sampling_prob:>7.2g} {o.steps:>5} {o.trials:>6} {o.epsilon1:>9.4f} '
-        f'{o.lower_bound:>12.4f} {o.largest_bound:>10.2f}'
-        + ('   EXCEEDED' if o.lower_bound > o.epsilon1 else '')
-        for o in outcomes
-    ]
-    return '\n'.join([head, *rows])
 
 
 def measure(steps: int) -> dict[str, Any]:
@@ -132,7 +59,7 @@ def measure(steps: int) -> dict[str, Any]:
     made = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch) / 'data'
-        for guarantee in ('as_published', 'certified'):
+        for guarantee in GUARANTEES:
             fields.privacy.guarantee = guarantee
             config = from_config_dict(fields)
             prepare(config.data, folder)
@@ -173,7 +100,7 @@ def plot(made: dict[str, Any]) -> Any:
     )
     axes = page.subplots()
     axes.axhline(1, color=GREY, ls='--', label='claimed bound')
-    for guarantee, colour in (('as_published', RED), ('certified', BLUE)):
+    for guarantee, colour in zip(GUARANTEES, (RED, BLUE), strict=True):
         ratios = made[guarantee]
         name = guarantee.replace('_', ' ')
         elsewhere = np.where(ratios.is_drawn, 0, ratios.ratio).max(axis=0)
@@ -192,44 +119,29 @@ def plot(made: dict[str, Any]) -> Any:
     return rendered(page)
 
 
-def main(argv: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1 or _OUT.value is None:
+    if _OUT.value is None:
         fail('give --out=<folder>; see python -m experiments.leaks.published --help')
     prepare_jax()
     # Imported late, so that --help answers at once.
     from dpaf_jax.release.pictures import save_png
     from dpaf_jax.runtime.files import write_json
-    from experiments.leaks.games import GAMES, GUARANTEES
+    from experiments.leaks.games import GAMES
 
-    start, out = time.monotonic(), pathlib.Path(_OUT.value)
-    alpha = (1 - CONFIDENCE) / (len(GAMES) * len(GUARANTEES))
-    outcomes = []
-    for name, make in GAMES.items():
-        for guarantee in GUARANTEES:
-            outcomes.append(attack(make(guarantee), _TRIALS.value, alpha))
-            print(
-                f'{name}, {guarantee}: {time.monotonic() - start:.0f} s',
-                file=sys.stderr,
-            )
-    content: dict[str, Any] = {
-        'confidence': CONFIDENCE,
-        'attacks': [dataclasses.asdict(o) for o in outcomes],
-    }
-    print(table(outcomes))
+    began, out = time.monotonic(), pathlib.Path(_OUT.value)
+    outcomes = attack_all(GAMES, _TRIALS.value)
+    found = content(outcomes)
     if _STEPS.value:
         made = measure(_STEPS.value)
-        content['leave_one_out'] = describe(made)
-        for guarantee, figures in content['leave_one_out'].items():
+        found['leave_one_out'] = describe(made)
+        for guarantee, figures in found['leave_one_out'].items():
             print(guarantee, {name: round(value, 4) for name, value in figures.items()})
         save_png(plot(made), out / 'leave_one_out.png')
-    content['wall_seconds'] = round(time.monotonic() - start, 1)
-    write_json(out / 'leak.json', content)
-    caught = [
-        o for o in outcomes if o.guarantee == 'certified' and o.lower_bound > o.epsilon1
-    ]
-    sys.exit(EXIT_CAUGHT if caught else 0)
+    found['wall_seconds'] = round(time.monotonic() - began, 1)
+    write_json(out / 'published_leak.json', found)
+    sys.exit(exit_status(outcomes))
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

@@ -1,9 +1,8 @@
 """One step as published and one as certified, attacked side by side: what such games share."""
 
-import dataclasses
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,8 @@ from dpaf_jax.config import Config, from_config_dict
 from dpaf_jax.privacy.chacha import KEY_WORDS
 from dpaf_jax.runtime.command import fail, prepare_jax
 from dpaf_jax.training.batch import ClipBatch
-from experiments.leaks.published import CONFIDENCE, EXIT_CAUGHT, attack, table
+from experiments.leaks.outcome import attack_all, content, exit_status
 
-GUARANTEES = ('as_published', 'certified')
 EPSILON = 1.0
 NUMBER = 16  # records, all in every batch
 CHUNK = 50  # trials side by side
@@ -41,7 +39,7 @@ def setting(
 
     Args:
         method: of the config.
-        guarantee: one of `GUARANTEES`.
+        guarantee: one of `outcome.GUARANTEES`.
         fields: of the config besides, by their path.
         epsilon: of the whole training.
     """
@@ -90,31 +88,18 @@ def steps(
     return np.concatenate(made)[:trials]
 
 
-def play(name: str, game: Callable[[str, float], Any], argv: Sequence[str]) -> None:
+def play(name: str, game: Callable[[str, float], Any]) -> None:
     """The command: attacks both forms at `EPSILON`, prints a table, writes <name>_leak.json.
 
     Args:
         name: of the experiment's module.
         game: from a guarantee and epsilon to what `attack` plays.
-        argv: of the command.
     """
-    if len(argv) > 1 or _OUT.value is None:
+    if _OUT.value is None:
         fail(f'give --out=<folder>; see python -m experiments.leaks.{name} --help')
     prepare_jax()
     from dpaf_jax.runtime.files import write_json
 
-    alpha = (1 - CONFIDENCE) / len(GUARANTEES)
-    outcomes = [
-        attack(game(guarantee, EPSILON), _TRIALS.value, alpha)
-        for guarantee in GUARANTEES
-    ]
-    print(table(outcomes))
-    content = {
-        'confidence': CONFIDENCE,
-        'attacks': [dataclasses.asdict(outcome) for outcome in outcomes],
-    }
-    write_json(pathlib.Path(_OUT.value) / f'{name}_leak.json', content)
-    caught = any(
-        o.lower_bound > o.epsilon1 for o in outcomes if o.guarantee == 'certified'
-    )
-    sys.exit(EXIT_CAUGHT if caught else 0)
+    outcomes = attack_all({name: lambda form: game(form, EPSILON)}, _TRIALS.value)
+    write_json(pathlib.Path(_OUT.value) / f'{name}_leak.json', content(outcomes))
+    sys.exit(exit_status(outcomes))

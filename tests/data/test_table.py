@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 from unittest import mock
 
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ from dpaf_jax.audit.methods import g_pate as g_pate_audit
 from dpaf_jax.config import EvaluationConfig, from_config_dict
 from dpaf_jax.evaluation import tables
 from dpaf_jax.evaluation.images import stated_classes
+from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.pipeline import decide
 from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy import accounting, class_histogram, voting
@@ -358,54 +360,90 @@ def test_a_table_is_audited_whole(tmp_path):
 # --- the whole ------------------------------------------------------------------------
 
 
-def test_one_command_from_a_csv_to_a_csv(tmp_path):
-    source = write(tmp_path / 'x.csv', *rows_of())
+def from_a_csv(folder):
+    """A run by one command."""
+    source = write(folder / 'x.csv', *rows_of())
     config = config_dict(source, g_pate__agreement=True)
     base = tiny_runs.load_config('g_pate', 'table')
     path = tiny_runs.ROOT / 'configs' / 'g_pate.py'
-    workdir = tmp_path / 'run'
-    with tiny_runs.accounting_grid(1e-3):
+    # Whoever asks.
+    with tiny_runs.accounting_grid(1e-3), tiny.quick_compilation():
         done = tiny_runs.call_main(
             f'--config={path}:table',
-            f'--workdir={workdir}',
+            f'--workdir={folder / "run"}',
             *tiny_runs.flags_of(config, base),
         )
-        assert (done.code, done.err) == (0, '')
-        assert verify(workdir / 'release').passed
-    report = json.loads((workdir / 'report.json').read_text())
-    assert set(report['accuracy']['synthetic']) == set(tables.MODELS)
-    assert 'AUROC' in (workdir / 'report.html').read_text()
-    card = (workdir / 'release' / 'README.md').read_text()
-    assert 'rows of a table with 3 columns' in card
+    assert (done.code, done.err) == (0, '')
+
+
+@pytest.fixture
+def whole():
+    """The folder of a whole run; for looking only."""
+    return tiny_runs.once('from a csv', from_a_csv)[0] / 'run'
+
+
+def samples_of(workdir):
+    """The head, and the rows as numbers."""
     with (workdir / 'samples' / 'synthetic.csv').open() as file:
-        header, *lines = list(csv.reader(file))
-    assert header == ['age', 'bmi', 'dose', 'label'] and len(lines) == 40
-    made = np.array(lines, float)
+        head, *lines = list(csv.reader(file))
+    return head, np.array(lines, float)
+
+
+def test_one_command_goes_from_a_csv_to_a_release_that_holds(whole):
+    with tiny_runs.accounting_grid(1e-3):
+        assert verify(whole / 'release').passed
+    card = (whole / 'release' / 'README.md').read_text()
+    assert 'rows of a table with 3 columns' in card
+
+
+def test_a_tables_figures_are_auroc_by_its_own_classifiers(whole):
+    report = json.loads((whole / 'report.json').read_text())
+    assert set(report['accuracy']['synthetic']) == set(tables.MODELS)
+    assert 'AUROC' in (whole / 'report.html').read_text()
+
+
+def test_samples_of_a_table_are_a_csv_within_its_bounds(whole):
+    head, made = samples_of(whole)
+    assert head == ['age', 'bmi', 'dose', 'label'] and len(made) == 40
     assert np.all(made[:, :3] >= [0, 10, -1]) and np.all(made[:, :3] <= [100, 60, 1])
-    # What the teachers agreed on is in one place.
+
+
+def test_classes_of_samples_come_as_the_noisy_histogram_has_them(whole):
+    prior = load_release(whole / 'release').prior
+    assert sum(prior) == pytest.approx(1, rel=1e-5)
+    share = np.mean(samples_of(whole)[1][:, 3])
+    assert share == pytest.approx(prior[1], abs=1 / 40)
+
+
+def test_what_the_teachers_agreed_on_is_in_one_place(whole):
     watched = [
-        path.relative_to(workdir).parts[0]
-        for path in workdir.rglob('*')
+        path.relative_to(whole).parts[0]
+        for path in whole.rglob('*')
         if path.is_file() and b'nonprivate_' in path.read_bytes()
     ]
     assert watched == ['nonprivate']
-    # Classes come as the noisy histogram has them.
-    released = load_release(workdir / 'release')
-    assert sum(released.prior) == pytest.approx(1, rel=1e-5)
-    share = np.mean(made[:, 3])
-    assert share == pytest.approx(released.prior[1], abs=1 / 40)
+
+
+def test_an_attack_compares_rows(whole, tmp_path):
+    workdir = shutil.copytree(whole, tmp_path / 'run')
     found = memorisation.run(open_target(workdir))
     assert found['records'] == 'rows' and found['synthetic'] == 40
     pairs = workdir / 'nonprivate' / 'attacks' / 'closest_pairs_NOT_PRIVATE.csv'
     assert pairs.read_text().splitlines()[1] == 'distance,row,age,bmi,dose'
+
+
+def test_further_rows_are_drawn_into_a_csv(whole, tmp_path):
     out = tmp_path / 'more.csv'
     drawn = tiny_runs.call(
-        sample, 'sample', f'--release={workdir / "release"}', '--num=7', f'--out={out}'
+        sample, 'sample', f'--release={whole / "release"}', '--num=7', f'--out={out}'
     )
     assert drawn.code == 0 and len(out.read_text().splitlines()) == 8
     assert drawn.out == f'7 synthetic rows in {out}\n'
+
+
+def test_the_release_of_a_table_is_not_judged_as_images(whole):
     with pytest.raises(UserError, match='is the release of a table'):
-        stated_classes(str(workdir / 'release'))
+        stated_classes(str(whole / 'release'))
 
 
 @pytest.mark.parametrize(
@@ -442,28 +480,15 @@ def test_auroc_is_of_the_positive_class_and_of_one_against_the_rest():
         seeds=1, epochs=1, batch_size=1, wide_resnet='', train_on_real=False
     )
     for k in (2, 3):
-        some = labels < k
-        made = tables.evaluate(
-            rows[some], labels[some], rows[some], labels[some], k, config
-        )
+        some = Labelled(rows[labels < k], labels[labels < k])
+        made = tables.evaluate(some, some, k, config)
         assert all(0.9 < made[name]['mean'] <= 1 for name in tables.MODELS)
-    wrong = tables.evaluate(
-        rows[labels < 2],
-        1 - labels[labels < 2],
-        rows[labels < 2],
-        labels[labels < 2],
-        2,
-        config,
-    )
+    two = Labelled(rows[labels < 2], labels[labels < 2])
+    swapped = two._replace(labels=1 - two.labels)
+    wrong = tables.evaluate(swapped, two, 2, config)
     assert wrong['logistic_regression']['mean'] < 0.1
     assert math.isfinite(wrong['mlp']['std'])
     # A noisy histogram may leave one class: nothing to learn, no failure.
-    alone = tables.evaluate(
-        rows[labels == 1],
-        labels[labels == 1],
-        rows[labels < 2],
-        labels[labels < 2],
-        2,
-        config,
-    )
+    one = Labelled(rows[labels == 1], labels[labels == 1])
+    alone = tables.evaluate(one, two, 2, config)
     assert [alone[name]['values'] for name in tables.MODELS] == [[0.5]] * 4

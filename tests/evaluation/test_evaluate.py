@@ -14,6 +14,7 @@ from flax import linen as nn
 
 from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation import classical, classifiers, outcome, tables, train, utility
+from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.networks import pieces
 from dpaf_jax.release import card
 
@@ -28,7 +29,7 @@ def toy(num: int, side: int = 12, channels: int = 1, seed: int = 0):
     half = side // 2
     for k, (y, x) in enumerate(((0, 0), (0, half), (half, 0))):
         images[labels == k, y : y + half, x : x + half] += 100
-    return images, labels
+    return Labelled(images, labels)
 
 
 def settings(**fields) -> EvaluationConfig:
@@ -52,8 +53,8 @@ def learned():
     seen = []
     with tiny.quick_compilation():
         result = utility.evaluate(
-            *toy(400),
-            *toy(90, seed=1),
+            toy(400),
+            toy(90, seed=1),
             3,
             settings(seeds=2),
             on_progress=lambda step, metrics: seen.append((step, metrics)),
@@ -71,8 +72,8 @@ def test_both_models_learn_a_separable_set(learned):
 @pytest.mark.slow
 def test_labels_without_information_stay_at_chance():
     images, labels = toy(400)
-    shuffled = np.random.default_rng(2).permutation(labels)
-    result = utility.evaluate(images, shuffled, *toy(90, seed=1), 3, settings(epochs=1))
+    shuffled = Labelled(images, np.random.default_rng(2).permutation(labels))
+    result = utility.evaluate(shuffled, toy(90, seed=1), 3, settings(epochs=1))
     for name in result:
         assert result[name]['mean'] < 0.6, name
 
@@ -94,7 +95,7 @@ def test_a_stop_ends_all_trainings_at_their_next_step():
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        utility.evaluate(*toy(400), *toy(9), 3, settings(seeds=9), on_progress=stop)
+        utility.evaluate(toy(400), toy(9), 3, settings(seeds=9), on_progress=stop)
     assert len(seen) < 9  # those that had begun, one step each
 
 
@@ -112,7 +113,7 @@ def test_an_error_of_one_training_ends_the_others_at_their_next_step(monkeypatch
 
     monkeypatch.setattr(utility, 'train', train)
     with pytest.raises(FloatingPointError):
-        utility.evaluate(*toy(400), *toy(9), 3, settings(seeds=2))
+        utility.evaluate(toy(400), toy(9), 3, settings(seeds=2))
 
 
 def test_progress_counts_the_steps_of_all_seeds(learned):
@@ -120,7 +121,9 @@ def test_progress_counts_the_steps_of_all_seeds(learned):
     steps = [step for step, _ in seen]
     assert steps == sorted(set(steps))
     assert (
-        steps[-1] == utility.total_steps(toy(400)[0], settings(seeds=2)) == 2 * 4 * 25
+        steps[-1]
+        == utility.total_steps(toy(400).images, settings(seeds=2))
+        == 2 * 4 * 25
     )
     assert set(seen[0][1]) == {'loss'}
 
@@ -144,9 +147,9 @@ def guesses(monkeypatch, *per_epoch):
 
 def test_the_value_is_the_last_epochs_and_not_the_best(monkeypatch):
     guesses(monkeypatch, 0, 1, 2)
-    images, labels = toy(60)
-    tests = images[:10], np.array([0] * 7 + [1] * 2 + [2])
-    result = utility.evaluate(images, labels, *tests, 3, settings(seeds=2))
+    source = toy(60)
+    tests = Labelled(source.images[:10], np.array([0] * 7 + [1] * 2 + [2]))
+    result = utility.evaluate(source, tests, 3, settings(seeds=2))
     assert result['cnn']['values'] == [0.1, 0.1]
     assert not {'selected', 'legacy_max'} & set(result['cnn'])  # nothing was held out
 
@@ -156,10 +159,11 @@ def test_an_epoch_is_selected_by_synthetic_images_and_the_maximum_stands_apart(
 ):
     guesses(monkeypatch, 0, 1, 2)
     images, labels = toy(120)
-    labels = np.full_like(labels, 1)  # so the second epoch is best on those held out
-    tests = images[:10], np.array([0] * 7 + [1] * 2 + [2])
+    # So the second epoch is best on those held out.
+    source = Labelled(images, np.full_like(labels, 1))
+    tests = Labelled(images[:10], np.array([0] * 7 + [1] * 2 + [2]))
     config = settings(suite='full')
-    found = utility.evaluate(images, labels, *tests, 3, config)['cnn']
+    found = utility.evaluate(source, tests, 3, config)['cnn']
     assert found['mean'] == 0.1
     assert found['selected']['values'] == [0.2]
     assert found['legacy_max']['values'] == [0.7]
@@ -189,11 +193,15 @@ def test_confusion_and_accuracy_by_class_are_over_all_seeds():
     assert found['values'] == [0.75, 0.75]
 
 
+def gappy(side):
+    """Labels 0, 2 and 4."""
+    return side._replace(labels=2 * side.labels)
+
+
 @pytest.mark.slow
 def test_classical_models_learn_a_separable_set():
     """Of five classes three are there: labels with gaps."""
-    (images, labels), (tests, truth) = toy(200), toy(60, seed=1)
-    result = classical.evaluate(images, 2 * labels, tests, 2 * truth, 5, seeds=2)
+    result = classical.evaluate(gappy(toy(200)), gappy(toy(60, seed=1)), 5, seeds=2)
     assert list(result) == classical.installed()
     for name, found in result.items():
         assert len(found['values']) == (1 if name in classical.DRAWS_NOTHING else 2)
@@ -204,8 +212,7 @@ def test_xgboost_learns_a_separable_set_with_a_gap_in_its_labels(monkeypatch):
     pytest.importorskip('xgboost')
     assert classical.XGBOOST in classical.installed()
     monkeypatch.setattr(classical, 'installed', lambda: [classical.XGBOOST])
-    (images, labels), (tests, truth) = toy(200), toy(60, seed=1)
-    judged = images, 2 * labels, tests, 2 * truth, 5
+    judged = gappy(toy(200)), gappy(toy(60, seed=1)), 5
     result = classical.evaluate(*judged, seeds=2)[classical.XGBOOST]
     assert result == classical.evaluate(*judged, seeds=2)[classical.XGBOOST]
     assert len(result['values']) == 2 and min(result['values']) > 0.8
@@ -217,8 +224,8 @@ def test_a_model_that_cannot_be_fitted_has_no_figure_and_stops_no_other():
     images = (labels * 255).astype(np.uint8)[:, None, None, None] * np.ones(
         (1, 4, 4, 1), np.uint8
     )
-    told = []
-    found = classical.evaluate(images, labels, images, labels, 2, 1, told.append)
+    side, told = Labelled(images, labels), []
+    found = classical.evaluate(side, side, 2, 1, told.append)
     failed = {line.split()[3].rstrip(':') for line in told if 'no figure for' in line}
     assert 'lda' in failed and failed == set(classical.installed()) - set(found)
     assert found['decision_tree']['mean'] == 1.0
@@ -545,28 +552,21 @@ def test_accuracy_counts_the_last_partial_batch(monkeypatch):
 @pytest.mark.parametrize(
     'change,message',
     [
-        (lambda a: {**a, 'train_images': a['train_images'] / 255.0}, 'uint8'),
-        (lambda a: {**a, 'test_images': a['test_images'][:, :8]}, 'to test on'),
-        (lambda a: {**a, 'train_labels': a['train_labels'][:-1]}, 'labels of shape'),
-        (lambda a: {**a, 'test_labels': a['test_labels'] + 1}, '3 classes'),
+        (lambda x, y: (Labelled(x.images / 255.0, x.labels), y), 'uint8'),
+        (lambda x, y: (x, Labelled(y.images[:, :8], y.labels)), 'to test on'),
+        (lambda x, y: (Labelled(x.images, x.labels[:-1]), y), 'labels of shape'),
+        (lambda x, y: (x, Labelled(y.images, y.labels + 1)), '3 classes'),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(change, message):
-    images, labels = toy(12)
-    arguments = {
-        'train_images': images,
-        'train_labels': labels,
-        'test_images': images,
-        'test_labels': labels,
-    }
     with pytest.raises(ValueError, match=message):
-        utility.evaluate(**change(arguments), num_classes=3, config=settings())
+        utility.evaluate(*change(toy(12), toy(12)), 3, settings())
 
 
 def test_classical_models_learn_from_a_class_of_one_image():
     images, labels = toy(60)
     labels[labels == 2] = 0
     labels[0] = 2
-    tests, truth = toy(30, seed=1)
-    made = classical.evaluate(images, labels, tests, truth, 3, seeds=1)
+    source = Labelled(images, labels)
+    made = classical.evaluate(source, toy(30, seed=1), 3, seeds=1)
     assert len(made['mlp']['values']) == 1

@@ -14,6 +14,7 @@ from sources import write_picture
 from dpaf_jax import evaluate
 from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation import classical, command, printout, suite
+from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.release import parquet
 from dpaf_jax.release.bundle import load_release
@@ -366,7 +367,7 @@ def test_archives_have_as_many_classes(tmp_path):
 
 def test_fidelity_beside_a_ceiling_is_of_as_many_images():
     def side(number):
-        return suite.Labelled(np.zeros((number, 4, 4, 1), np.uint8), np.zeros(number))
+        return Labelled(np.zeros((number, 4, 4, 1), np.uint8), np.zeros(number))
 
     config = suite.alike(EvaluationConfig(), side(300), side(4000), side(900))
     assert config.fidelity_images == 300

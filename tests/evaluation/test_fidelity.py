@@ -5,6 +5,7 @@ import pytest
 
 from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation import fidelity, printout, suite
+from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.networks.perceptual.efficientnet import Features
 from dpaf_jax.runtime.errors import UserError
 
@@ -161,7 +162,7 @@ def test_figures_of_other_weights_are_called_so(monkeypatch):
         'inception_score_std_other_weights', 'num_real', 'num_synthetic',
     }  # fmt: skip
     monkeypatch.setattr(suite.inception, 'load', lambda path: weights)
-    side, told = suite.Labelled(images_of(40, 0), np.zeros(40, np.int32)), []
+    side, told = Labelled(images_of(40, 0), np.zeros(40, np.int32)), []
     config = EvaluationConfig(inception_weights='w.pth')
     measured = suite.evaluate(side, side, 1, config, told.append)
     assert 'fid_other_weights' in measured['fidelity']
@@ -173,7 +174,7 @@ def test_figures_of_other_weights_are_called_so(monkeypatch):
 
 def test_a_missing_file_of_weights_is_found_before_anything_is_measured(tmp_path):
     config = EvaluationConfig(inception_weights=str(tmp_path / 'none.pth'))
-    side = suite.Labelled(images_of(30, 0), np.arange(30) % 2)
+    side = Labelled(images_of(30, 0), np.arange(30) % 2)
     with pytest.raises(UserError, match='none.pth: cannot be read'):
         suite.evaluate(side, side, 2, config, print)
 
@@ -188,7 +189,7 @@ def test_a_suite_goes_without_fidelity_where_images_are_too_few(monkeypatch):
     monkeypatch.setattr(suite.efficientnet, 'is_installed', lambda: True)
     pixels, labels = np.zeros((12, 8, 8, 1), np.uint8), np.zeros(12, np.int32)
     told = []
-    side = suite.Labelled(pixels, labels)
+    side = Labelled(pixels, labels)
     made = suite.evaluate(side, side, 1, EvaluationConfig(), told.append)
     assert made == {'utility': {}, 'fidelity': {}}
     assert told == ['no fidelity: one side has 12 images, and it needs 20']

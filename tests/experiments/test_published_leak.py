@@ -12,7 +12,8 @@ from dpaf_jax.methods.dpaf.plan import _phase1
 from dpaf_jax.privacy import published
 from dpaf_jax.privacy.plan import PrivacyPlan
 from experiments.leaks import games as own_games
-from experiments.leaks.published import attack, describe
+from experiments.leaks.outcome import GUARANTEES, attack
+from experiments.leaks.published import describe
 from experiments.leave_one_out import leave_one_out
 
 ALPHA = 1e-3
@@ -40,7 +41,7 @@ def games(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('guarantee', own_games.GUARANTEES)
+@pytest.mark.parametrize('guarantee', GUARANTEES)
 def test_the_last_iterate_betrays_the_record_where_published(games, guarantee):
     outcome = attack(games.tipping(guarantee), 50, ALPHA)
     assert outcome.epsilon1 == pytest.approx(0.1, abs=2e-3)
@@ -67,7 +68,7 @@ def test_one_batch_without_the_record_goes_backwards(games):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('guarantee', own_games.GUARANTEES)
+@pytest.mark.parametrize('guarantee', GUARANTEES)
 def test_leave_one_out_breaks_the_bound_only_where_published(guarantee):
     config = tiny.config(
         privacy__guarantee=guarantee,

@@ -10,7 +10,6 @@ import optax
 import pytest
 import tiny
 from adversaries import (
-    assert_close,
     moves,
     noise_of_a_step,
     some_units,
@@ -152,8 +151,8 @@ def test_unrolled_calls_equal_single_steps_and_a_scan():
     for name in ('discriminator', 'generator', 'ema_params'):
         same = jax.tree.map(np.array_equal, getattr(start, name), getattr(end, name))
         assert not all(jax.tree.leaves(same))
-    assert_close(end, trained(DpGan, settings(), unrolled=1)[1])
-    assert_close(end, trained(DpGan, settings(), unrolls=False)[1])
+    tiny.assert_close(end, trained(DpGan, settings(), unrolled=1)[1])
+    tiny.assert_close(end, trained(DpGan, settings(), unrolls=False)[1])
 
 
 @pytest.mark.slow

@@ -323,11 +323,6 @@ def trained(method='dp_merf', devices=1, unrolls=True, **fields):
         return run, start, parallel.unreplicate(state)
 
 
-def assert_close(one, two):
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
-
-
 def test_the_released_table_is_the_sum_over_all_records_and_noise():
     run, start, end = trained()
     made = match_of()
@@ -348,8 +343,8 @@ def test_windows_equal_single_steps_and_a_scan_and_eight_devices(method):
     assert end.steps == 4
     moved = jax.tree.map(np.array_equal, start.generator, end.generator)
     assert not any(jax.tree.leaves(moved))
-    assert_close(end, trained(method, unrolls=False)[2])
-    assert_close(end, trained(method, devices=8)[2])
+    tiny.assert_close(end, trained(method, unrolls=False)[2])
+    tiny.assert_close(end, trained(method, devices=8)[2])
 
 
 def steps_to(made, target, number):

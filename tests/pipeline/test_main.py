@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,59 +127,93 @@ def test_the_plan_touches_neither_image_nor_accelerator(tmp_path):
     }  # fmt: skip
 
 
-def test_a_whole_run_from_elsewhere_then_once_more(tmp_path, monkeypatch):
-    source = tiny_runs.write_npz(tmp_path / 'images.npz')
+def from_elsewhere(folder):
+    """One command at epsilon 2, for a run in runs/a: its other flags, and what it told."""
+    source = tiny_runs.write_npz(folder / 'images.npz')
     never = {'dpaf__generator__whitenings': 1, 'dpaf__generator__whiten_below': 1e-6}
-    changes = flags(source, **never)
-    flags_of_run = [f'--config={CONFIG}', '--workdir=runs/a', *changes]
-    done = tiny_runs.run_python(
-        *MAIN, *flags_of_run, '--config.privacy.epsilon=2', cwd=tmp_path
-    )
+    given = [f'--config={CONFIG}', '--workdir=runs/a', *flags(source, **never)]
+    done = tiny_runs.run_python(*MAIN, *given, '--config.privacy.epsilon=2', cwd=folder)
     assert done.returncode == 0
-    # What the run says itself, and nothing that its libraries say.
-    told = done.stderr.splitlines()
+    return given, done
+
+
+@pytest.fixture
+def whole():
+    """The folder of a whole run, and what it told; for looking only."""
+    folder, (_, done) = tiny_runs.once('from elsewhere', from_elsewhere)
+    return folder / 'runs' / 'a', done
+
+
+@pytest.fixture
+def again(tmp_path, monkeypatch):
+    """The same command once more at an epsilon, beside a copy of the run."""
+    folder, (given, _) = tiny_runs.once('from elsewhere', from_elsewhere)
+    shutil.copytree(folder / 'runs', tmp_path / 'runs')
+    monkeypatch.chdir(tmp_path)
+    return lambda epsilon: tiny_runs.call_main(
+        *given, f'--config.privacy.epsilon={epsilon}'
+    )
+
+
+DONE_ALREADY = 'runs/a: done already; see runs/a/release\n'
+
+
+def test_a_whole_run_says_what_it_says_itself_and_nothing_of_its_libraries(whole):
+    told = whole[1].stderr.splitlines()
     (said,) = (line for line in told if 'Compiled programs are kept in' not in line)
     assert 'Not whitened: the aggregates' in said
-    assert re.search(r'epsilon (1\.9\d*|2\.0) \(PLD\)', done.stdout)
-    assert re.search(r'^gan  step 2/2 · .*done in .* · ε 2 of 2$', done.stdout, re.M)
+
+
+def test_a_whole_run_tells_of_epsilon_steps_figures_and_places(whole):
+    out = whole[1].stdout
+    assert re.search(r'epsilon (1\.9\d*|2\.0) \(PLD\)', out)
+    assert re.search(r'^gan  step 2/2 · .*done in .* · ε 2 of 2$', out, re.M)
     for words in (
         'On real test data, not covered by ε:',
         'Small CNN ', 'Always the largest class (floor)  0.',
         'release, may be shared                  runs/a/release  (epsilon = ',
         'runs/a/samples/synthetic.npz', 'runs/a/report.html',
     ):  # fmt: skip
-        assert words in done.stdout
-    assert '±' not in done.stdout  # of one seed
-    run = tmp_path / 'runs' / 'a'
+        assert words in out
+    assert '±' not in out  # of one seed
+
+
+def test_a_whole_run_leaves_release_and_report_and_no_entropy(whole):
+    run, _ = whole
     release = {path.name for path in (run / 'release').iterdir()}
     assert 'generator.safetensors' in release and 'samples.png' in release
     report = json.loads((run / 'report.json').read_text())
     assert {'mean', 'std', 'values'} <= set(report['accuracy']['synthetic']['cnn'])
     assert (run / 'report.html').exists() and not (run / 'private' / 'entropy').exists()
 
-    before = tiny_runs.contents(run)
-    monkeypatch.chdir(tmp_path)
-    again = tiny_runs.call_main(*flags_of_run, '--config.privacy.epsilon=2')
-    assert (again.code, again.err) == (0, '')
-    assert again.out == 'runs/a: done already; see runs/a/release\n'
-    assert tiny_runs.contents(run) == before
 
-    other = tiny_runs.call_main(*flags_of_run, '--config.privacy.epsilon=3')
+def test_the_same_command_again_says_so_and_changes_nothing(again, tmp_path):
+    before = tiny_runs.contents(tmp_path / 'runs' / 'a')
+    outcome = again(2)
+    assert (outcome.code, outcome.err, outcome.out) == (0, '', DONE_ALREADY)
+    assert tiny_runs.contents(tmp_path / 'runs' / 'a') == before
+
+
+def test_another_epsilon_in_the_same_folder_is_refused(again):
+    other = again(3)
     assert (other.code, other.out) == (2, '')
     assert other.err == (
         'error: --workdir: runs/a belongs to a run with another config: '
         'privacy.epsilon (was 2.0, now 3.0). Give the old config; or a new workdir, which '
         'spends epsilon anew: of both together the sum is promised.\n'
     )
-    # The fingerprint says as much, and so does a release.
+
+
+def test_the_fingerprint_says_as_much_and_so_does_a_release(again, tmp_path):
+    run = tmp_path / 'runs' / 'a'
     for gone in (run / 'private' / 'config.json', run / 'private' / 'fingerprint.json'):
         gone.unlink()
-        other = tiny_runs.call_main(*flags_of_run, '--config.privacy.epsilon=3')
+        other = again(3)
         assert other.code == 2 and 'privacy.epsilon (was 2.0, now 3.0)' in other.err
-        same = tiny_runs.call_main(*flags_of_run, '--config.privacy.epsilon=2')
-        assert (same.err, same.out) == ('', again.out)
+        same = again(2)
+        assert (same.err, same.out) == ('', DONE_ALREADY)
     (run / 'release' / 'privacy.json').unlink()
-    lacking = tiny_runs.call_main(*flags_of_run, '--config.privacy.epsilon=2')
+    lacking = again(2)
     assert lacking.code == 2 and 'done already' not in lacking.out
 
 

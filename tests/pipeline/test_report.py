@@ -147,7 +147,7 @@ def test_everything_that_comes_from_outside_is_escaped(tmp_path):
 
 def test_a_run_that_was_not_evaluated_still_has_a_report(tmp_path):
     _, page, _ = written(
-        tmp_path, accuracy={}, history=[], wall_seconds={}, sample_grid=None
+        tmp_path, accuracy={}, history=[], wall_seconds={}, with_images=False
     )
     assert 'Not evaluated' in page.text
     assert 'img' not in page.tags and 'svg' not in page.tags

@@ -32,6 +32,13 @@ def test_an_empty_value_is_none(capsys):
     assert capsys.readouterr().err == expected
 
 
+def test_a_benchmark_without_its_config_says_so_in_one_line():
+    done = tiny_runs.run_python('-m', 'benchmarks.step_cost')
+    assert (done.returncode, done.stdout) == (EXIT_BAD_INPUT, '')
+    expected = '--config is needed. See python -m benchmarks.step_cost --help'
+    assert done.stderr == f'error: {expected}\n'
+
+
 @pytest.mark.parametrize('module', ['dpaf_jax.verify', 'benchmarks.gpu'])
 def test_help_is_no_failure(module):
     done = tiny_runs.run_python('-m', module, '--help')

@@ -11,7 +11,7 @@ from PIL import Image
 
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.history import History
-from dpaf_jax.training.progress import Progress, TensorBoard
+from dpaf_jax.training.progress import Progress, Rows, TensorBoard
 
 
 class Terminal(io.StringIO):
@@ -143,7 +143,7 @@ def test_rows_hold_means_since_the_row_before_and_epsilon(tmp_path):
     history = History(tmp_path)
     progress, _, clock = watched(
         total=400,  # a row every 2 steps
-        history=history,
+        rows=Rows('gan', 400, history),
         planned_epsilon=10.0,
         epsilon_at=lambda step: step / 10,
     )
@@ -159,7 +159,7 @@ def test_rows_hold_means_since_the_row_before_and_epsilon(tmp_path):
 
 def test_a_long_phase_leaves_a_bounded_number_of_rows(tmp_path):
     history = History(tmp_path)
-    progress, _, _ = watched(total=5000, history=history)
+    progress, _, _ = watched(total=5000, rows=Rows('gan', 5000, history))
     for step in range(8, 5001, 8):
         progress.update(step, {'loss': 1.0})
     assert 100 <= len(history.rows()) <= 200
@@ -167,7 +167,7 @@ def test_a_long_phase_leaves_a_bounded_number_of_rows(tmp_path):
 
 def test_a_window_without_a_value_is_skipped_but_not_for_ever(tmp_path):
     history = History(tmp_path)
-    progress, _, _ = watched(total=200, history=history)
+    progress, _, _ = watched(total=200, rows=Rows('gan', 200, history))
     for step in range(1, 10):
         progress.update(step, {'loss': math.nan if step % 3 else 2.0})
     rows = history.rows()
@@ -269,7 +269,7 @@ def test_reading_a_history_that_is_not_there_gives_no_rows(tmp_path):
 def test_seconds_go_on_after_a_resume(tmp_path):
     history = History(tmp_path)
     fill(history)
-    progress, _, clock = watched(history=history, start_step=16)
+    progress, _, clock = watched(rows=Rows('gan', 100, history, start_step=16))
     clock.now = 5.0
     progress.update(100, {'loss': 1.0})
     assert history.rows()[-1]['seconds'] == 8 + 5
@@ -280,7 +280,7 @@ def test_seconds_go_on_after_a_resume(tmp_path):
 
 def test_curves_and_pictures_reach_tensorboard(tmp_path):
     board = TensorBoard(tmp_path)
-    progress, _, _ = watched(total=2, writer=board)
+    progress, _, _ = watched(total=2, rows=Rows('gan', 2, writer=board))
     progress.update(2, {'loss_head': 0.25, 'loss_match': math.nan})
     board.picture(Image.new('RGBA', (5, 4), (9, 8, 7, 255)), 2)
     board.close()
@@ -309,11 +309,12 @@ def test_curves_are_made_again_from_the_history(tmp_path):
 
 def test_rows_that_are_held_wait_for_a_checkpoint(tmp_path):
     history = History(tmp_path)
-    progress, _, _ = watched(total=10, history=history, holds_rows=True)
+    rows = Rows('gan', 10, history, are_held=True)
+    progress, _, _ = watched(total=10, rows=rows)
     progress.update(1, {'loss': 1.0})
     progress.update(2, {'loss': 2.0})
     assert history.rows() == []
-    progress.write_rows()
+    rows.write()
     assert [row['loss'] for row in history.rows()] == [1.0, 2.0]
     progress.update(10, {'loss': 3.0})
     progress.close()

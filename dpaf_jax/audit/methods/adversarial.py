@@ -11,10 +11,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jax.flatten_util import ravel_pytree
 
-from dpaf_jax.audit.harness import Notes, Step, blank_run, make_target, wild_state
+from dpaf_jax.audit.harness import (
+    Notes,
+    Step,
+    blank_run,
+    first_moment,
+    make_target,
+    small,
+    thin,
+    wild_state,
+)
 from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.adversarial.networks import AdversarialState
@@ -70,8 +77,8 @@ def _step(method: Method, mechanism: Mechanism) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         public, std = jnp.zeros(4, jnp.uint32), jnp.float32(mechanism.noise_std)
         stepped, _ = method.discriminator_step(state, batch, key, public, std)
-        moment = optax.tree_utils.tree_get(stepped.discriminator_optimizer, 'mu')
-        return ravel_pytree(moment)[0] / (1 - BETA1) * mechanism.expected_batch_size
+        moment = first_moment(stepped.discriminator_optimizer, 'mu')
+        return moment / (1 - BETA1) * mechanism.expected_batch_size
 
     return step
 
@@ -132,9 +139,4 @@ def shrink(config: Config, num_examples: int) -> Config:
         fc_width=8,
         generator_batch_size=20,
     )
-    networks = dataclasses.replace(
-        config.networks, layers='C1-C1-x', generator_width=4, z_dim=8
-    )
-    data = dataclasses.replace(config.data, image_size=8)
-    parts: dict[str, Any] = {config.method: settings}
-    return dataclasses.replace(config, data=data, networks=networks, **parts)
+    return small(config, networks=thin(config), **{config.method: settings})

@@ -14,6 +14,8 @@ from dpaf_jax.audit.harness import (
     blank_run,
     make_target,
     run_steps,
+    small,
+    thin,
     wild_state,
 )
 from dpaf_jax.audit.target import AuditTarget, Trace
@@ -62,10 +64,4 @@ def shrink(config: Config, num_examples: int) -> Config:
     settings = dataclasses.replace(
         config.dp_sinkhorn, batch_size=num_examples // 4, generator_steps=20, cell=1
     )
-    networks = dataclasses.replace(
-        config.networks, layers='C1-C1-x', width=4, generator_width=4, z_dim=8
-    )
-    data = dataclasses.replace(config.data, image_size=8)
-    return dataclasses.replace(
-        config, data=data, networks=networks, dp_sinkhorn=settings
-    )
+    return small(config, networks=thin(config, width=4), dp_sinkhorn=settings)

@@ -15,8 +15,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.audit import canaries
 from dpaf_jax.audit.harness import (
@@ -25,8 +23,11 @@ from dpaf_jax.audit.harness import (
     Notes,
     Step,
     blank_run,
+    first_moment,
     quiet,
     releaser,
+    small,
+    thin,
     wild_state,
 )
 from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
@@ -127,7 +128,7 @@ def _release(config: Config, plan: PrivacyPlan, name: str, number: int) -> Relea
 def _phase1_step(classifier: Classifier | Labeller, m: Mechanism) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         stepped, _ = classifier.step(state, batch, key)
-        return _divisor(m) * _first_trace(stepped.optimizer)
+        return m.expected_units * first_moment(stepped.optimizer)
 
     return step
 
@@ -137,7 +138,7 @@ def _conv2_step(gan: Gan, m: Mechanism) -> Step:
         public = np.zeros(4, np.uint32)
         keys = StepKeys(NO_KEY, NO_KEY, {m.name: key}, public)
         stepped = conv2_step(gan, state, batch, keys, name=m.name)
-        return _divisor(m) * _first_trace(stepped.optimizers[m.name])
+        return m.expected_units * first_moment(stepped.optimizers[m.name])
 
     return step
 
@@ -153,16 +154,6 @@ def _dpagg_step(gan: Gan, m: Mechanism) -> Step:
         return gan.privatised(state, sums, everyone, key).latest * divisor[:, None]
 
     return step
-
-
-def _divisor(m: Mechanism) -> float:
-    return m.num_groups if m.num_groups > 1 else m.expected_batch_size
-
-
-def _first_trace(optimizer_state: Any) -> jax.Array:
-    """Momentum's trace after one step from zero: the gradient, as one vector."""
-    trace = optax.tree_utils.tree_get(optimizer_state, 'trace')
-    return ravel_pytree(trace)[0]
 
 
 # --- coins ------------------------------------------------------------------------------
@@ -255,12 +246,9 @@ class _TracedOneShot(OneShotPhase):
         )
         state = SimpleNamespace(latest=table, params=None)
         for release in range(2 * self._gan.schedule.turns):
-            self._absent: list[np.ndarray] = []
             self._release(state, release)
-            absent = np.concatenate(self._absent)
-            index = np.arange(len(absent))[:, None]
             eligible = self._eligible[release % self._gan.schedule.turns]
-            self._notes.draw('dpagg', eligible, index, absent)
+            self._notes.all_records('dpagg', eligible)
         for step in range(WINDOWS):
             self._notes.key('fake', self._tick_keys(step).fake_noise)
         mu = self._run.config.dpaf.asymmetry
@@ -272,7 +260,7 @@ class _TracedOneShot(OneShotPhase):
                 self._notes.key(name, keys[name])
 
     def _note_chunk(self, sums: Any, _: Any, batch: ClipBatch) -> Any:
-        self._absent.append(np.asarray(batch.is_padding_example[0]))
+        self._notes.chunk(batch)
         return sums
 
     def _note_release(self, state: Any, _: Any, active: Any, key: np.ndarray) -> Any:
@@ -319,17 +307,9 @@ def shrink(config: Config, num_examples: int) -> Config:
     quarter = num_examples // 4
     size = min(dpaf.batch_size, quarter // aggregates or 1)
     epochs = 16 * size * aggregates / num_examples  # 16 DPAGG steps of all classes
-    return dataclasses.replace(
+    return small(
         config,
-        data=dataclasses.replace(config.data, image_size=8),
-        networks=dataclasses.replace(
-            config.networks,
-            layers='C1-C1-x',
-            width=4,
-            fc_width=8,
-            generator_width=4,
-            z_dim=8,
-        ),
+        networks=thin(config, width=4, fc_width=8),
         dpaf=dataclasses.replace(
             dpaf,
             batch_size=size,

@@ -12,15 +12,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.audit.harness import (
     Notes,
     Step,
     blank_run,
+    first_moment,
     make_target,
     run_steps,
+    small,
     wild_state,
 )
 from dpaf_jax.audit.target import AuditTarget, Trace
@@ -65,8 +65,8 @@ def _step(matching: ScoreMatching) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         sums = matching.query(state.params, matching.shots(batch, jnp.asarray(COINS)))
         stepped, _ = matching.update(state, sums, key)
-        released = optax.tree_utils.tree_get(stepped.optimizer, 'trace')
-        return ravel_pytree(released)[0] * matching.mechanism.expected_batch_size
+        released = first_moment(stepped.optimizer)
+        return released * matching.mechanism.expected_batch_size
 
     return step
 
@@ -102,9 +102,8 @@ class _TracedPhase(ScorePhase):
 def shrink(config: Config, num_examples: int) -> Config:
     """The same kind of run on 8 x 8 images, with a thin network and a few steps."""
     dpgen = config.dpgen
-    return dataclasses.replace(
+    return small(
         config,
-        data=dataclasses.replace(config.data, image_size=8),
         dpgen=dataclasses.replace(
             dpgen,
             width=4,

@@ -8,7 +8,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpaf_jax.audit.harness import Notes, Step, blank_run, make_target
+from dpaf_jax.audit.harness import (
+    Notes,
+    Step,
+    blank_run,
+    make_target,
+    small,
+    thin,
+)
 from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods import get
@@ -78,19 +85,17 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
 class _TracedPhase(MatchPhase):
     def __init__(self, run: Run, matching: Matching, notes: Notes):
         super().__init__(run, matching)
-        self._notes, self._absent = notes, list[np.ndarray]()
+        self._notes = notes
         notes.phase(self)
         self._accumulate, self._release_fn = self._note_chunk, self._note_release
 
     def go(self) -> None:
         embedding = np.zeros((1, 1, 1), np.float32)
         self._release(SimpleNamespace(embedding=embedding, coins=None))
-        absent = np.concatenate(self._absent)
-        index = np.arange(len(absent))[:, None]
-        self._notes.draw(EMBEDDING, None, index, absent)
+        self._notes.all_records(EMBEDDING)
 
     def _note_chunk(self, sums: Any, _: Any, batch: ClipBatch) -> Any:
-        self._absent.append(np.asarray(batch.is_padding_example[0]))
+        self._notes.chunk(batch)
         return sums
 
     def _note_release(self, state: Any, _: Any, key: np.ndarray) -> Any:
@@ -109,11 +114,4 @@ def shrink(config: Config, num_examples: int) -> Config:
         batch_size=max(20, 2 * config.data.num_classes),
         **{name: value for name, value in less.items() if name in known},
     )
-    return dataclasses.replace(
-        config,
-        data=dataclasses.replace(config.data, image_size=8),
-        networks=dataclasses.replace(
-            config.networks, layers='C1-C1-x', width=4, generator_width=4, z_dim=8
-        ),
-        **{config.method: fewer},
-    )
+    return small(config, networks=thin(config, width=4), **{config.method: fewer})

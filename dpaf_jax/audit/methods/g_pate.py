@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax.audit import canaries
-from dpaf_jax.audit.harness import Notes, blank_run, quiet, run_steps
+from dpaf_jax.audit.harness import Notes, blank_run, quiet, run_steps, small, thin
 from dpaf_jax.audit.target import AuditTarget, Release, Scene, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.g_pate.datalens import DataLens
@@ -169,13 +169,10 @@ def shrink(config: Config, num_examples: int) -> Config:
     if config.method == 'datalens':
         few = min(config.datalens.top_k, 20)  # of 8 x 8 places
         others['datalens'] = dataclasses.replace(config.datalens, top_k=few)
-    return dataclasses.replace(
+    return small(
         config,
         **others,
-        data=dataclasses.replace(config.data, image_size=8),
-        networks=dataclasses.replace(
-            config.networks, layers='C1-C1-x', generator_width=4, z_dim=8
-        ),
+        networks=thin(config),
         g_pate=dataclasses.replace(
             g_pate,
             teachers=num_examples // 4,

@@ -8,7 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.audit.harness import Notes, Step, blank_run, make_target, run_steps
+from dpaf_jax.audit.harness import (
+    Notes,
+    Step,
+    blank_run,
+    make_target,
+    run_steps,
+    small,
+)
 from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.embedding.ndpdc.aggregate import AggregatePhase
@@ -96,5 +103,4 @@ def shrink(config: Config, num_examples: int) -> Config:
         parts=1,
         steps=40,
     )
-    data = dataclasses.replace(config.data, image_size=8)
-    return dataclasses.replace(config, data=data, ndpdc=fewer)
+    return small(config, ndpdc=fewer)

@@ -16,6 +16,7 @@ from dpaf_jax.audit.harness import (
     blank_run,
     make_target,
     run_steps,
+    small,
     wild_state,
 )
 from dpaf_jax.audit.target import AuditTarget, Trace
@@ -91,12 +92,12 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
 class _TracedMoments(MomentsPhase):
     def __init__(self, run: Run, encoder: Encoder, notes: Notes):
         super().__init__(run, encoder)
-        self._notes, self._absent = notes, list[np.ndarray]()
+        self._notes = notes
         notes.phase(self)
 
     def _add_fn(self, query: Any) -> Any:
         def note(sums: Any, _: Any, batch: ClipBatch) -> Any:
-            self._absent.append(np.asarray(batch.is_padding_example[0]))
+            self._notes.chunk(batch)
             return sums
 
         return note
@@ -104,10 +105,7 @@ class _TracedMoments(MomentsPhase):
     def _release_fn(self, name: str, then: Any) -> Any:
         def note(state: Any, _: Any, key: np.ndarray) -> Any:
             self._notes.key(name, key[0])
-            absent = np.concatenate(self._absent)
-            self._absent.clear()
-            index = np.arange(len(absent))[:, None]
-            self._notes.draw(name, None, index, absent)
+            self._notes.all_records(name)
             return state
 
         return note
@@ -125,5 +123,4 @@ def shrink(config: Config, num_examples: int) -> Config:
     fewer = dataclasses.replace(
         config.p3gm, dims=4, width=8, batch_size=num_examples // 4, steps=20
     )
-    data = dataclasses.replace(config.data, image_size=8)
-    return dataclasses.replace(config, data=data, p3gm=fewer)
+    return small(config, p3gm=fewer)

@@ -5,9 +5,10 @@ is public. What real training images give, where asked for, goes under `nonpriva
 there into the report.
 """
 
+import contextlib
 import io
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ import numpy as np
 from dpaf_jax.config import Config, EvaluationConfig, public_dict
 from dpaf_jax.data import load, prepare, read_manifest
 from dpaf_jax.evaluation import suite, utility
+from dpaf_jax.evaluation.outcome import Labelled
+from dpaf_jax.evaluation.train import ProgressFn
 from dpaf_jax.pipeline.figures import OWN
 from dpaf_jax.pipeline.stages import samples
 from dpaf_jax.pipeline.stages.job import Job
@@ -27,7 +30,6 @@ from dpaf_jax.training.progress import Progress
 
 SHAPES_RESULTS = ('samples', 'evaluation', 'release')  # sections read after the release
 INCEPTION = 'inception_sha256'  # of the weights of FID; no path leaves the config
-Arrays = tuple[np.ndarray, np.ndarray]  # images or rows, and labels
 
 
 def asked(config: Config) -> dict[str, Any]:
@@ -63,8 +65,8 @@ def run(job: Job) -> dict[str, Any]:
     if read_manifest(job.data_directory) is None:  # deleted since the release was made
         prepare(config.data, job.data_directory)
     data = load(config.data, job.data_directory)
-    test = np.asarray(data.test_images), np.asarray(data.test_labels)
-    if not len(test[1]):
+    test = Labelled(np.asarray(data.test_images), np.asarray(data.test_labels))
+    if not len(test.labels):
         logging.warning('Not evaluated: data.test_fraction = 0 holds nothing out')
         nothing = {
             'config': asked(config),
@@ -74,26 +76,19 @@ def run(job: Job) -> dict[str, Any]:
         write_json(workdir.evaluation, nothing)
         return {}
     made, settings = _samples(job), config.evaluation
-    train = np.asarray(data.images), np.asarray(data.labels)
     if settings.train_on_real:
         # How many real training images there are may be private: no part in what is told.
-        sides = (suite.Labelled(*side) for side in (made, test))
-        settings = suite.alike(settings, *sides)
+        settings = suite.alike(settings, made, test)
     found = _measured(job, settings, made, test)
     accuracy = {'synthetic': found['utility'], **_labeller(job, test)}
     if settings.train_on_real:
-        real = _measured(job, settings, train, test, tells=False)
-        ceiling = {
-            'real': real['utility'],
-            'fidelity': real['fidelity'],
-            'calibrated': suite.calibrated(found['utility'], real['utility']),
-        }
-        write_json(workdir.make_nonprivate() / 'evaluation.json', ceiling)
+        train = Labelled(np.asarray(data.images), np.asarray(data.labels))
+        _write_ceiling(job, _measured(job, settings, train, test, tells=False), found)
     _state_in_release(job, found['utility'])
     evaluated = {
         'config': asked(config),
         'accuracy': accuracy,
-        'floor': _protocol(config).floor(test[1]),
+        'floor': found['floor'],
         'fidelity': found['fidelity'],
         INCEPTION: _inception(config),
         'lacked': [] if config.data.columns else suite.notices(config.evaluation),
@@ -102,76 +97,90 @@ def run(job: Job) -> dict[str, Any]:
     return accuracy
 
 
-def _labeller(job: Job, test: Arrays) -> dict[str, Any]:
+def _write_ceiling(job: Job, real: dict[str, Any], synthetic: dict[str, Any]) -> None:
+    """What real training images teach: not covered by epsilon, and not for the release."""
+    ceiling = {
+        'real': real['utility'],
+        'fidelity': real['fidelity'],
+        'calibrated': suite.calibrated(synthetic['utility'], real['utility']),
+    }
+    write_json(job.workdir.make_nonprivate() / 'evaluation.json', ceiling)
+
+
+def _labeller(job: Job, test: Labelled) -> dict[str, Any]:
     """How often the release's own labeller is right; nothing where it has none."""
     release = load_release(job.workdir.release)
     if not release.has_labeller:
         return {}
-    right = float(np.mean(release.label(test[0]) == test[1]))
+    right = float(np.mean(release.label(test.images) == test.labels))
     return {OWN: {'labeller': {'mean': right, 'std': 0.0, 'values': [right]}}}
 
 
-def _samples(job: Job) -> Arrays:
+def _samples(job: Job) -> Labelled:
     """The synthetic data set; UserError where it is of another size than asked for."""
-    made, wanted = read_npz(job.workdir.samples), samples.wanted(job)
-    if len(made[1]) != wanted:
+    made, wanted = Labelled(*read_npz(job.workdir.samples)), samples.wanted(job)
+    if len(made.labels) != wanted:
         raise UserError(
             'config.samples.num',
-            f'asks for {wanted}, and {job.workdir.samples} has {len(made[1])}',
+            f'asks for {wanted}, and {job.workdir.samples} has {len(made.labels)}',
             'Run --stage=samples first, or give its number',
         )
     return made
 
 
-def _protocol(config: Config) -> Any:
-    if not config.data.columns:
-        return utility
-    from dpaf_jax.evaluation import tables  # late: scikit-learn is slow
-
-    return tables
-
-
 def _measured(
     job: Job,
     settings: EvaluationConfig,
-    source: Arrays,
-    test: Arrays,
+    source: Labelled,
+    test: Labelled,
     tells: bool = True,
 ) -> dict[str, Any]:
-    """Utility of images or rows, and fidelity of images.
+    """Utility of images or rows, its floor, and fidelity of images.
 
     `tells`: with progress on the way. How many steps real images take says how many there
     are, and that is private where N counts empty records.
     """
     data = job.config.data
-    protocol = _protocol(job.config)
-    steps = protocol.total_steps(source[0], settings)
-    stream = None if tells else io.StringIO()
-    size, records = settings.batch_size, data.records
-    progress = Progress('evaluate', steps, size, stream=stream, records=records)
-
-    def on_progress(step: int, metrics: Mapping[str, Any]) -> None:
-        job.stop.check('evaluate')
-        progress.update(step, metrics)
-
     if data.columns:
-        made = protocol.evaluate(
-            *source, *test, data.num_classes, settings, on_progress=on_progress
-        )
-        found: dict[str, Any] = {'utility': made, 'fidelity': {}}
-    else:
-        for line in suite.notices(settings):
-            logging.warning(line)
+        from dpaf_jax.evaluation import tables  # late: scikit-learn is slow
+
+        with _progress(job, tables.total_steps(settings), tells) as on_progress:
+            made = tables.evaluate(
+                source, test, data.num_classes, settings, on_progress
+            )
+        return {'utility': made, 'fidelity': {}, 'floor': tables.FLOOR}
+    for line in suite.notices(settings):
+        logging.warning(line)
+    steps = utility.total_steps(source.images, settings)
+    with _progress(job, steps, tells) as on_progress:
         found = suite.evaluate(
-            suite.Labelled(*source),
-            suite.Labelled(*test),
+            source,
+            test,
             data.num_classes,
             settings,
             lambda line: logging.info('evaluate: %s', line) if tells else None,
             on_progress,
         )
+    return found | {'floor': utility.floor(test.labels)}
+
+
+@contextlib.contextmanager
+def _progress(job: Job, steps: int, tells: bool) -> Iterator[ProgressFn]:
+    """A function to tell of so many steps, which also ends them when a stop is asked for."""
+    progress = Progress(
+        'evaluate',
+        steps,
+        job.config.evaluation.batch_size,
+        stream=None if tells else io.StringIO(),
+        records=job.config.data.records,
+    )
+
+    def on_progress(step: int, metrics: Mapping[str, Any]) -> None:
+        job.stop.check('evaluate')
+        progress.update(step, metrics)
+
+    yield on_progress
     progress.close()
-    return found
 
 
 def _state_in_release(job: Job, made: dict[str, Any]) -> None:

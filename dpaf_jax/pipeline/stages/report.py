@@ -30,20 +30,19 @@ def run(job: Job) -> dict[str, Any]:
             'Give the fields of config.evaluation and config.samples that it was made '
             'with, or run --stage=evaluate again',
         )
-    return report.write_report(
-        workdir.root,
-        config=public_dict(job.config),
-        privacy=privacy,
-        accuracy=evaluated.get('accuracy', {}),
-        fidelity=evaluated.get('fidelity', {}),
-        floor=evaluated.get('floor'),
-        ceiling=_ceiling(job, evaluated),
-        checked=checks.outcomes(workdir, privacy),
-        history=History(workdir.root).rows(),
-        wall_seconds=workdir.wall_seconds(),
-        sample_grid=grid,
-        environment=report.environment(),
-    )
+    found = {
+        'privacy': privacy,
+        'accuracy': evaluated.get('accuracy', {}),
+        'fidelity': evaluated.get('fidelity', {}),
+        'floor': evaluated.get('floor'),
+        'ceiling': _ceiling(job, evaluated),
+        'checked': checks.outcomes(workdir, privacy),
+        'wall_seconds': workdir.wall_seconds(),
+        'environment': report.environment(),
+        'config': public_dict(job.config),
+        'history': History(workdir.root).rows(),
+    }
+    return report.write_report(workdir.root, found, grid)
 
 
 def _ceiling(job: Job, evaluated: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 import tiny
-from tiny_phases import SGD, SIGMA, assert_close, equal, train
+from tiny_phases import SGD, SIGMA, equal, train
 
 from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.phase1 import classifier_phase
@@ -48,7 +48,7 @@ def trained_classifier(mode, devices=1, unrolls=True):
 )
 def test_one_and_eight_devices_train_the_same_classifier(mode):
     start, one, _ = trained_classifier(mode)
-    assert_close(one, trained_classifier(mode, 8)[1])
+    tiny.assert_close(one, trained_classifier(mode, 8)[1])
     assert not equal(start.params['conv1'], one.params['conv1'])
 
 
@@ -57,12 +57,12 @@ def test_one_and_eight_devices_train_the_same_classifier(mode):
 @pytest.mark.parametrize('mode', CLASSIFIERS)
 def test_any_number_of_devices_trains_the_same_classifier(mode, devices):
     one, many = trained_classifier(mode)[1], trained_classifier(mode, devices)[1]
-    assert_close(one, many)
+    tiny.assert_close(one, many)
 
 
 def test_single_steps_of_the_classifier_equal_a_scan():
     _, single, _ = trained_classifier('all')
-    assert_close(single, trained_classifier('all', unrolls=False)[1])
+    tiny.assert_close(single, trained_classifier('all', unrolls=False)[1])
 
 
 def test_a_random_head_stays_random():

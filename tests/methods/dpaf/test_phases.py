@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiny
 from tiny_phases import (
     MODES,
-    assert_close,
     equal,
     gan_phase,
     train,
@@ -41,7 +41,7 @@ FAST = ('one shot',)
 def test_one_and_eight_devices_train_the_same_gan(mode):
     start, one, _ = trained(mode, 1)
     _, eight, _ = trained(mode, 8)
-    assert_close(one, eight)
+    tiny.assert_close(one, eight)
     # It did learn: what is compared is not the start.
     change = jax.tree.map(
         lambda a, b: np.abs(a - b).max(), start.ema_params, one.ema_params
@@ -75,13 +75,13 @@ def batches_of_fakes(mode, devices):
 @pytest.mark.parametrize('devices', [2, 3, 4])  # no batch here can be split by three
 @pytest.mark.parametrize('mode', MODES)
 def test_any_number_of_devices_trains_the_same_gan(mode, devices):
-    assert_close(trained(mode, 1)[1], trained(mode, devices)[1])
+    tiny.assert_close(trained(mode, 1)[1], trained(mode, devices)[1])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('mode', ['canonical', 'one shot'])
 def test_scanned_and_unrolled_windows_train_the_same_gan(mode):
-    assert_close(trained(mode)[1], trained(mode, unrolls=False)[1])
+    tiny.assert_close(trained(mode)[1], trained(mode, unrolls=False)[1])
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ def test_a_window_equals_its_single_steps_and_only_the_head_reads_dpagg():
     fields = MODES['canonical']
     run, gan, _, start = gan_phase(1, **fields)
     assert gan.schedule.dpagg_steps == 2
-    assert_close(by_hand(run, gan, start), trained('canonical')[1])
+    tiny.assert_close(by_hand(run, gan, start), trained('canonical')[1])
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_the_length_of_a_window_does_not_change_a_one_shot_run(monkeypatch):
     monkeypatch.setattr(one_shot_phase, 'window_length', lambda total, unrolls: 2)
     run, _, phase, start = gan_phase(1, **MODES['one shot'])
     assert phase._length == 2
-    assert_close(train(run, phase, start), trained('one shot')[1])
+    tiny.assert_close(train(run, phase, start), trained('one shot')[1])
 
 
 # --- what stays as it is --------------------------------------------------------------

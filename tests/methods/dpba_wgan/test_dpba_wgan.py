@@ -14,7 +14,6 @@ import pytest
 import tiny
 import tiny_runs
 from adversaries import (
-    assert_close,
     deal,
     moves,
     noise_of_a_step,
@@ -307,8 +306,8 @@ def test_unrolled_calls_equal_single_steps_and_a_scan():
     for name in ('discriminator', 'generator', 'ema_params'):
         same = jax.tree.map(np.array_equal, getattr(start, name), getattr(end, name))
         assert not all(jax.tree.leaves(same))
-    assert_close(end, trained(DpbaWgan, config, unrolled=1)[1])
-    assert_close(end, trained(DpbaWgan, config, unrolls=False)[1])
+    tiny.assert_close(end, trained(DpbaWgan, config, unrolled=1)[1])
+    tiny.assert_close(end, trained(DpbaWgan, config, unrolls=False)[1])
 
 
 # --- as published ---------------------------------------------------------------------

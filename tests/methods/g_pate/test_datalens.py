@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_runs
-from g_pate_cases import mixed
+from g_pate_cases import audited, mixed, with_empty_slots
 
 from dpaf_jax.audit.methods import g_pate as audit
 from dpaf_jax.methods.g_pate import datalens
@@ -23,7 +23,6 @@ from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.verify.accountant import gaussian_epsilon
 from dpaf_jax.verify.verification import verify
 
@@ -111,44 +110,23 @@ def test_one_record_moves_the_sums_of_a_step_by_at_most_the_bound():
 
 @pytest.mark.parametrize('kind', [GPate, DataLens])
 def test_what_lies_in_an_empty_slot_reaches_no_teacher(kind):
-    """A slot without a record points at another teacher's; of a table it may be NaN."""
     config = tiny.config(method='g_pate' if kind is GPate else 'datalens')
-    gan = kind(config, tiny.plan(config))
-    state = jax.device_get(jax.jit(gan.init)(jax.random.key(0)))
-    fakes = jax.jit(gan.fakes)(state.generator, jax.random.key(1))
-    query = jax.jit(gan.query)
-    images = np.full((8, 3, *config.data.shape), 0.3, np.float32)
-    is_padding = np.arange(24).reshape(8, 3) % 3 == 1
-
-    def answered(content):
-        filled = np.where(is_padding[..., None, None, None], content, images)
-        labels = np.zeros((8, 3), np.int32)
-        batch = ClipBatch(jnp.asarray(filled), labels, is_padding, labels)
-        return jax.device_get(query(state.teachers.tree, batch, fakes))
-
-    empty, wild = answered(np.float32(0)), answered(np.float32(np.nan))
+    empty, wild = with_empty_slots(kind(config, tiny.plan(config)))
     same = jax.tree.map(np.array_equal, empty, wild)
     assert all(jax.tree.leaves(same))
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(wild))
 
 
-def audited():
-    config = settings(g_pate__teacher_learning_rate=1.0)  # one record turns many signs
-    plan = tiny.plan(config)
-    (target,) = audit.audit_targets(config, plan, [1])
-    return tiny.audit_failures(target, plan)
-
-
 @pytest.mark.slow
 def test_the_audit_passes_it_and_catches_faults():
-    assert not audited()
+    assert not audited('datalens')
 
     with mock.patch.object(DataLens, 'query', mixed(DataLens.query)):
-        assert 'sensitivity' in audited()
+        assert 'sensitivity' in audited('datalens')
     with mock.patch.object(
         voting, 'noisy_total', lambda sums, key, std: noisy_total(sums, key, std / 2)
     ):
-        assert 'noise level' in audited()
+        assert 'noise level' in audited('datalens')
 
 
 # --- the student ----------------------------------------------------------------------

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from g_pate_cases import gan_of, mixed, settings
+from g_pate_cases import audited, gan_of, mixed, settings
 
-from dpaf_jax.audit.methods import g_pate as g_pate_audit
 from dpaf_jax.methods import g_pate
 from dpaf_jax.methods.g_pate import phase
 from dpaf_jax.methods.g_pate.phase import GPatePhase
@@ -137,11 +136,6 @@ def trained(devices=1, unrolls=True, **fields):
         return run, start, parallel.unreplicate(state)
 
 
-def assert_close(one, two):
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
-
-
 @pytest.mark.slow
 def test_single_steps_equal_a_scan_and_eight_devices():
     run, start, end = trained()
@@ -149,8 +143,8 @@ def test_single_steps_equal_a_scan_and_eight_devices():
     for name in ('teachers', 'generator', 'ema_params'):
         same = jax.tree.map(np.array_equal, getattr(start, name), getattr(end, name))
         assert not all(jax.tree.leaves(same))
-    assert_close(end, trained(unrolls=False)[2])
-    assert_close(end, trained(devices=8)[2])
+    tiny.assert_close(end, trained(unrolls=False)[2])
+    tiny.assert_close(end, trained(devices=8)[2])
 
 
 def test_teachers_learn_to_tell_reals_from_fakes():
@@ -212,7 +206,7 @@ def test_the_student_follows_the_votes():
     assert np.vdot(images - fakes.images, moves.reshape(images.shape)) > 0
     # Nobody agrees: nobody moves.
     still, _ = gan.learn(state, fakes, ballot._replace(highest=jnp.zeros((6, 2))))
-    assert_close(still.generator, state.generator)
+    tiny.assert_close(still.generator, state.generator)
 
 
 def test_directions_are_of_variance_one_over_k_and_smooth_where_asked():
@@ -283,21 +277,14 @@ def test_memory_is_stated_and_what_does_not_fit_is_refused(capsys):
 # --- the audit ------------------------------------------------------------------------
 
 
-def audited(devices=(1,)):
-    config = settings(g_pate__teacher_learning_rate=1.0)  # one record turns many votes
-    plan = tiny.plan(config)
-    (target,) = g_pate_audit.audit_targets(config, plan, devices)
-    return tiny.audit_failures(target, plan)
-
-
 @pytest.mark.slow
 def test_the_audit_passes_it_and_catches_faults():
-    assert not audited((1, 8))
+    assert not audited('g_pate', (1, 8))
 
     with mock.patch.object(GPate, 'query', mixed(GPate.query)):
-        assert 'sensitivity' in audited()
+        assert 'sensitivity' in audited('g_pate')
     release = voting.release
     with mock.patch.object(
         voting, 'release', lambda c, k, std, ratio: release(c, k, std / 2, ratio)
     ):
-        assert 'noise level' in audited()
+        assert 'noise level' in audited('g_pate')

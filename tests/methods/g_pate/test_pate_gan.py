@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_runs
-from g_pate_cases import mixed
+from g_pate_cases import audited, mixed, with_empty_slots
 
 from dpaf_jax.audit.methods import g_pate as audit
 from dpaf_jax.methods.g_pate import pate_gan
@@ -23,7 +23,6 @@ from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.verify.accountant import gaussian_epsilon
 from dpaf_jax.verify.verification import verify
 
@@ -118,19 +117,7 @@ def test_one_record_moves_each_count_by_at_most_1(relative):
 
 
 def test_what_lies_in_an_empty_slot_reaches_no_teacher():
-    gan = gan_of()
-    state, fakes = started(gan)
-    images = np.full((8, 3, *gan.config.data.shape), 0.3, np.float32)
-    is_padding = np.arange(24).reshape(8, 3) % 3 == 1
-    query = jax.jit(gan.query)
-
-    def answered(content):
-        filled = np.where(is_padding[..., None, None, None], content, images)
-        labels = np.zeros((8, 3), np.int32)
-        batch = ClipBatch(jnp.asarray(filled), labels, is_padding, labels)
-        return jax.device_get(query(state.teachers.tree, batch, fakes))
-
-    empty, wild = answered(np.float32(0)), answered(np.float32(np.nan))
+    empty, wild = with_empty_slots(gan_of())
     assert all(jax.tree.leaves(jax.tree.map(np.array_equal, empty, wild)))
 
 
@@ -171,23 +158,16 @@ def test_counts_are_the_same_on_one_device_and_on_eight():
     assert np.all(released(1) != votes.sum(axis=0))
 
 
-def audited():
-    config = settings(g_pate__teacher_learning_rate=1.0)
-    plan = tiny.plan(config)
-    (target,) = audit.audit_targets(config, plan, [1])
-    return tiny.audit_failures(target, plan)
-
-
 @pytest.mark.slow
 def test_the_audit_passes_it_and_catches_faults():
-    assert not audited()
+    assert not audited('pate_gan')
 
     with mock.patch.object(PateGan, 'query', mixed(PateGan.query)):
-        assert 'sensitivity' in audited()
+        assert 'sensitivity' in audited('pate_gan')
     with mock.patch.object(
         voting, 'noisy_total', lambda sums, key, std: noisy_total(sums, key, std / 2)
     ):
-        assert 'noise level' in audited()
+        assert 'noise level' in audited('pate_gan')
 
 
 # --- teachers, student, generator -----------------------------------------------------
