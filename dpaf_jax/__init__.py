@@ -43,6 +43,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     # On demand: `main` must choose JAX's platform before JAX is imported, and `sample`
     # needs neither data nor training code.
+    if name == 'config':  # whose defaults() messages name
+        return importlib.import_module(f'{__name__}.config')
     if name not in _HOMES:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     return getattr(importlib.import_module(f'{__name__}.{_HOMES[name]}'), name)

@@ -85,6 +85,9 @@ def main(argv: Sequence[str]) -> None:
 
 def _sample(folder: pathlib.Path, out: pathlib.Path) -> str:
     """Returns what was drawn: images or rows."""
+    if folder.resolve() in out.resolve().parents:
+        problem = 'lies in the release, which verify would then reject'
+        raise UserError(f'--out: {out}', problem, 'Give a place outside')
     release = load_release(folder).truncated(_TRUNCATION.value)
     config = release.config
     suffix = out.suffix.lower()

@@ -7,7 +7,7 @@
 #
 # Options, restarts and the log: launch/supervise.sh; --dry-run needs no GPU.
 set -euo pipefail
-# Without this, JAX falls back to the CPU when it finds no working GPU.
+# So a run stops where no GPU works, in place of going on on the CPU.
 export JAX_PLATFORMS=${JAX_PLATFORMS:-cuda,cpu}
 case " $* " in *' --dry-run '*) JAX_PLATFORMS=cpu ;; esac
 if [[ ${1-} == --help ]]; then

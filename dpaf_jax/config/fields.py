@@ -110,7 +110,8 @@ def _leaf(hint: Any, value: Any, limits: Mapping[str, Any], where: str) -> Any:
         if not all(map(math.isfinite, made)):
             raise UserError(where, f'is {value!r}', 'Give a tuple of numbers')
         return made
-    if hint is float and (type(value) is int or value == 'inf'):
+    is_number = type(value) is int or isinstance(value, float)  # NumPy's is one
+    if hint is float and (is_number or value == 'inf'):
         value = float(value)
     if type(value) is not hint:
         raise UserError(where, f'is {value!r}', f'It must be of type {hint.__name__}')

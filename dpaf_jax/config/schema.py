@@ -239,9 +239,9 @@ def from_config_dict(config: ConfigDict, *, is_open: bool = False) -> Config:
     if not isinstance(config, ConfigDict):
         raise UserError(
             'config',
-            f'is {config!r}, no ConfigDict',
-            'Give what get_config() of a file of configs/ returns, or '
-            'dpaf_jax.config.defaults()',
+            f'is of type {type(config).__name__}, no ConfigDict',  # it may be private images
+            'Give what get_config() of a file of configs/ returns, such as '
+            "recommended.get_config('npz:/path/to/own.npz,1')",
         )
     if is_open:
         return _read(config.to_dict())

@@ -86,6 +86,9 @@ def survey(config: DataConfig) -> Survey:
     if (largest := int(labels.max(initial=0))) >= MOST_CLASSES:
         problem = f'has a label that is not below {MOST_CLASSES}'
         raise UserError(source.where, problem, 'Number classes from 0')
+    if labels.min(initial=0) < 0:
+        problem = 'has a label below 0'
+        raise UserError(source.where, problem, 'Number classes from 0')
     names = source.class_names or tuple(map(str, range(largest + 1)))
     check_sides(source, is_test, names, config)
     seen = _Looks(source)

@@ -91,7 +91,9 @@ def shape(text: str, data: DataConfig) -> tuple[int, int]:
     if config := _released(text):
         return config.image_size, config.channels
     source, _ = opened(text, data)
-    first = next(iter(source.contents()))
+    first = next(iter(source.contents()), None)
+    if first is None:
+        raise UserError(text, 'has no images', 'Give some')
     if isinstance(first, bytes):
         picture = Image.open(io.BytesIO(first))
         grey = picture.mode in ('1', 'L', 'LA')

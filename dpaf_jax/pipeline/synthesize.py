@@ -115,7 +115,7 @@ class Pipeline:
         config: as for `synthesize`; checked here.
         workdir: as for `synthesize`.
         entropy: as for `synthesize`.
-        stop: asked between windows and stages; None makes one that listens to no signal.
+        stop: asked between windows and stages; None makes one that hears Ctrl-C alone.
         stated: fields that somebody has set by name; the method must read them.
 
     Raises:
@@ -139,6 +139,7 @@ class Pipeline:
         methods.get(typed.method)  # refuses an unknown one before data are looked at
         check_is_read(typed.method, stated)
         self.config: Config = decide.decided(typed, self.workdir)
+        self._stop = stop
         self._job = Job(self.config, self.workdir, entropy, stop or StopRequest())
 
     def __repr__(self) -> str:
@@ -173,7 +174,15 @@ class Pipeline:
 
         Raises:
             UserError: the stage is unknown, or one before it has not been run.
+            KeyboardInterrupt: after Ctrl-C, with everything saved.
         """
+        if self._stop is not None:
+            return self._run(stage)
+        self._job.stop.signal_number = 0  # of a call before
+        with self._job.stop.hearing_ctrl_c():
+            return self._run(stage)
+
+    def _run(self, stage: str) -> Any:
         check_stage(stage)
         self._job.stop.check(stage)
         begins = STAGES.index(stage) <= STAGES.index('train')

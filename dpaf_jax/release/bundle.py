@@ -93,7 +93,7 @@ class Release:
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         seed = _whole('seed', seed, 0, MOST_SEED)
-        labels = np.asarray(labels)
+        labels = _numbers(labels)
         _check_labels(labels, self.config.data.num_classes)
         return self._images(labels.astype(np.int32), seed)
 
@@ -137,11 +137,13 @@ class Release:
         """
         num = _whole('num', num, 1)
         classes = self.config.data.num_classes
-        prior = self.prior if prior is None else tuple(prior)
-        if len(prior) != classes or min(prior) < 0 or not 0 < sum(prior) < math.inf:
+        prior = self.prior if prior is None else prior
+        shares = _numbers(prior)
+        fits = shares.shape == (classes,) and shares.min() >= 0
+        if not fits or not 0 < shares.sum() < math.inf:
             remedy = f'Give {classes} shares from 0, such as {self.prior}'
             raise UserError('prior', f'is {prior}', remedy)
-        labels = balanced_labels(num, prior)
+        labels = balanced_labels(num, tuple(shares))
         return np.concatenate(list(self.generate(labels, seed))), labels
 
     def truncated(self, truncation: float) -> 'Release':
@@ -216,6 +218,15 @@ def _whole(name: str, value: Any, least: int, most: float = math.inf) -> int:
         upwards = f'{least} up' if most == math.inf else f'{least} to {most}'
         raise UserError(name, f'is {value!r}', f'Give a whole number from {upwards}')
     return number
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """An array of numbers; of no axis where they are none."""
+    try:
+        found = np.asarray(values)
+    except ValueError:  # lists of several lengths
+        return np.zeros(())
+    return found if found.dtype.kind in 'biuf' else np.zeros(())
 
 
 def _check_labels(labels: np.ndarray, num_classes: int) -> None:
@@ -363,6 +374,9 @@ def load_release(directory: str | os.PathLike[str]) -> Release:
             raise UserError(str(directory / name), 'is missing', remedy)
     config = from_public_dict(_read(directory / CONFIG, _read_object))
     privacy = _read(directory / PRIVACY, _read_object)
+    if 'guarantee' not in privacy:
+        problem = 'is damaged (it states no guarantee)'
+        raise UserError(str(directory / PRIVACY), problem, 'Copy the release again')
     flat = _read(directory / GENERATOR, safetensors.numpy.load_file)
     params = flax.traverse_util.unflatten_dict(flat, sep='/')
     _check_shapes(directory, config, params)

@@ -75,17 +75,20 @@ def require_devices() -> None:
     """
     import jax
 
+    asked = os.environ.get('JAX_PLATFORMS', '')
     try:
-        jax.devices()
+        found, reason = jax.devices()[0].platform, ''
     except (AssertionError, RuntimeError) as error:  # as JAX tells of them
-        reason = str(error).partition('\n')[0]
+        found, reason = 'none', str(error).partition('\n')[0]
+    # Of 'cuda,cpu' JAX takes the second without a word where it has no plugin for the first.
+    fell_back = found == 'cpu' and asked.partition(',')[0] not in ('', 'cpu')
+    if found == 'none' or fell_back:
         raise UserError(
             'JAX_PLATFORMS',
-            f'is {os.environ.get("JAX_PLATFORMS", "")!r}, and JAX finds no such device '
-            f'({reason or "none is installed"})',
+            f'is {asked!r}, and JAX finds no such device ({reason or "the CPU alone"})',
             'Unset it, set it to cpu, or install what the device needs, such as the '
             'extra cuda',
-        ) from error
+        )
 
 
 def fail(message: str) -> NoReturn:

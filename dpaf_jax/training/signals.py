@@ -61,6 +61,31 @@ class StopRequest:
         sys.unraisablehook = functools.partial(_once_more, sys.unraisablehook)
         _Watch.start(self)
 
+    @contextlib.contextmanager
+    def hearing_ctrl_c(self) -> Iterator[None]:
+        """Inside, Ctrl-C of a script or a notebook saves first; then KeyboardInterrupt.
+
+        A second one acts as it did before. In another thread than the main one nothing is
+        heard: there Python allows no handler.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.getsignal(signal.SIGINT)
+
+        def note(number: int, frame: Any) -> None:
+            signal.signal(signal.SIGINT, before)
+            print('stopping after this step, again to abort', file=sys.stderr)
+            self._note(number, frame)
+
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        except Interrupted as stopped:
+            raise KeyboardInterrupt(str(stopped)) from None
+        finally:
+            signal.signal(signal.SIGINT, before)
+
     def check(self, where: str) -> None:
         """Raises Interrupted if a signal has come; for work that saves nothing."""
         self._where = where

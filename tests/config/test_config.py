@@ -5,6 +5,7 @@ import json
 import math
 import typing
 
+import numpy as np
 import pytest
 
 from configs.default import get_config
@@ -16,6 +17,7 @@ from dpaf_jax.config import (
     public_dict,
     to_dict,
 )
+from dpaf_jax.config.schema import read_config
 from dpaf_jax.runtime.errors import UserError
 
 SOME_VALUE_OF_ANOTHER_TYPE = {int: 1.5, float: 'many', str: 7, bool: 'maybe'}
@@ -353,8 +355,20 @@ def test_ndpdc_draws_each_of_its_images_once():
     assert from_config_dict(changed(**fields, samples__num=7)).num_samples(1) == 7
 
 
+def test_numbers_of_numpy_are_numbers():
+    fields = to_dict(from_config_dict(get_config()))
+    fields['privacy']['epsilon'] = np.float64(3.0)
+    assert type(read_config(fields).privacy.epsilon) is float
+
+
+def test_private_images_in_place_of_a_config_are_in_no_message():
+    with pytest.raises(UserError, match='config: is of type ndarray') as error:
+        from_config_dict(np.full((1, 2, 2, 1), 247))
+    assert '247' not in str(error.value)
+
+
 def test_a_path_is_no_config():
     with pytest.raises(
-        UserError, match="config: is 'configs/x.py', no ConfigDict. Giv"
+        UserError, match='config: is of type str, no ConfigDict. Give what'
     ):
         from_config_dict('configs/x.py')

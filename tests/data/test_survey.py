@@ -195,6 +195,13 @@ def test_a_label_that_is_no_class_is_named(tmp_path, label):
     assert label not in str(refused.value)  # it is private
 
 
+def test_a_label_below_zero_is_refused_before_a_plan(tmp_path):
+    images, labels = np.zeros((9, 8, 8), np.uint8), np.arange(9) % 3 - 1
+    np.savez(tmp_path / 'x.npz', images=images, labels=labels)
+    with pytest.raises(UserError, match='has a label below 0'):
+        survey(open_config(tmp_path, source=f'npz:{tmp_path}/x.npz'))
+
+
 def test_a_stop_is_no_broken_picture(root, monkeypatch):
     def stopped(*args):
         raise Interrupted(15, 'stopped')

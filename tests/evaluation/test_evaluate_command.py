@@ -182,11 +182,13 @@ def test_a_classifier_whose_library_is_missing_is_named(monkeypatch, is_there):
         ('made.npz', 'nothing', 'nothing: is not there'),
         ('table:x.csv', 'made.npz', 'is a table'),
         ('made.npz', 'empty', 'holds no pictures'),
+        ('made.npz', 'none.npz', 'none.npz: has no images'),
     ],
 )
 def test_a_mistake_is_one_line(real, made, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     archive(tmp_path / 'made.npz', 12)
+    archive(tmp_path / 'none.npz', 0)
     (tmp_path / 'empty').mkdir()
     with pytest.raises(UserError, match=message):
         command.opened(real, made, 0, test_fraction=0.2)

@@ -310,6 +310,9 @@ def test_draws_of_one_config_share_a_program(made, monkeypatch):
             r'prior: is \(1.0,\). Give 2 shares from',
         ),
         (lambda r: r.sample(3, prior=(math.nan, 1.0)), r'prior: is \(nan, 1.0\). Give'),
+        (lambda r: r.sample(3, prior={0: 0.5, 1: 0.5}), r'prior: is \{0: 0.5'),
+        (lambda r: r.sample(3, prior=0.5), 'prior: is 0.5. Give 2 shares'),
+        (lambda r: r.generate([[1], [1, 0]]), 'labels: has the shape'),
         (
             lambda r: r.sample(3, seed=2**32),
             'seed: is 4294967296. Give a whole number from 0',

@@ -323,6 +323,14 @@ def test_a_device_that_jax_does_not_find(refused, monkeypatch, tmp_path):
     assert not (tmp_path / 'run' / 'private' / 'data').exists()
 
 
+def test_a_gpu_that_jax_replaces_by_the_cpu_without_a_word(refused, monkeypatch):
+    monkeypatch.setenv('JAX_PLATFORMS', 'cuda,cpu')  # as the launchers set it
+    text = refused(DIGITS)
+    assert text.startswith(
+        "JAX_PLATFORMS: is 'cuda,cpu', and JAX finds no such device (the"
+    )
+
+
 def test_more_samples_than_the_disk_has_room_for_before_training(refused, tmp_path):
     source = tiny_runs.write_npz(tmp_path / 'x.npz')
     text = refused(*flags(tiny_runs.one_shot(source, samples__num=10**12)))

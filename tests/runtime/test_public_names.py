@@ -23,6 +23,11 @@ def test_every_name_is_there():
         assert getattr(dpaf_jax, name) is not None
 
 
+def test_a_config_can_be_made_by_the_name_that_messages_give():
+    script = 'import dpaf_jax; print(dpaf_jax.config.defaults().method)'
+    assert tiny_runs.run_python('-c', script).stdout == 'dpaf\n'
+
+
 def test_results_are_shown_for_people():
     run = tiny_runs.finished('one_shot')
     release = dpaf_jax.load_release(str(run.workdir / 'release'))

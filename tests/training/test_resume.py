@@ -22,6 +22,7 @@ from dpaf_jax.methods.dpaf.phase2.whitening import Whitening
 from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.training.history import History
+from dpaf_jax.training.progress import Progress
 from dpaf_jax.training.run import Run
 from dpaf_jax.training.signals import Interrupted, StopRequest
 
@@ -370,6 +371,28 @@ class TestSignals:
             else:
                 assert lines[1].startswith('SIGINT: stopped, nothing was to be saved.')
             assert process.wait(timeout=60) == 130
+
+    def test_ctrl_c_from_python_saves_and_the_same_call_goes_on(self, tmp_path):
+        config = tiny_runs.begun(tmp_path / 'run')
+        pipeline, update = Pipeline(config, tmp_path / 'run'), Progress.update
+        before = signal.getsignal(signal.SIGINT)
+
+        def interrupt(progress, at, metrics):
+            update(progress, at, metrics)
+            if at == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with (
+            mock.patch.object(Progress, 'update', interrupt),
+            pytest.raises(
+                KeyboardInterrupt, match='stopped at gan step [23] of 4 and saved'
+            ),
+        ):
+            pipeline.run('train')
+        assert signal.getsignal(signal.SIGINT) is before
+        pipeline.run('train')
+        pipeline.run('release')
+        assert pipeline.workdir.release.exists()
 
     def test_a_pass_over_all_records_is_left_with_the_state_before_it(self, tmp_path):
         config = tiny_runs.begun(tmp_path / 'run')
