@@ -24,13 +24,13 @@ class TrainState(NamedTuple):
 
     Attributes:
         params, ema_params: a tree, and its moving average.
-        optimizer: its state.
+        opt_state: its optimiser's.
         steps: int32 scalar, updates done.
     """
 
     params: Any
     ema_params: Any
-    optimizer: optax.OptState
+    opt_state: optax.OptState
     steps: jax.Array
 
     @classmethod
@@ -62,11 +62,11 @@ def make_optimizer(
 
 
 def descend(
-    optimizer: optax.GradientTransformation, gradient: Any, params: Any, state: Any
+    optimizer: optax.GradientTransformation, gradient: Any, params: Any, opt_state: Any
 ) -> tuple[Any, optax.OptState]:
     """One step: the parameters after it, and the optimiser's state."""
-    updates, state = optimizer.update(gradient, state, params)
-    return optax.apply_updates(params, updates), state
+    updates, opt_state = optimizer.update(gradient, opt_state, params)
+    return optax.apply_updates(params, updates), opt_state
 
 
 def averaged_step(
@@ -80,19 +80,19 @@ def averaged_step(
     """One step of a state's parameters, and of their moving average.
 
     Args:
-        optimizer: whose state is `state.optimizer`.
+        optimizer: whose state is `state.opt_state`.
         gradient: a tree as the parameters.
-        state: a `TrainState`, or another with `ema_params`, `optimizer` and `steps`.
+        state: a `TrainState`, or another with `ema_params`, `opt_state` and `steps`.
         decay: as for `moving_average`.
         of: the state's field that the parameters are.
         project: brings stepped parameters back to where they are allowed.
     """
     held: Any = state
-    params, opt_state = descend(optimizer, gradient, getattr(held, of), held.optimizer)
+    params, opt_state = descend(optimizer, gradient, getattr(held, of), held.opt_state)
     params, steps = project(params), held.steps + 1
     average = moving_average(held.ema_params, params, steps, decay)
     stepped: State = held._replace(
-        **{of: params}, ema_params=average, optimizer=opt_state, steps=steps
+        **{of: params}, ema_params=average, opt_state=opt_state, steps=steps
     )
     return stepped
 

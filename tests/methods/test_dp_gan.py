@@ -147,7 +147,7 @@ def test_unrolled_calls_equal_single_steps_and_a_scan():
     start, end, metrics = trained(DpGan, settings())
     assert set(metrics) == {'noisy_gradient_norm', 'loss_generator', 'fakes_rejected'}
     assert end.generator_steps == 2
-    count = optax.tree_utils.tree_get(end.discriminator_optimizer, 'count')
+    count = optax.tree_utils.tree_get(end.discriminator_opt_state, 'count')
     assert count == 8  # n_D for each generator step
     for name in ('discriminator', 'generator', 'ema_params'):
         same = jax.tree.map(np.array_equal, getattr(start, name), getattr(end, name))

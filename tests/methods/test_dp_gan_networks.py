@@ -134,11 +134,11 @@ def test_optimisers_begin_anew_where_a_doubling_begins_and_only_there():
     for step in range(PHASES):
         before = state_of(gan, step)
         before = before._replace(
-            generator_optimizer=ones_like(before.generator_optimizer),
-            discriminator_optimizer=ones_like(before.discriminator_optimizer),
+            generator_opt_state=ones_like(before.generator_opt_state),
+            discriminator_opt_state=ones_like(before.discriminator_opt_state),
         )
         after = update(before, ones_like(before.generator))
-        pair = after.generator_optimizer, after.discriminator_optimizer
+        pair = after.generator_opt_state, after.discriminator_opt_state
         if not any(np.any(leaf) for leaf in jax.tree.leaves(pair)):
             anew.append(step + 1)
     assert anew == [

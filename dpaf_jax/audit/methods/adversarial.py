@@ -70,7 +70,7 @@ def _step(method: Method, mechanism: Mechanism) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         public, std = jnp.zeros(4, jnp.uint32), jnp.float32(mechanism.noise_std)
         stepped, _ = method.discriminator_step(state, batch, key, public, std)
-        moment = optax.tree_utils.tree_get(stepped.discriminator_optimizer, 'mu')
+        moment = optax.tree_utils.tree_get(stepped.discriminator_opt_state, 'mu')
         return ravel_pytree(moment)[0] / (1 - BETA1) * mechanism.expected_batch_size
 
     return step

@@ -127,7 +127,7 @@ def _release(config: Config, plan: PrivacyPlan, name: str, number: int) -> Relea
 def _phase1_step(classifier: Classifier | Labeller, m: Mechanism) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         stepped, _ = classifier.step(state, batch, key)
-        return _divisor(m) * _first_trace(stepped.optimizer)
+        return _divisor(m) * _first_trace(stepped.opt_state)
 
     return step
 
@@ -137,7 +137,7 @@ def _conv2_step(gan: Gan, m: Mechanism) -> Step:
         public = np.zeros(4, np.uint32)
         keys = StepKeys(NO_KEY, NO_KEY, {m.name: key}, public)
         stepped = conv2_step(gan, state, batch, keys, name=m.name)
-        return _divisor(m) * _first_trace(stepped.optimizers[m.name])
+        return _divisor(m) * _first_trace(stepped.opt_states[m.name])
 
     return step
 
@@ -159,9 +159,9 @@ def _divisor(m: Mechanism) -> float:
     return m.num_groups if m.num_groups > 1 else m.expected_batch_size
 
 
-def _first_trace(optimizer_state: Any) -> jax.Array:
+def _first_trace(opt_state: Any) -> jax.Array:
     """Momentum's trace after one step from zero: the gradient, as one vector."""
-    trace = optax.tree_utils.tree_get(optimizer_state, 'trace')
+    trace = optax.tree_utils.tree_get(opt_state, 'trace')
     return ravel_pytree(trace)[0]
 
 

@@ -65,7 +65,7 @@ def _step(matching: ScoreMatching) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         sums = matching.query(state.params, matching.shots(batch, jnp.asarray(COINS)))
         stepped, _ = matching.update(state, sums, key)
-        released = optax.tree_utils.tree_get(stepped.optimizer, 'trace')
+        released = optax.tree_utils.tree_get(stepped.opt_state, 'trace')
         return ravel_pytree(released)[0] * matching.mechanism.expected_batch_size
 
     return step

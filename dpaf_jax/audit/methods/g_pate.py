@@ -91,8 +91,8 @@ def _wild(state: Any, seed: int) -> Any:
     def other(leaf: np.ndarray) -> np.ndarray:
         return (leaf * 10 ** rng.uniform(-1, 1)).astype(leaf.dtype)
 
-    params, optimizer = state.teachers.tree
-    teachers = jax.tree.map(other, params), optimizer
+    params, opt_state = state.teachers.tree
+    teachers = jax.tree.map(other, params), opt_state
     generator = jax.tree.map(other, state.generator)
     return state._replace(teachers=Split(teachers), generator=generator)
 

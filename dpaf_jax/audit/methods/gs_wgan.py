@@ -40,8 +40,8 @@ def audit_targets(
 
 def _without_moments(state: Any, shapes: Any) -> Any:
     """Wild critics, but Adam's state as at the start: a variance below 0 is no state."""
-    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes.critics.optimizer)
-    return state._replace(critics=state.critics._replace(optimizer=zeros))
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes.critics.opt_state)
+    return state._replace(critics=state.critics._replace(opt_state=zeros))
 
 
 def _step(method: GsWgan) -> Step:

@@ -38,15 +38,15 @@ class AdversarialState(NamedTuple):
     Attributes:
         discriminator: parameters; a function of noisy sums.
         generator, ema_params: parameters and their moving average.
-        discriminator_optimizer, generator_optimizer: Adam's.
+        discriminator_opt_state, generator_opt_state: Adam's.
         generator_steps: int32 scalar.
     """
 
     discriminator: Any
     generator: Any
     ema_params: Any
-    discriminator_optimizer: optax.OptState
-    generator_optimizer: optax.OptState
+    discriminator_opt_state: optax.OptState
+    generator_opt_state: optax.OptState
     generator_steps: jax.Array
 
 
@@ -83,8 +83,8 @@ class Adversaries:
             discriminator=discriminator,
             generator=generator,
             ema_params=generator,
-            discriminator_optimizer=self.optimizer('discriminator').init(discriminator),
-            generator_optimizer=self.optimizer('generator').init(generator),
+            discriminator_opt_state=self.optimizer('discriminator').init(discriminator),
+            generator_opt_state=self.optimizer('generator').init(generator),
             generator_steps=jnp.int32(0),
         )
 
@@ -117,13 +117,13 @@ class Adversaries:
         self, state: AdversarialState, gradient: Any
     ) -> tuple[AdversarialState, Metrics]:
         """Adam's step by a gradient that is noisy already."""
-        params, optimizer = descend(
+        params, opt_state = descend(
             self.optimizer('discriminator'),
             gradient,
             state.discriminator,
-            state.discriminator_optimizer,
+            state.discriminator_opt_state,
         )
-        state = state._replace(discriminator=params, discriminator_optimizer=optimizer)
+        state = state._replace(discriminator=params, discriminator_opt_state=opt_state)
         return state, {'noisy_gradient_norm': optax.tree.norm(gradient)}
 
     def update_generator(
@@ -172,17 +172,17 @@ class Adversaries:
             state: an `AdversarialState`, or another with its fields of the generator.
             gradient: by the generator's parameters.
         """
-        generator, optimizer = descend(
+        generator, opt_state = descend(
             self.optimizer('generator'),
             gradient,
             state.generator,
-            state.generator_optimizer,
+            state.generator_opt_state,
         )
         steps, decay = state.generator_steps + 1, self.settings.ema_decay
         return state._replace(
             generator=generator,
             ema_params=moving_average(state.ema_params, generator, steps, decay),
-            generator_optimizer=optimizer,
+            generator_opt_state=opt_state,
             generator_steps=steps,
         )
 

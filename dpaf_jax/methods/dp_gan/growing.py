@@ -62,12 +62,12 @@ class GrowingAdversaries(Adversaries):
         made: State = super().apply_generator_gradient(state, gradient)
         begins = jnp.any((self._weights(made.generator_steps) > 0) & (before == 0))
 
-        def anew(optimizer: Any) -> Any:
-            return jax.tree.map(lambda leaf: jnp.where(begins, 0, leaf), optimizer)
+        def anew(opt_state: Any) -> Any:
+            return jax.tree.map(lambda leaf: jnp.where(begins, 0, leaf), opt_state)
 
         return made._replace(
-            discriminator_optimizer=anew(made.discriminator_optimizer),
-            generator_optimizer=anew(made.generator_optimizer),
+            discriminator_opt_state=anew(made.discriminator_opt_state),
+            generator_opt_state=anew(made.generator_opt_state),
         )
 
     def _progress(self, generator_steps: jax.Array) -> jax.Array:

@@ -75,7 +75,7 @@ class MatchState(NamedTuple):
         coins: of the features.
         embedding: [K, F] noisy mean row of each class; 0 before the release.
         generator, ema_params: parameters and their moving average.
-        optimizer: of the generator.
+        opt_state: of the generator's optimiser.
         critic: parameters and Adam's state; empty where the method has none.
         steps: int32 scalar, generator steps done.
     """
@@ -84,7 +84,7 @@ class MatchState(NamedTuple):
     embedding: jax.Array
     generator: Any
     ema_params: Any
-    optimizer: optax.OptState
+    opt_state: optax.OptState
     critic: Any
     steps: jax.Array
 
@@ -131,7 +131,7 @@ class Matching:
             embedding=jnp.zeros(table),
             generator=generator,
             ema_params=generator,
-            optimizer=self._optimizer.init(generator),
+            opt_state=self._optimizer.init(generator),
             critic=self._init_critic(),
             steps=jnp.int32(0),
         )
@@ -200,9 +200,9 @@ class Matching:
             return -self._loss(state.generator, weights, state, key)
 
         def step(held: Any) -> Any:
-            params, optimizer = held
+            params, opt_state = held
             _, gradient = parallel.value_and_gradient(gain, params)
-            return descend(self._critic_optimizer(critic), gradient, params, optimizer)
+            return descend(self._critic_optimizer(critic), gradient, params, opt_state)
 
         turn = state.steps % critic.every == 0
         made = jax.lax.cond(turn, step, lambda held: held, state.critic)

@@ -103,13 +103,13 @@ class Student(NamedTuple):
     """The student discriminator: a function of noisy counts and public coins.
 
     Attributes:
-        params, optimizer: of its network.
+        params, opt_state: of its network and its optimiser.
         images, labels, real: [R * s, ...] what was shown in the latest R steps, newest
             first, and the noisy share of teachers to whom it looked real.
     """
 
     params: Any
-    optimizer: optax.OptState
+    opt_state: optax.OptState
     images: jax.Array
     labels: jax.Array
     real: jax.Array
@@ -162,8 +162,8 @@ class PateGan(GPate):
         params = self.student_network.init(
             jax.random.fold_in(key, 1), images[:1], labels[:1]
         )
-        optimizer, real = self.student_optimizer.init(params), jnp.zeros(number)
-        student = Student(params, optimizer, images, labels, real)
+        opt_state, real = self.student_optimizer.init(params), jnp.zeros(number)
+        student = Student(params, opt_state, images, labels, real)
         return super().init(key)._replace(student=student)
 
     def questions(self, key: jax.Array, images: jax.Array) -> jax.Array:
@@ -237,9 +237,9 @@ class PateGan(GPate):
             )
             return descend(self.student_optimizer, gradient, *state)
 
-        start = student.params, student.optimizer
-        params, optimizer = jax.lax.fori_loop(0, settings.student_steps, body, start)
-        return student._replace(params=params, optimizer=optimizer)
+        start = student.params, student.opt_state
+        params, opt_state = jax.lax.fori_loop(0, settings.student_steps, body, start)
+        return student._replace(params=params, opt_state=opt_state)
 
     def follow(self, state: GPateState, key: jax.Array) -> GPateState:
         """The generator's step to where the student sees real images: post-processing.

@@ -55,11 +55,11 @@ class GPateState(NamedTuple):
     """What persists between steps.
 
     Attributes:
-        teachers: `Split` (parameters, optimiser) of all; not private: they stay in the
+        teachers: `Split` (parameters, optimiser's state) of all; not private: they stay in the
             run's folder.
         generator, ema_params: parameters of the generator and their moving average; like
             all below functions of released votes.
-        optimizer: the generator's.
+        opt_state: of the generator's optimiser.
         steps: int32 scalar.
         student: PATE-GAN's student discriminator; None where the generator is the student.
     """
@@ -67,7 +67,7 @@ class GPateState(NamedTuple):
     teachers: Split
     generator: Any
     ema_params: Any
-    optimizer: optax.OptState
+    opt_state: optax.OptState
     steps: jax.Array
     student: Any = None
 
@@ -152,7 +152,7 @@ class GPate:
             teachers=Split(jax.vmap(self.teachers.init)(keys)),
             generator=generator,
             ema_params=generator,
-            optimizer=self.optimizer.init(generator),
+            opt_state=self.optimizer.init(generator),
             steps=jnp.int32(0),
         )
 

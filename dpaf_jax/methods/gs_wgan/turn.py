@@ -44,11 +44,11 @@ class Critics(NamedTuple):
     """Private: never released, never noised; leaves have an axis [n_D].
 
     Attributes:
-        params, optimizer: of each critic.
+        params, opt_state: of each critic and its optimiser.
     """
 
     params: Any
-    optimizer: Any
+    opt_state: Any
 
 
 class GsWganState(NamedTuple):
@@ -57,14 +57,14 @@ class GsWganState(NamedTuple):
     Attributes:
         critics: private; what else stands here is released or public.
         generator, ema_params: parameters and their moving average.
-        generator_optimizer: Adam's.
+        generator_opt_state: Adam's.
         generator_steps: int32 scalar.
     """
 
     critics: Critics
     generator: Any
     ema_params: Any
-    generator_optimizer: Any
+    generator_opt_state: Any
     generator_steps: jax.Array
 
 
@@ -117,13 +117,13 @@ class GsWgan:
 
         def own(key: jax.Array) -> Critics:
             critic = self.adversaries.init(key)
-            return Critics(critic.discriminator, critic.discriminator_optimizer)
+            return Critics(critic.discriminator, critic.discriminator_opt_state)
 
         return GsWganState(
             critics=jax.lax.map(own, jax.random.split(key, self.critics)),
             generator=made.generator,
             ema_params=made.ema_params,
-            generator_optimizer=made.generator_optimizer,
+            generator_opt_state=made.generator_opt_state,
             generator_steps=made.generator_steps,
         )
 
@@ -168,7 +168,7 @@ class GsWgan:
         gradient = parallel.total(jax.grad(cost)(critic.params))
         gradient = jax.tree.map(lambda g: g / self.settings.batch_size, gradient)
         optimizer = self.adversaries.optimizer('discriminator')
-        return Critics(*descend(optimizer, gradient, critic.params, critic.optimizer))
+        return Critics(*descend(optimizer, gradient, critic.params, critic.opt_state))
 
     def query(
         self, critics: Any, fakes: jax.Array, labels: jax.Array

@@ -39,14 +39,14 @@ class DecoderState(NamedTuple):
     Attributes:
         moments: of phase 1; they stay as they are.
         params, ema_params: {'decoder': weights, 'log_std': [K, d']}; their average.
-        optimizer: of `params`.
+        opt_state: of their optimiser.
         steps: int32 scalar.
     """
 
     moments: Moments
     params: Any
     ema_params: Any
-    optimizer: optax.OptState
+    opt_state: optax.OptState
     steps: jax.Array
 
 

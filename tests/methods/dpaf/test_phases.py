@@ -90,7 +90,7 @@ def test_a_whitened_part_has_an_optimiser_and_a_schedule_of_its_own():
     fields['dpaf__generator__optimizer'] = 'adam'
     fields['dpaf__generator__schedule'] = 'cosine'
     run, gan, phase, start = gan_phase(**fields)
-    moments, _, schedule = train(run, phase, start).generator_optimizer
+    moments, _, schedule = train(run, phase, start).generator_opt_state
     assert (moments.count, schedule.count) == (4, 4)  # of eight steps in two parts
     assert gan.schedule.updates_per_part == 4
 
@@ -159,7 +159,7 @@ def by_hand(run, gan, state):
 def assert_only_the_head_has_changed(before, after):
     assert not equal(before.params['head'], after.params['head'])
     rest = before.params | {'head': after.params['head']}
-    mine = {'head_optimizer': after.head_optimizer, 'fake': after.fake}
+    mine = {'head_opt_state': after.head_opt_state, 'fake': after.fake}
     assert equal(before._replace(params=rest, **mine), after)
 
 

@@ -35,8 +35,8 @@ class ClassifierState(NamedTuple):
     """Parameters {'conv1', 'conv2', 'head'} and the optimisers' states."""
 
     params: Params
-    optimizer: optax.OptState
-    plain_optimizer: optax.OptState  # of the unprotected part; as_published only
+    opt_state: optax.OptState
+    plain_opt_state: optax.OptState  # of the unprotected part; as_published only
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,9 +134,9 @@ class Classifier:
         sums = self.query(state.params, batch)
         gradient = noisy_mean(sums, key_data, self.mechanism)
         trained, rest = self.split(state.params)
-        trained, optimizer = descend(
-            self.optimizer(), gradient, trained, state.optimizer
+        trained, opt_state = descend(
+            self.optimizer(), gradient, trained, state.opt_state
         )
         norm = optax.tree.norm(gradient)
-        state = ClassifierState({**rest, **trained}, optimizer, state.plain_optimizer)
+        state = ClassifierState({**rest, **trained}, opt_state, state.plain_opt_state)
         return state, {'noisy_gradient_norm': norm}

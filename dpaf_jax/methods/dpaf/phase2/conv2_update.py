@@ -249,12 +249,12 @@ def conv2_step(
     fake = _fake_gradient(gan, state, keys, name)
     gradient = jax.tree.map(jnp.add, real, fake)
     before = {part: state.params[part] for part in gan.updates[name]}
-    trained, moments = descend(
-        gan.optimizer(name), gradient, before, state.optimizers[name]
+    trained, opt_state = descend(
+        gan.optimizer(name), gradient, before, state.opt_states[name]
     )
     return state._replace(
         params={**state.params, **trained},
-        optimizers={**state.optimizers, name: moments},
+        opt_states={**state.opt_states, name: opt_state},
         pooled=jnp.zeros_like(state.pooled),
         num_pooled=jnp.zeros_like(state.num_pooled),
     )

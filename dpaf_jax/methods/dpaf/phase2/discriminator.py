@@ -79,10 +79,11 @@ def head_step(
         return jnp.sum(weight * sum(each))
 
     value, gradient = jax.value_and_grad(loss)(state.params['head'])
-    optimizer, moments = gan.optimizer('head'), state.head_optimizer
-    head, moments = descend(optimizer, gradient, state.params['head'], moments)
+    optimizer, opt_state = gan.optimizer('head'), state.head_opt_state
+    head, opt_state = descend(optimizer, gradient, state.params['head'], opt_state)
     params = {**state.params, 'head': head}
-    return state._replace(params=params, head_optimizer=moments), {'loss_head': value}
+    state = state._replace(params=params, head_opt_state=opt_state)
+    return state, {'loss_head': value}
 
 
 def _loss(gan: Gan, head: Params, aggregates: jax.Array, is_real: bool) -> jax.Array:

@@ -42,7 +42,7 @@ class GanState(NamedTuple):
         generator: the generator's parameters.
         ema_params: their moving average.
         reference: the average when the match loss's metric was last made.
-        optimizers: of each of `Gan.updates`.
+        opt_states: of each of `Gan.updates`.
         latest: [A, F] last output of DPAGG for each aggregate.
         real, fake: [R, A, F] the head's memory, {} without a head: DPAGG's last R outputs for
             each aggregate and fake aggregates of then, in turn.
@@ -55,9 +55,9 @@ class GanState(NamedTuple):
     generator: Params
     ema_params: Params
     reference: Params
-    optimizers: dict[str, optax.OptState]
-    head_optimizer: optax.OptState
-    generator_optimizer: optax.OptState
+    opt_states: dict[str, optax.OptState]
+    head_opt_state: optax.OptState
+    generator_opt_state: optax.OptState
     latest: jax.Array
     real: Any
     fake: Any
@@ -156,12 +156,12 @@ class Gan:
             generator=generator,
             ema_params=generator,
             reference=generator if schedule.whitenings else {},
-            optimizers={
+            opt_states={
                 name: self.optimizer(name).init({part: params[part] for part in parts})
                 for name, parts in self.updates.items()
             },
-            head_optimizer=self.optimizer('head').init(params['head']),
-            generator_optimizer=self.optimizer('generator').init(generator),
+            head_opt_state=self.optimizer('head').init(params['head']),
+            generator_opt_state=self.optimizer('generator').init(generator),
             latest=nothing,
             real=memory,
             fake=memory,

@@ -71,14 +71,14 @@ def generator_step(
     (_, metrics), gradient = parallel.value_and_gradient(
         loss, state.generator, has_aux=True
     )
-    optimizer, moments = gan.optimizer('generator'), state.generator_optimizer
-    generator, moments = descend(optimizer, gradient, state.generator, moments)
+    optimizer, opt_state = gan.optimizer('generator'), state.generator_opt_state
+    generator, opt_state = descend(optimizer, gradient, state.generator, opt_state)
     steps = state.generator_steps + 1
     average = moving_average(state.ema_params, generator, steps, weights.ema_decay)
     state = state._replace(
         generator=generator,
         ema_params=average,
-        generator_optimizer=moments,
+        generator_opt_state=opt_state,
         generator_steps=steps,
     )
     return state, metrics

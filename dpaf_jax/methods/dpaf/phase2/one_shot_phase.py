@@ -106,8 +106,8 @@ class OneShotPhase(GanPhase):
 
     def _begin_part(self, state: GanState) -> GanState:
         # The optimiser starts anew: Adam's moments are those of another, flatter loss.
-        optimizer = self._gan.optimizer('generator').init(state.generator)
-        return state._replace(reference=state.ema_params, generator_optimizer=optimizer)
+        opt_state = self._gan.optimizer('generator').init(state.generator)
+        return state._replace(reference=state.ema_params, generator_opt_state=opt_state)
 
     def _tick_keys(self, step: int) -> StepKeys:
         """Keys of post-processing; DPAGG's and the updates' own are not among them."""
