@@ -34,7 +34,7 @@ class SampledMethod(Protocol):
         """One update.
 
         Args:
-            state: before; with `ema_params`.
+            state: before; `picture` asks for its `ema_params`.
             batch: this device's share of a Poisson draw.
             noise_key: [8] uint32 of this step alone.
             key: [4] uint32 of public coins, equal on all devices.

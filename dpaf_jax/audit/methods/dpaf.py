@@ -294,7 +294,7 @@ def _fake_noise(
 
         def made(key: jax.Array) -> jax.Array:
             keys = StepKeys(NO_KEY, key, {}, np.zeros(4, np.uint32))
-            return gan.fake_aggregates(state, state.generator, keys, Use.HEAD)
+            return gan.fake_aggregates(state, state.generator.params, keys, Use.HEAD)
 
         fn = parallel.pmapped(jax.vmap(made), jax.local_devices()[:1])
         return lambda keys: np.asarray(fn(keys[None])[0], np.float64)

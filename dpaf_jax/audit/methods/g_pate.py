@@ -93,7 +93,8 @@ def _wild(state: Any, seed: int) -> Any:
 
     params, opt_state = state.teachers.tree
     teachers = jax.tree.map(other, params), opt_state
-    generator = jax.tree.map(other, state.generator)
+    params = jax.tree.map(other, state.generator.params)
+    generator = state.generator._replace(params=params)
     return state._replace(teachers=Split(teachers), generator=generator)
 
 
@@ -103,7 +104,7 @@ def _releaser(gan: GPate, number: int) -> Release:
     ratio = noise_ratio(gan.config)
 
     def ballots(state: Any, batch: ClipBatch, keys: jax.Array) -> jax.Array:
-        fakes = gan.fakes(state.generator, public_key(jnp.asarray(COINS)))
+        fakes = gan.fakes(state.generator.params, public_key(jnp.asarray(COINS)))
         _, votes = gan.query(state.teachers.tree, batch, fakes)
 
         def released(key: jax.Array) -> jax.Array:

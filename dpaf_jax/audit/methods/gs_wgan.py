@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.audit.harness import Notes, Step, blank_run, make_target, wild_state
+from dpaf_jax.audit.harness import Notes, Step, blank_run, make_target
 from dpaf_jax.audit.methods import adversarial
+from dpaf_jax.audit.methods.adversarial import wild_networks
 from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.gs_wgan.phase import GsWganPhase
@@ -29,7 +30,7 @@ def audit_targets(
 ) -> list[AuditTarget]:
     """A turn; `devices`: numbers of devices."""
     shapes = jax.eval_shape(GsWgan(config, plan, 1).init, jax.random.key(0))
-    states = [wild_state(shapes, ['critics', 'generator'], i) for i in range(STATES)]
+    states = [wild_networks(shapes, ['critics', 'generator'], i) for i in range(STATES)]
     states = [_without_moments(state, shapes) for state in states]
 
     def step_of(plan: PrivacyPlan, number: int) -> Step:

@@ -45,7 +45,7 @@ def train(run: Run) -> Any:
     """
     start = warm_start(run, lambda public, train: algorithm(public, train, {})[0])
     state, learnt = algorithm(run, run.train, start)
-    generator = state.ema_params
+    generator = state.generator.ema_params
     return labelled(generator, learnt[LABELLER]) if LABELLER in learnt else generator
 
 

@@ -202,7 +202,7 @@ class PateGan(GPate):
             key: [4] uint32 of public coins.
         """
         for_fakes, for_student, for_generator = jax.random.split(public_key(key), 3)
-        fakes = self.fakes(state.generator, for_fakes)
+        fakes = self.fakes(state.generator.params, for_fakes)
         teachers, votes = self.query(state.teachers.tree, parts, fakes)
         counts = self.release(votes, noise_key)
         # Above 1, a student who knows an image by heart would go on for ever.
@@ -213,7 +213,7 @@ class PateGan(GPate):
         student = state.student.remember(
             fakes.questions, self.labels_shown(fakes), real
         )
-        known = jnp.minimum((state.steps + 1) * len(real), len(student.real))
+        known = jnp.minimum((state.generator.steps + 1) * len(real), len(student.real))
         student = self.teach(student, known, for_student)
         state = state._replace(teachers=Split(teachers), student=student)
         metrics = {'looks_real': jnp.mean(real), 'votes_differ': jnp.std(real)}
@@ -263,4 +263,4 @@ class PateGan(GPate):
             fooled = jnp.mean(jax.nn.softplus(-logits))
             return fooled - settings.variety * jnp.mean(apart)
 
-        return self.descended(state, jax.grad(loss)(state.generator))
+        return self.descended(state, jax.grad(loss)(state.generator.params))

@@ -115,7 +115,7 @@ def test_what_lies_in_an_empty_slot_reaches_no_teacher(kind):
     config = tiny.config(method='g_pate' if kind is GPate else 'datalens')
     gan = kind(config, tiny.plan(config))
     state = jax.device_get(jax.jit(gan.init)(jax.random.key(0)))
-    fakes = jax.jit(gan.fakes)(state.generator, jax.random.key(1))
+    fakes = jax.jit(gan.fakes)(state.generator.params, jax.random.key(1))
     query = jax.jit(gan.query)
     images = np.full((8, 3, *config.data.shape), 0.3, np.float32)
     is_padding = np.arange(24).reshape(8, 3) % 3 == 1
@@ -211,7 +211,7 @@ def test_no_goal_lies_beyond_what_an_image_can_be():
     def after(step_size):
         lens = lens_of(datalens__threshold=0.0, datalens__step_size=step_size)
         state = lens.init(jax.random.key(0))
-        fakes = lens.fakes(state.generator, jax.random.key(1))
+        fakes = lens.fakes(state.generator.params, jax.random.key(1))
         places = math.prod(coarse_shape(lens.config))
         down = jnp.full((len(fakes.images), places), -99.0)
         learn = jax.jit(lambda *args: lens.learn(*args)[1])

@@ -207,7 +207,7 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys, name: str) -> Para
     labels = gan.random_labels(key_label, number * size)
     if gradient == 'cotangent' and gan.schedule.class_pure:  # a unit for each class
         labels = jnp.arange(number * size) // size
-    images, labels, is_padding = gan.fakes(state.generator, key_z, labels)
+    images, labels, is_padding = gan.fakes(state.generator.params, key_z, labels)
     inputs = _inputs(gan, learns, state.params, images, labels)
     segment_ids, _ = parallel.my_share(
         jnp.arange(number * size) // size, gan.num_devices

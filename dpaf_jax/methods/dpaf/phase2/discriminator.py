@@ -69,7 +69,7 @@ def head_step(
         keys: of the DPAGG step.
         inner: of the head's steps; each has coins of its own.
     """
-    fake = gan.fake_aggregates(state, state.generator, keys, Use.HEAD, inner)
+    fake = gan.fake_aggregates(state, state.generator.params, keys, Use.HEAD, inner)
     state = state._replace(fake=gan.remembered(state, state.fake, fake))
     known = jnp.arange(len(state.real))[:, None] < state.num_pooled
     weight = known / jnp.maximum(1, jnp.sum(known))

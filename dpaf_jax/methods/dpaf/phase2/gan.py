@@ -29,7 +29,7 @@ from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import prior_labels, share_of_fakes
-from dpaf_jax.training.optimizers import make_optimizer
+from dpaf_jax.training.optimizers import TrainState, make_optimizer
 
 Metrics = dict[str, jax.Array]
 
@@ -39,8 +39,7 @@ class GanState(NamedTuple):
 
     Attributes:
         params: {'conv1', 'conv2', 'head'} of the discriminator, and what taps need.
-        generator: the generator's parameters.
-        ema_params: their moving average.
+        generator: parameters, their moving average, and what else its steps need.
         reference: the average when the match loss's metric was last made.
         opt_states: of each of `Gan.updates`.
         latest: [A, F] last output of DPAGG for each aggregate.
@@ -48,22 +47,18 @@ class GanState(NamedTuple):
             each aggregate and fake aggregates of then, in turn.
         pooled: [A, F] sum of DPAGG's outputs since conv2* last changed.
         num_pooled: [A] how many those are.
-        generator_steps: int32 scalar.
     """
 
     params: Params
-    generator: Params
-    ema_params: Params
+    generator: TrainState
     reference: Params
     opt_states: dict[str, optax.OptState]
     head_opt_state: optax.OptState
-    generator_opt_state: optax.OptState
     latest: jax.Array
     real: Any
     fake: Any
     pooled: jax.Array
     num_pooled: jax.Array
-    generator_steps: jax.Array
 
 
 class StepKeys(NamedTuple):
@@ -153,21 +148,18 @@ class Gan:
         memory: Any = jnp.zeros((size, *nothing.shape)) if size else {}
         return GanState(
             params=params,
-            generator=generator,
-            ema_params=generator,
+            generator=TrainState.start(generator, self.optimizer('generator')),
             reference=generator if schedule.whitenings else {},
             opt_states={
                 name: self.optimizer(name).init({part: params[part] for part in parts})
                 for name, parts in self.updates.items()
             },
             head_opt_state=self.optimizer('head').init(params['head']),
-            generator_opt_state=self.optimizer('generator').init(generator),
             latest=nothing,
             real=memory,
             fake=memory,
             pooled=nothing,
             num_pooled=jnp.zeros(schedule.num_aggregates),
-            generator_steps=jnp.int32(0),
         )
 
     def _init_params(self, key: jax.Array, learnt: Params) -> Params:

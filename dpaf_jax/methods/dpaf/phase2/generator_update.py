@@ -24,7 +24,7 @@ from dpaf_jax.methods.dpaf.phase2.gan import (
 from dpaf_jax.methods.dpaf.phase2.whitening import Factors, whitened
 from dpaf_jax.networks import losses
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.optimizers import descend, moving_average
+from dpaf_jax.training.optimizers import averaged_step
 
 FOLDS = 4  # of a class's fakes, where the metric is whitened
 
@@ -69,19 +69,11 @@ def generator_step(
         return jnp.sum(jnp.stack(weighted)), parts
 
     (_, metrics), gradient = parallel.value_and_gradient(
-        loss, state.generator, has_aux=True
+        loss, state.generator.params, has_aux=True
     )
-    optimizer, opt_state = gan.optimizer('generator'), state.generator_opt_state
-    generator, opt_state = descend(optimizer, gradient, state.generator, opt_state)
-    steps = state.generator_steps + 1
-    average = moving_average(state.ema_params, generator, steps, weights.ema_decay)
-    state = state._replace(
-        generator=generator,
-        ema_params=average,
-        generator_opt_state=opt_state,
-        generator_steps=steps,
-    )
-    return state, metrics
+    optimizer, decay = gan.optimizer('generator'), weights.ema_decay
+    stepped = averaged_step(optimizer, gradient, state.generator, decay)
+    return state._replace(generator=stepped), metrics
 
 
 def _single_loss(

@@ -106,8 +106,11 @@ class OneShotPhase(GanPhase):
 
     def _begin_part(self, state: GanState) -> GanState:
         # The optimiser starts anew: Adam's moments are those of another, flatter loss.
-        opt_state = self._gan.optimizer('generator').init(state.generator)
-        return state._replace(reference=state.ema_params, generator_opt_state=opt_state)
+        generator = state.generator
+        anew = self._gan.optimizer('generator').init(generator.params)
+        return state._replace(
+            generator=generator._replace(opt_state=anew), reference=generator.ema_params
+        )
 
     def _tick_keys(self, step: int) -> StepKeys:
         """Keys of post-processing; DPAGG's and the updates' own are not among them."""
