@@ -4,7 +4,6 @@ import dataclasses
 import math
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf.phase1.classifier_phase import WINDOW
 from dpaf_jax.methods.dpaf.phase1.labeller import steps_and_rate
 from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.privacy.budgets import check_batch_size, make_plan
@@ -14,6 +13,7 @@ from dpaf_jax.runtime.errors import UserError
 
 NAMES = ('conv1', 'conv2', 'dpagg')  # in the order of config.privacy.budgets
 REST_ORDER = ('conv2', 'dpagg', 'conv1', LABELLER)
+WINDOW = 8  # steps of phase 1 in one compiled call, where they are scanned
 STEPS = 500  # of DPAGG, where epochs do not say
 PUBLISHED_REASON = (
     'Algorithm 1 trains the classifier head without protection, takes per-example '
