@@ -136,7 +136,7 @@ def _conv2_step(gan: Gan, m: Mechanism) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         public = np.zeros(4, np.uint32)
         keys = StepKeys(NO_KEY, NO_KEY, {m.name: key}, public)
-        stepped = conv2_step(gan, state, batch, keys, name=m.name)
+        stepped = conv2_step(gan, state, batch, keys, m.name)
         return _divisor(m) * _first_trace(stepped.opt_states[m.name])
 
     return step

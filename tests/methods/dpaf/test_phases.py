@@ -150,7 +150,7 @@ def by_hand(run, gan, state):
             state, _ = call(functools.partial(generator_step, gan), state, now)
         if (step + 1) % dpaf.asymmetry == 0:
             batch = call(gather, feed.data, draw('conv2', step // dpaf.asymmetry))
-            update = functools.partial(conv2_step, gan)
+            update = functools.partial(conv2_step, gan, name='conv2')
             state = call(update, state, batch, now)
     return jax.tree.map(lambda leaf: leaf[0], state)
 

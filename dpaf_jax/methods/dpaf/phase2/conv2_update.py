@@ -9,8 +9,7 @@ released. In both cases a unit's gradient depends on its own records and on rele
 values alone; it is clipped, summed and noised. One record moves the sum by at most C, or
 2C where its group changes from one content to another.
 
-`as_published` takes v at noise-free aggregates of the batches that DPAGG has just used:
-one record then moves everybody's gradient, and two mechanisms share one sample.
+What Algorithm 1 prints is published.py.
 """
 
 from typing import Any
@@ -75,12 +74,14 @@ def _rows(
 
 def cotangents(gan: Gan, state: GanState) -> jax.Array:
     """[A, F]: dL'/da at each released aggregate a."""
-    return _cotangents_at(gan, state, state.latest, jnp.arange(len(state.latest)))
+    return cotangents_at(gan, state, state.latest, jnp.arange(len(state.latest)))
 
 
-def _cotangents_at(
+def cotangents_at(
     gan: Gan, state: GanState, rows: jax.Array, segment_ids: jax.Array
 ) -> jax.Array:
+    """[B, F]: dL'/da at aggregates [B, F], each judged as its segment id says."""
+
     def loss(rows: jax.Array) -> jax.Array:
         answers = logits(gan, state.params['head'], rows, segment_ids)
         return len(rows) * losses.binary_cross_entropy(answers, True)
@@ -88,31 +89,7 @@ def _cotangents_at(
     return jax.grad(loss)(rows)
 
 
-def _raw_cotangents(
-    gan: Gan, state: GanState, flat: ClipBatch, segment_ids: jax.Array
-) -> jax.Array:
-    """As `cotangents`, at noise-free aggregates of each batch: as_published only.
-
-    Args:
-        gan: static.
-        state: gives the features and the head.
-        flat: [U, ...] this device's share of the latest mu batches.
-        segment_ids: [U] int32, which of the batches.
-    """
-    rows = gan.aggregator.rows(state.params, to_float(flat.images), flat.labels)
-    batches = gan.config.dpaf.asymmetry
-    member = jax.nn.one_hot(segment_ids, batches) * ~flat.is_padding_example[:, None]
-    raw = parallel.total(member.T @ rows) / gan.schedule.dpagg.expected_batch_size
-    return _cotangents_at(gan, state, raw, jnp.zeros(batches, jnp.int32))
-
-
-def conv2_query(
-    gan: Gan,
-    state: GanState,
-    batch: ClipBatch,
-    segment_ids: jax.Array | None = None,
-    name: str = 'conv2',
-) -> Params:
+def conv2_query(gan: Gan, state: GanState, batch: ClipBatch, name: str) -> Params:
     """This device's pre-noise sum of clipped gradients by the parts that learn together.
 
     Sensitivity of the sum over devices: `plan[name].l2_sensitivity`, C for singletons and
@@ -121,23 +98,22 @@ def conv2_query(
     Args:
         gan: static.
         state: released values.
-        batch: [U, M, ...] this device's share; for as_published of the latest batches.
-        segment_ids: as_published only: [U] int32, which of those batches.
+        batch: [U, M, ...] this device's share.
         name: of the mechanism, one of `gan.updates`.
     """
-    batch = batch.without_padding()
-    flat = ClipBatch(*(x.reshape(-1, *x.shape[2:]) for x in batch))
-    if gan.published:
-        assert segment_ids is not None
-        v = _raw_cotangents(gan, state, flat, segment_ids)
-        return _pulled_back(gan, state, flat, v[segment_ids], name)
     if gan.config.dpaf.conv2.gradient == 'cotangent':
+        flat = flattened(batch)
         v = cotangents(gan, state)[gan.aggregator.segment_ids(flat.labels)]
-        return _pulled_back(gan, state, flat, v, name)
-    return _of_units(gan, state, batch, name)
+        return pulled_back(gan, state, flat, v, name)
+    return _of_units(gan, state, batch.without_padding(), name)
 
 
-def _pulled_back(
+def flattened(batch: ClipBatch) -> ClipBatch:
+    """Records [U, ...] of units [U, M, ...], with nothing where padded."""
+    return ClipBatch(*(x.reshape(-1, *x.shape[2:]) for x in batch.without_padding()))
+
+
+def pulled_back(
     gan: Gan, state: GanState, flat: ClipBatch, v: jax.Array, name: str
 ) -> Params:
     """Clipped gradients of <v, row>, summed over records.
@@ -194,16 +170,27 @@ def _clip(gan: Gan, name: str) -> dict[str, Any]:
     }
 
 
-def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys, name: str) -> Params:
-    """The fakes' part of L'_BCE: no private image in it, so neither clip nor noise."""
-    m, gradient = gan.plan[name], gan.config.dpaf.conv2.gradient
+def _num_units(gan: Gan, name: str) -> int:
+    """How many units of fakes a step looks at: as many as of reals are expected."""
+    conv2 = gan.config.dpaf.conv2
+    return {
+        'singleton': conv2.batch_size,
+        'group': gan.plan[name].num_groups,
+        'cotangent': gan.schedule.num_aggregates,
+    }[conv2.gradient]
+
+
+def _fake_gradient(
+    gan: Gan, state: GanState, keys: StepKeys, name: str, number: int
+) -> Params:
+    """The fakes' part of L'_BCE: no private image in it, so neither clip nor noise.
+
+    `number` is of their units, each an aggregate.
+    """
+    gradient = gan.config.dpaf.conv2.gradient
     learns = {part: state.params[part] for part in gan.updates[name]}
     key_z, key_label = jax.random.split(coins(keys, Use[name.upper()]))
-    batch_size = gan.config.dpaf.conv2.batch_size
-    aggregates = gan.schedule.num_aggregates
-    units = {'singleton': batch_size, 'group': m.num_groups, 'cotangent': aggregates}
-    number = gan.config.dpaf.asymmetry if gan.published else units[gradient]
-    size = max(1, batch_size // number)
+    size = max(1, gan.config.dpaf.conv2.batch_size // number)
     labels = gan.random_labels(key_label, number * size)
     if gradient == 'cotangent' and gan.schedule.class_pure:  # a unit for each class
         labels = jnp.arange(number * size) // size
@@ -233,20 +220,28 @@ def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys, name: str) -> Para
 
 
 def conv2_step(
-    gan: Gan,
-    state: GanState,
-    batch: ClipBatch,
-    keys: StepKeys,
-    segment_ids: jax.Array | None = None,
-    name: str = 'conv2',
+    gan: Gan, state: GanState, batch: ClipBatch, keys: StepKeys, name: str
 ) -> GanState:
-    """L'_BCE: one DP-SGD update of what learns here; earlier aggregates no longer fit it.
+    """L'_BCE: one DP-SGD update of what learns here; `batch` and `name` as for the query."""
+    sums = conv2_query(gan, state, batch, name)
+    return descended(gan, state, sums, keys, name, _num_units(gan, name))
 
-    `batch`, `segment_ids` and `name` as for `conv2_query`.
+
+def descended(
+    gan: Gan, state: GanState, sums: Params, keys: StepKeys, name: str, num_fakes: int
+) -> GanState:
+    """The state after noise and a step; earlier aggregates no longer fit it.
+
+    Args:
+        gan: static.
+        state: released values.
+        sums: this device's, before the noise.
+        keys: of the step.
+        name: of the mechanism.
+        num_fakes: units of fakes, each an aggregate.
     """
-    sums = conv2_query(gan, state, batch, segment_ids, name)
     real = noisy_mean(sums, keys.update_noise[name], gan.plan[name])
-    fake = _fake_gradient(gan, state, keys, name)
+    fake = _fake_gradient(gan, state, keys, name, num_fakes)
     gradient = jax.tree.map(jnp.add, real, fake)
     before = {part: state.params[part] for part in gan.updates[name]}
     trained, opt_state = descend(

@@ -131,7 +131,7 @@ class OneShotPhase(GanPhase):
     def _update(self, state: GanState, data: Any, draws: Any, keys: Any) -> Any:
         for name, draw in draws.items():
             batch = gather(data, draw)
-            state = conv2_step(self._gan, state, batch, keys, name=name)
+            state = conv2_step(self._gan, state, batch, keys, name)
         return state
 
     def _add_chunk(self, sums: Any, params: Any, batch: ClipBatch) -> Any:
