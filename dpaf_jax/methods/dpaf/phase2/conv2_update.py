@@ -187,36 +187,75 @@ def _fake_gradient(
 
     `number` is of their units, each an aggregate.
     """
-    gradient = gan.config.dpaf.conv2.gradient
     learns = {part: state.params[part] for part in gan.updates[name]}
-    key_z, key_label = jax.random.split(coins(keys, Use[name.upper()]))
     size = max(1, gan.config.dpaf.conv2.batch_size // number)
-    labels = gan.random_labels(key_label, number * size)
-    if gradient == 'cotangent' and gan.schedule.class_pure:  # a unit for each class
-        labels = jnp.arange(number * size) // size
+    units = jnp.arange(number * size) // size
+    key_z, key_label = jax.random.split(coins(keys, Use[name.upper()]))
+    labels = _fake_labels(gan, key_label, units)
     images, labels, is_padding = gan.fakes(state.generator.params, key_z, labels)
     inputs = _inputs(gan, learns, state.params, images, labels)
-    segment_ids, _ = parallel.my_share(
-        jnp.arange(number * size) // size, gan.num_devices
-    )
-    member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(segment_ids, number))
-
-    def error(made: jax.Array, segment_ids: jax.Array) -> jax.Array:
-        answers = logits(gan, state.params['head'], made, segment_ids)
-        return optax.sigmoid_binary_cross_entropy(answers, jnp.zeros_like(answers))
 
     def loss(trained: Params) -> jax.Array:
         # One batch, not `vmap` of `_unit_loss`: that would make a gradient of each unit.
-        made = _rows(gan, trained, state.params, inputs)
-        if size == 1:  # a unit is on one device
-            own = gan.aggregator.segment_ids(labels)
-            each = jnp.where(is_padding, 0.0, error(made, own))
-            return parallel.total(jnp.sum(each)) / number
-        made = parallel.total(member.T @ made) / size
-        own = jnp.arange(number) if gan.schedule.class_pure else jnp.zeros(number, int)
-        return jnp.mean(error(made, own))
+        rows = _rows(gan, trained, state.params, inputs)
+        if size == 1:
+            return _loss_of_singletons(gan, state, rows, labels, is_padding) / number
+        return _loss_of_aggregates(gan, state, rows, units, is_padding, size)
 
     return parallel.value_and_gradient(loss, learns)[1]
+
+
+def _fake_labels(gan: Gan, key: jax.Array, units: jax.Array) -> jax.Array:
+    """[B] int32 by the public prior; at cotangents of class aggregates a unit's class."""
+    if gan.config.dpaf.conv2.gradient == 'cotangent' and gan.schedule.class_pure:
+        return units
+    return gan.random_labels(key, len(units))
+
+
+def _loss_of_singletons(
+    gan: Gan,
+    state: GanState,
+    rows: jax.Array,
+    labels: jax.Array,
+    is_padding: jax.Array,
+) -> jax.Array:
+    """Sum of L'_BCE over fakes that are each an aggregate, which is on one device."""
+    each = _fake_errors(gan, state, rows, gan.aggregator.segment_ids(labels))
+    return parallel.total(jnp.sum(jnp.where(is_padding, 0.0, each)))
+
+
+def _loss_of_aggregates(
+    gan: Gan,
+    state: GanState,
+    rows: jax.Array,
+    units: jax.Array,
+    is_padding: jax.Array,
+    size: int,
+) -> jax.Array:
+    """L'_BCE of aggregates of `size` fakes, whose members are on any device.
+
+    Args:
+        gan: static.
+        state: gives the head.
+        rows: this device's share of the fakes' rows.
+        units: [B] int32, the aggregate that each of all fakes is of.
+        is_padding: of the share.
+        size: of an aggregate.
+    """
+    number = len(units) // size
+    mine, _ = parallel.my_share(units, gan.num_devices)
+    member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(mine, number))
+    aggregates = parallel.total(member.T @ rows) / size
+    own = jnp.arange(number) if gan.schedule.class_pure else jnp.zeros(number, int)
+    return jnp.mean(_fake_errors(gan, state, aggregates, own))
+
+
+def _fake_errors(
+    gan: Gan, state: GanState, aggregates: jax.Array, segment_ids: jax.Array
+) -> jax.Array:
+    """[B] BCE of the head's answers, where 0 is right."""
+    answers = logits(gan, state.params['head'], aggregates, segment_ids)
+    return optax.sigmoid_binary_cross_entropy(answers, jnp.zeros_like(answers))
 
 
 def conv2_step(
