@@ -11,7 +11,6 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.dpaf import LABELLER
 from dpaf_jax.runtime.errors import UserError
 
-NAMES = ('conv1', 'conv2', 'dpagg')  # in the order of config.privacy.budgets
 REST_ORDER = ('conv2', 'dpagg', 'conv1', LABELLER)
 WINDOW = 8  # steps of phase 1 in one compiled call, where they are scanned
 STEPS = 500  # of DPAGG, where epochs do not say
@@ -44,7 +43,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         )
         if m is not None
     ]
-    names = (_phase1_name(config), *NAMES[1:])
+    names = (_phase1_name(config), 'conv2', 'dpagg')  # as privacy.budgets has them
     return make_plan(
         mechanisms, names, REST_ORDER, config.privacy, num_examples, PUBLISHED_REASON
     )
@@ -56,7 +55,7 @@ def _clip_bound(config: Config, l2_clip_norm: float, grouped: bool) -> float:
 
 
 def _phase1_name(config: Config) -> str:
-    return LABELLER if config.dpaf.classifier.private == LABELLER else NAMES[0]
+    return LABELLER if config.dpaf.classifier.private == LABELLER else 'conv1'
 
 
 def _phase1(config: Config, num_examples: int) -> Mechanism | None:
@@ -86,12 +85,11 @@ def _dpagg(config: Config, num_examples: int) -> Mechanism:
     pure = dpaf.batches == 'class_pure'
     aggregates = k if pure else 1
     prob = dpaf.batch_size * aggregates / num_examples if dpaf.batch_size else 1.0
-    turns: float = math.ceil(dpaf.epochs / prob - 1e-9) if dpaf.epochs else STEPS
-    share = (dpaf.classes_per_step or k) / k if pure else 1.0
-    period, shared_by = round(1 / share), 1
+    steps = math.ceil(dpaf.epochs / prob - 1e-9) if dpaf.epochs else STEPS
+    turns, shared_by = class_turns(config), 1
     if prob < 1:  # whole windows of DPAGG steps, and every class the same turns
-        turns = _whole_windows(turns / share, dpaf.asymmetry * period) * share
-        shared_by = -(-dpaf.asymmetry // period)  # turns of a class in a window
+        steps = _whole_windows(steps, dpaf.asymmetry)
+        shared_by = -(-dpaf.asymmetry // turns)  # turns of a class in a window
     return Mechanism(
         name='dpagg',
         kind='sum of bounded rows, one aggregate per class'
@@ -99,19 +97,24 @@ def _dpagg(config: Config, num_examples: int) -> Mechanism:
         else 'sum of bounded rows',
         sampling_prob=prob,
         l2_sensitivity=config.privacy.bound(make_tap_layout(config).bound),
-        steps=round(turns),
-        expected_batch_size=prob * num_examples * share,
+        steps=steps,
+        expected_batch_size=prob * num_examples * (1 / turns),
         capacity=num_examples if prob == 1 else dpaf.batch_size,
         shared_by=shared_by,
     )
 
 
+def class_turns(config: Config) -> int:
+    """DPAGG steps until every class has had one; 1 where all are at once, or mixed."""
+    at_once = config.dpaf.classes_per_step
+    if config.dpaf.batches == 'mixed' or not at_once:
+        return 1
+    return config.data.num_classes // at_once
+
+
 def dpagg_steps(config: Config, dpagg: Mechanism) -> int:
     """Steps of the whole run: each is a turn of some classes, or of all."""
-    k = config.data.num_classes
-    if config.dpaf.batches == 'mixed' or not config.dpaf.classes_per_step:
-        return dpagg.steps
-    return dpagg.steps * k // config.dpaf.classes_per_step
+    return dpagg.steps * class_turns(config)
 
 
 def _conv2(config: Config, num_examples: int) -> Mechanism | None:
