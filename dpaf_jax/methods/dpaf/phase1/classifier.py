@@ -101,9 +101,8 @@ class Classifier:
         """L_MSE of one unit, its members aggregated: [M, ...] arrays to a scalar."""
         real = 1.0 - unit.is_padding_example.astype(jnp.float32)
         maps = self.normalised(params, unit.images)
-        m = self.mechanism
-        expected = m.expected_batch_size / m.num_groups if m.num_groups > 1 else 1.0
-        aggregate = jnp.einsum('m,mhwc->hwc', real, maps) / expected
+        size = self.mechanism.expected_unit_size
+        aggregate = jnp.einsum('m,mhwc->hwc', real, maps) / size
         labels = label_planes(unit.labels, self.networks.num_classes)
         # Inside the clipped unit its true size may be used.
         shares = (real @ labels) / jnp.maximum(jnp.sum(real), 1.0)

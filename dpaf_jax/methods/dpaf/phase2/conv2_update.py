@@ -139,15 +139,14 @@ def pulled_back(
 
 def _of_units(gan: Gan, state: GanState, batch: ClipBatch, name: str) -> Params:
     """Clipped gradients of L'_BCE of units [U, M, ...], each its own aggregate, summed."""
-    m, params, shape = gan.plan[name], state.params, batch.labels.shape
+    params, shape = state.params, batch.labels.shape
     trained = {part: params[part] for part in gan.updates[name]}
     images, labels = (x.reshape(-1, *x.shape[2:]) for x in (batch.images, batch.labels))
     inputs = _inputs(gan, trained, params, to_float(images), labels)
     real = 1.0 - batch.is_padding_example.astype(jnp.float32)
-    size = m.expected_batch_size / m.num_groups if m.num_groups > 1 else 1.0
     units = {
         'inputs': jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), inputs),
-        'weight': real / size,
+        'weight': real / gan.plan[name].expected_unit_size,
         'segment_ids': gan.aggregator.segment_ids(batch.labels),
     }
     return clipped_gradient_sum(
