@@ -45,7 +45,7 @@ def _unit_loss(
     """
     aggregate = unit['weight'] @ _rows(gan, trained, params, unit['inputs'])
     answers = logits(gan, params['head'], aggregate[None], unit['segment_ids'][:1])
-    return losses.binary_cross_entropy(answers, True)
+    return losses.real_cross_entropy(answers)
 
 
 def _inputs(
@@ -84,7 +84,7 @@ def cotangents_at(
 
     def loss(rows: jax.Array) -> jax.Array:
         answers = logits(gan, state.params['head'], rows, segment_ids)
-        return len(rows) * losses.binary_cross_entropy(answers, True)
+        return len(rows) * losses.real_cross_entropy(answers)
 
     return jax.grad(loss)(rows)
 

@@ -37,7 +37,7 @@ def logits(
         [B].
     """
     maps = gan.taps.part(rows, 'conv2')
-    answers = gan.networks.head.apply(head, maps, gan.taps.beside(rows, 'conv2'))
+    answers = gan.networks.head.apply(head, maps, gan.taps.beside_conv2(rows))
     own = jax.nn.one_hot(segment_ids, gan.schedule.num_aggregates)
     return jnp.sum(answers * own, axis=1)
 

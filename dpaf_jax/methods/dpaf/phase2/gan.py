@@ -170,7 +170,7 @@ class Gan:
         conv1 = learnt.get('conv1') or net.conv1.init(keys[0], image, planes)
         maps1 = net.conv1.apply(conv1, image, planes)
         conv2 = net.conv2.init(keys[1], maps1)
-        beside = self.taps.beside(jnp.zeros((1, self.taps.size)), 'conv2')
+        beside = self.taps.beside_conv2(jnp.zeros((1, self.taps.size)))
         head = net.head.init(keys[2], net.conv2.apply(conv2, maps1), beside)
         own = init_taps(self.config, keys[4], learnt)
         return {'conv1': conv1, 'conv2': conv2, 'head': head, **own}

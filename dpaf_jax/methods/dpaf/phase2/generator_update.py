@@ -62,7 +62,7 @@ def generator_step(
                 state, generator, keys, Use.ITS_AGGREGATES, inner
             )
             answers = aggregate_logits(gan, state.params['head'], fake)
-            parts['loss_aggregate'] = losses.binary_cross_entropy(answers, True)
+            parts['loss_aggregate'] = losses.real_cross_entropy(answers)
         if weights.loss_match:
             parts |= _match_losses(gan, state, generator, key, metric)
         weighted = [getattr(weights, name) * value for name, value in parts.items()]
