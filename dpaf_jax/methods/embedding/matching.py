@@ -26,7 +26,7 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import ClipBatch, share_of_fakes
+from dpaf_jax.training.batch import ClipBatch, membership, share_of_fakes
 from dpaf_jax.training.optimizers import (
     TrainState,
     averaged_step,
@@ -225,7 +225,7 @@ class Matching:
         rows, target = self.feature_map.rows(state.coins, images), state.embedding
         if weights is not None:
             rows, target = rows * jnp.sqrt(weights), target * jnp.sqrt(weights)
-        member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(labels, k))
+        member = membership(labels, is_padding, k)
         sums = parallel.total(member.T @ rows)
         squares = parallel.total(member.T @ jnp.sum(jnp.square(rows), axis=1))
         counts = jnp.full(k, float(each))

@@ -27,7 +27,7 @@ from dpaf_jax.networks.instance_norm import simplified_instance_norm
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.noise import noisy_mean
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.batch import ClipBatch, membership
 from dpaf_jax.training.optimizers import descend
 
 
@@ -243,8 +243,8 @@ def _loss_of_aggregates(
     """
     number = len(units) // size
     mine, _ = parallel.my_share(units, gan.num_devices)
-    member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(mine, number))
-    aggregates = parallel.total(member.T @ rows) / size
+    sums = membership(mine, is_padding, number).T @ rows
+    aggregates = parallel.total(sums) / size
     own = jnp.arange(number) if gan.schedule.class_pure else jnp.zeros(number, int)
     return jnp.mean(_fake_errors(gan, state, aggregates, own))
 

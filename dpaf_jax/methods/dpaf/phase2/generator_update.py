@@ -24,6 +24,7 @@ from dpaf_jax.methods.dpaf.phase2.gan import (
 from dpaf_jax.methods.dpaf.phase2.whitening import Factors, whitened
 from dpaf_jax.networks import losses
 from dpaf_jax.runtime import parallel
+from dpaf_jax.training.batch import membership
 from dpaf_jax.training.optimizers import averaged_step
 
 FOLDS = 4  # of a class's fakes, where the metric is whitened
@@ -130,10 +131,8 @@ def _plain_distance(
     each: int,
 ) -> jax.Array:
     """Unbiased, in units of a row's squared bound; the mean over aggregates."""
-    member = jax.nn.one_hot(
-        gan.aggregator.segment_ids(labels), gan.schedule.num_aggregates
-    )
-    member = jnp.where(is_padding[:, None], 0.0, member)
+    segment_ids = gan.aggregator.segment_ids(labels)
+    member = membership(segment_ids, is_padding, gan.schedule.num_aggregates)
     sums = parallel.total(member.T @ rows)
     squares = parallel.total(member.T @ jnp.sum(jnp.square(rows), axis=1))
     targets, known = gan.targets(state)
@@ -162,8 +161,8 @@ def _whitened_distance(
     segment_ids = segment_ids // each * folds + segment_ids % folds
     counts = jnp.bincount(segment_ids, length=number)[:, None]
     segment_ids, _ = parallel.my_share(segment_ids, gan.num_devices)
-    member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(segment_ids, number))
-    means = parallel.total(member.T @ rows) / counts
+    sums = membership(segment_ids, is_padding, number).T @ rows
+    means = parallel.total(sums) / counts
     targets, known = gan.targets(state)
     gaps = means.reshape(gan.schedule.num_aggregates, folds, -1) - targets[:, None]
     distance = losses.unbiased_squared_length(whitened(metric, gan.taps, gaps))

@@ -19,7 +19,7 @@ from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Params, StepKeys
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.batch import ClipBatch, membership
 
 
 class PublishedBatchPhase(BatchPhase):
@@ -68,6 +68,6 @@ def _raw_cotangents(
     """[mu, F]: as `conv2_update.cotangents`, at noise-free aggregates of each batch."""
     rows = gan.aggregator.rows(state.params, to_float(flat.images), flat.labels)
     batches = gan.config.dpaf.asymmetry
-    member = jax.nn.one_hot(segment_ids, batches) * ~flat.is_padding_example[:, None]
+    member = membership(segment_ids, flat.is_padding_example, batches)
     raw = parallel.total(member.T @ rows) / gan.schedule.dpagg.expected_batch_size
     return cotangents_at(gan, state, raw, jnp.zeros(batches, jnp.int32))
