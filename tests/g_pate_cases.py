@@ -25,7 +25,7 @@ def with_empty_slots(gan):
     A slot without a record points at another teacher's; of a table it may be NaN.
     """
     state = jax.device_get(jax.jit(gan.init)(jax.random.key(0)))
-    fakes = jax.jit(gan.fakes)(state.generator, jax.random.key(1))
+    fakes = jax.jit(gan.fakes)(state.generator.params, jax.random.key(1))
     query = jax.jit(gan.query)
     images = np.full((8, 3, *gan.config.data.shape), 0.3, np.float32)
     is_padding = np.arange(24).reshape(8, 3) % 3 == 1

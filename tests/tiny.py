@@ -255,9 +255,10 @@ def state(part: Any, seed: int = 0, scale: float = 1.0) -> Any:
     made = jax.tree.map(zeros, shapes)
     made = made._replace(params=jax.tree.map(normal, dict(shapes.params)))
     if isinstance(part, Gan):
-        generator = jax.tree.map(normal, shapes.generator)
+        params = jax.tree.map(normal, shapes.generator.params)
+        generator = made.generator._replace(params=params, ema_params=params)
         latest = rng.normal(size=shapes.latest.shape).astype(np.float32)
-        made = made._replace(generator=generator, ema_params=generator, latest=latest)
+        made = made._replace(generator=generator, latest=latest)
     return made
 
 

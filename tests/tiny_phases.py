@@ -12,6 +12,7 @@ import tiny
 from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
+from dpaf_jax.methods.dpaf.phase2.published import PublishedBatchPhase
 from dpaf_jax.methods.dpaf.train import window
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training import input_pipeline
@@ -76,7 +77,8 @@ def gan_phase(devices=1, sigma=SIGMA, **fields):
     if run.plan['dpagg'].sampling_prob == 1:
         phase = OneShotPhase(run, gan, None)
     else:
-        phase = BatchPhase(run, gan, None, window)
+        kind = PublishedBatchPhase if gan.published else BatchPhase
+        phase = kind(run, gan, None, window)
     return run, gan, phase, tiny.state(gan, scale=0.3)
 
 

@@ -9,9 +9,9 @@ import optax
 from dpaf_jax.networks.images import opponent
 
 
-def binary_cross_entropy(logits: jax.Array, is_real: bool) -> jax.Array:
-    """Mean BCE of logits against one answer (L_BCE, L'_BCE, L''_BCE)."""
-    target = jnp.full_like(logits, float(is_real))
+def real_cross_entropy(logits: jax.Array) -> jax.Array:
+    """Mean BCE of logits against the answer 'real' (in L'_BCE, and the generator's)."""
+    target = jnp.ones_like(logits)
     return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, target))
 
 

@@ -133,6 +133,13 @@ class Mechanism:
         return self.num_groups if self.num_groups > 1 else self.expected_batch_size
 
     @property
+    def expected_unit_size(self) -> float:
+        """How many records a clipped unit is expected to have, public: 1, or a group's."""
+        return (
+            self.expected_batch_size / self.num_groups if self.num_groups > 1 else 1.0
+        )
+
+    @property
     def noise_std(self) -> float:
         """Standard deviation (Laplace: scale) of the noise on each coordinate of the sum."""
         return (

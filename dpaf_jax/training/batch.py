@@ -51,6 +51,14 @@ class ClipBatch(NamedTuple):
         return ClipBatch(*(whole(jnp.asarray(part)) for part in self))
 
 
+def membership(segment_ids: jax.Array, is_padding: jax.Array, number: int) -> jax.Array:
+    """[B, number] float32: 1 where a row is of a segment and no padding, else 0.
+
+    Its transpose times rows [B, F] are their sums by segment.
+    """
+    return jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(segment_ids, number))
+
+
 def prior_labels(prior: Sequence[float], key: jax.Array, number: int) -> jax.Array:
     """[number] int32 drawn from the public class prior."""
     return jax.random.categorical(key, jnp.log(jnp.array(prior)), shape=(number,))

@@ -1,7 +1,7 @@
 """Optimisers by the name that a config gives."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,6 @@ _DIRECTIONS = {
     'momentum': lambda: optax.trace(decay=0.9),
     'sgd': optax.identity,
 }
-State = TypeVar('State', bound=tuple[Any, ...])
 FINAL_SHARE = 0.02  # of the learning rate, at the end of a cosine schedule
 
 
@@ -24,13 +23,13 @@ class TrainState(NamedTuple):
 
     Attributes:
         params, ema_params: a tree, and its moving average.
-        optimizer: its state.
+        opt_state: its optimiser's.
         steps: int32 scalar, updates done.
     """
 
     params: Any
     ema_params: Any
-    optimizer: optax.OptState
+    opt_state: optax.OptState
     steps: jax.Array
 
     @classmethod
@@ -62,39 +61,33 @@ def make_optimizer(
 
 
 def descend(
-    optimizer: optax.GradientTransformation, gradient: Any, params: Any, state: Any
+    optimizer: optax.GradientTransformation, gradient: Any, params: Any, opt_state: Any
 ) -> tuple[Any, optax.OptState]:
     """One step: the parameters after it, and the optimiser's state."""
-    updates, state = optimizer.update(gradient, state, params)
-    return optax.apply_updates(params, updates), state
+    updates, opt_state = optimizer.update(gradient, opt_state, params)
+    return optax.apply_updates(params, updates), opt_state
 
 
 def averaged_step(
     optimizer: optax.GradientTransformation,
     gradient: Any,
-    state: State,
+    state: TrainState,
     decay: float,
-    of: str = 'params',
     project: Callable[[Any], Any] = lambda params: params,
-) -> State:
-    """One step of a state's parameters, and of their moving average.
+) -> TrainState:
+    """One step of a network's parameters, and of their moving average.
 
     Args:
-        optimizer: whose state is `state.optimizer`.
+        optimizer: whose state is `state.opt_state`.
         gradient: a tree as the parameters.
-        state: a `TrainState`, or another with `ema_params`, `optimizer` and `steps`.
+        state: before it.
         decay: as for `moving_average`.
-        of: the state's field that the parameters are.
         project: brings stepped parameters back to where they are allowed.
     """
-    held: Any = state
-    params, opt_state = descend(optimizer, gradient, getattr(held, of), held.optimizer)
-    params, steps = project(params), held.steps + 1
-    average = moving_average(held.ema_params, params, steps, decay)
-    stepped: State = held._replace(
-        **{of: params}, ema_params=average, optimizer=opt_state, steps=steps
-    )
-    return stepped
+    params, opt_state = descend(optimizer, gradient, state.params, state.opt_state)
+    params, steps = project(params), state.steps + 1
+    average = moving_average(state.ema_params, params, steps, decay)
+    return TrainState(params, average, opt_state, steps)
 
 
 def moving_average(

@@ -34,7 +34,7 @@ class SampledMethod(Protocol):
         """One update.
 
         Args:
-            state: before; with `ema_params`.
+            state: before; `picture` asks for its `ema_params`.
             batch: this device's share of a Poisson draw.
             noise_key: [8] uint32 of this step alone.
             key: [4] uint32 of public coins, equal on all devices.
@@ -61,7 +61,7 @@ class SampledPhase:
         self.images_per_step = self._mechanism.expected_batch_size
         self._length = window_length(self.total_steps, unrolls)
         self._compiled = parallel.pmapped(self._steps, run.devices, donate=(0,))
-        self._feed = Feed(run)
+        self._feed: Feed | None = None  # once a window asks for it
 
     def init(self) -> Any:
         purpose = f'init {self.name}'
@@ -71,20 +71,29 @@ class SampledPhase:
         before = {m.name: m.steps for m in self._run.plan}
         return {**before, self._mechanism.name: step}
 
-    def picture(self, state: Any) -> Image.Image:
+    def picture(self, state: Any) -> Image.Image | None:
         return self._run.picture(state.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
-        run, steps = self._run, window_steps(step, self._length)
+        steps = window_steps(step, self._length)
+        self._feed = self._feed or self._make_feed(state)
         dealt = self._feed.deal([self._draw(t) for t in steps])
-        noise = np.stack([run.keys.noise(self._mechanism.name, t) for t in steps])
-        public = np.stack([run.keys.public('step', t) for t in steps])
-        keys = map(run.on_every_device, (noise, public))
+        by_kind = zip(*map(self._keys, steps), strict=True)
+        keys = [self._run.on_every_device(np.stack(each)) for each in by_kind]
         state, metrics = self._compiled(state, self._feed.data, dealt, *keys)
         return state, steps.stop, metrics
 
+    def _make_feed(self, state: Any) -> Feed:
+        del state
+        return Feed(self._run)
+
     def _draw(self, step: int) -> Draw:
         return draw_of_all(self._run, self._mechanism, step)
+
+    def _keys(self, step: int) -> tuple[np.ndarray, ...]:
+        """What the method's step gets besides its batch."""
+        keys = self._run.keys
+        return keys.noise(self._mechanism.name, step), keys.public('step', step)
 
     def _steps(self, state: Any, data: Any, draws: Any, *keys: Any) -> Any:
         def body(state: Any, xs: Any) -> tuple[Any, Metrics]:

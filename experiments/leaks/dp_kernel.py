@@ -96,7 +96,7 @@ class StepGame:
         method = PublishedKernel(self.config, self.plan)
         after, _ = method.step(method.init(jax.random.key(0)), batch, key, PUBLIC)
         # Adam's first moment is half of the gradient: nothing hides behind it.
-        return 2 * ravel_pytree(after.optimizer[0].mu)[0]
+        return 2 * ravel_pytree(after.opt_state[0].mu)[0]
 
     def _embedding(self, batch: ClipBatch, key: jax.Array) -> jax.Array:
         method = dp_kernel.matching(self.config, self.plan, 1)

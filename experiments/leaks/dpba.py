@@ -85,7 +85,7 @@ class DirectionGame:
         def step(batch: ClipBatch, key: jax.Array) -> jax.Array:
             after, _ = method.discriminator_step(self.state, batch, key, PUBLIC, std)
             # Adam's first moment is half of the gradient: nothing hides behind it.
-            moment = after.discriminator_optimizer[0].mu
+            moment = after.discriminator_opt_state[0].mu
             return 2 * NUMBER * ravel_pytree(moment)[0]
 
         # An axis of one device in front, for the sums over devices.

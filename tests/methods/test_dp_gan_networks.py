@@ -1,6 +1,7 @@
 """DP-BigGAN and DP-PGGAN: the bound of DP-GAN, their losses, and growth in a run."""
 
 import math
+import operator
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,6 @@ import tiny
 import tiny_runs
 from adversaries import moves, trained, unclipped
 
-from dpaf_jax.audit.harness import wild_state
 from dpaf_jax.audit.methods import adversarial as auditing
 from dpaf_jax.audit.methods import dp_gan as dp_gan_audit
 from dpaf_jax.config import from_public_dict, public_dict
@@ -74,7 +74,7 @@ def test_the_audit_passes_it(network, monkeypatch):
     config = settings(network)
     plan = tiny.plan(config)
     (target,) = dp_gan_audit.audit_targets(config, plan, (1,))
-    assert {int(scene.state.generator_steps) for scene in target.scenes} == {0, 2, 4}
+    assert {int(scene.state.generator.steps) for scene in target.scenes} == {0, 2, 4}
     assert not tiny.audit_failures(target, plan)
 
 
@@ -107,9 +107,8 @@ def test_the_wasserstein_loss_has_penalty_and_drift():
 
 def state_of(gan, step):
     shapes = jax.eval_shape(gan.adversaries.init, jax.random.key(0))
-    return wild_state(shapes, ['discriminator', 'generator'], 0)._replace(
-        generator_steps=np.int32(step)
-    )
+    state = auditing.wild_networks(shapes, ['discriminator', 'generator'], 0)
+    return state._replace(generator=state.generator._replace(steps=np.int32(step)))
 
 
 def ones_like(tree):
@@ -133,12 +132,14 @@ def test_optimisers_begin_anew_where_a_doubling_begins_and_only_there():
     update = jax.jit(gan.adversaries.apply_generator_gradient)
     for step in range(PHASES):
         before = state_of(gan, step)
+        generator = before.generator
+        opt_state = ones_like(generator.opt_state)
         before = before._replace(
-            generator_optimizer=ones_like(before.generator_optimizer),
-            discriminator_optimizer=ones_like(before.discriminator_optimizer),
+            generator=generator._replace(opt_state=opt_state),
+            discriminator_opt_state=ones_like(before.discriminator_opt_state),
         )
-        after = update(before, ones_like(before.generator))
-        pair = after.generator_optimizer, after.discriminator_optimizer
+        after = update(before, ones_like(generator.params))
+        pair = after.generator.opt_state, after.discriminator_opt_state
         if not any(np.any(leaf) for leaf in jax.tree.leaves(pair)):
             anew.append(step + 1)
     assert anew == [
@@ -211,7 +212,8 @@ def test_a_whole_phase_trains_both_networks(network):
     start, end, metrics = trained(DpGan, settings(network), unrolled=1)
     assert set(metrics) >= {'noisy_gradient_norm', 'loss_generator'}
     assert math.isfinite(metrics['loss_generator'][0])
-    for name in ('discriminator', 'generator', 'ema_params'):
-        same = jax.tree.map(np.array_equal, getattr(start, name), getattr(end, name))
+    for name in ('discriminator', 'generator.params', 'generator.ema_params'):
+        part = operator.attrgetter(name)
+        same = jax.tree.map(np.array_equal, part(start), part(end))
         moved = [not leaf for leaf in jax.tree.leaves(same)]
         assert sum(moved) > 0.8 * len(moved)

@@ -107,7 +107,7 @@ def test_the_generators_direction_is_that_of_the_private_records():
 
     def moved(key):
         after, _ = method.step(state, batch, key, public)
-        return ravel_pytree(after.optimizer[0].mu)[0]
+        return ravel_pytree(after.opt_state[0].mu)[0]
 
     keys = np.random.default_rng(0).integers(2**32, size=(1, 5, 8), dtype=np.uint32)
     steps = jax.vmap(jax.vmap(moved), axis_name=parallel.AXIS)

@@ -240,7 +240,7 @@ def test_the_encoder_variance_descends_the_divergence_from_the_classes_gaussian(
     factors = jnp.asarray(turn * rng.uniform(0.3, 2, (3, 1, 4)), jnp.float32)
     shot = Shot(jnp.full((8, 8, 1), 0.5), jnp.int32(1), jnp.zeros(4), jnp.zeros(4))
     log_std = jnp.asarray(rng.normal(size=(3, 4)), jnp.float32)
-    params = {**wild(vae, 0).params, 'log_std': log_std}
+    params = {**wild(vae, 0).vae.params, 'log_std': log_std}
     # Without a draw only the divergence depends on the variance.
     slope = jax.jit(jax.grad(vae.loss))(params, factors, shot)['log_std']
 
@@ -267,7 +267,7 @@ def test_the_decoder_learns_and_the_encoder_stays():
         pixels = data.images / 255.0
         shots = Shot(pixels, jnp.asarray(data.labels), codes, jnp.zeros_like(codes))
         each = jax.jit(jax.vmap(vae.loss, (None, None, 0)))
-        given = state.params, state.moments.factors
+        given = state.vae.params, state.moments.factors
         return float(jnp.mean(each(*jax.tree.map(jnp.asarray, given), shots)))
 
     for t in range(40):
@@ -275,7 +275,7 @@ def test_the_decoder_learns_and_the_encoder_stays():
         state, _ = step(state, dealt, *keys)
     end = parallel.unreplicate(state)
     assert loss(end) < 0.97 * loss(start)
-    assert not np.array_equal(end.params['log_std'], start.params['log_std'])
+    assert not np.array_equal(end.vae.params['log_std'], start.vae.params['log_std'])
     for one, other in zip(end.moments, made, strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -96,18 +96,15 @@ def test_single_draws_as_folds_give_the_unbiased_distance():
     np.testing.assert_allclose(made, distance(rows, target), rtol=1e-4)
 
 
-@pytest.mark.parametrize('is_real', [True, False])
-def test_binary_cross_entropy_is_minus_the_log_likelihood(is_real):
+def test_the_cross_entropy_of_reals_is_minus_the_log_likelihood():
     logits = np.array([[-2.0], [0.5], [3.0]], np.float32)
-    prob = 1 / (1 + np.exp(-logits))
-    expected = -np.log(prob if is_real else 1 - prob).mean()
-    assert losses.binary_cross_entropy(logits, is_real) == pytest.approx(expected)
+    expected = -np.log(1 / (1 + np.exp(-logits))).mean()
+    assert losses.real_cross_entropy(logits) == pytest.approx(expected)
 
 
-def test_binary_cross_entropy_survives_sure_answers():
-    assert losses.binary_cross_entropy(
-        np.array([[-500.0]], np.float32), True
-    ) == pytest.approx(500)
+def test_the_cross_entropy_of_reals_survives_sure_answers():
+    sure = np.array([[-500.0]], np.float32)
+    assert losses.real_cross_entropy(sure) == pytest.approx(500)
 
 
 def test_proportions_error_is_the_mean_square_of_softmax_minus_truth():

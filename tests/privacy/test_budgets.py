@@ -9,11 +9,13 @@ import pytest
 import tiny
 import tiny_runs
 
-from dpaf_jax.methods.dpaf.plan import NAMES, REST_ORDER
+from dpaf_jax.methods.dpaf.plan import REST_ORDER
 from dpaf_jax.privacy import accounting, budgets
 from dpaf_jax.privacy.accounting import shares
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.runtime.errors import UserError
+
+NAMES = 'conv1', 'conv2', 'dpagg'
 
 
 def test_budgets_may_be_absolute_percentages_and_rest():

@@ -51,7 +51,8 @@ def case(name, devices, noise_multiplier, fields):
         state, query = tiny.state(classifier).params, classifier.query
     else:
         gan = Gan(config, plan, devices)
-        state, query = tiny.state(gan), functools.partial(conv2_query, gan)
+        state = tiny.state(gan)
+        query = functools.partial(conv2_query, gan, name='conv2')
         if name == 'dpagg':
             state, query = state.params, gan.aggregator.query
 

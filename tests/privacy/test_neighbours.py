@@ -19,6 +19,7 @@ import tiny
 
 from benchmarks import probe
 from dpaf_jax.audit.harness import wild_state
+from dpaf_jax.audit.methods.adversarial import wild_networks
 from dpaf_jax.methods.dp_gan import gan as dp_gan
 from dpaf_jax.methods.dp_gan.dp_cgan import DpCgan
 from dpaf_jax.methods.dp_gan.gan import DpGan
@@ -64,7 +65,7 @@ def adversarial(make):
     def case(config, plan, number):
         method = make(config, plan, number)
         shapes = jax.eval_shape(method.adversaries.init, jax.random.key(0))
-        state = wild_state(shapes, ['discriminator', 'generator'], 2)
+        state = wild_networks(shapes, ['discriminator', 'generator'], 2)
 
         def query(state, batch):
             return method.query(method.adversaries.own(state), batch, KEY)
@@ -88,7 +89,7 @@ def p3gm(config, plan, number):
     shapes = jax.eval_shape(
         lambda key: vae.init(key, vae.encoder.init()), jax.random.key(0)
     )
-    state = wild_state(shapes, ['moments', 'params'], 2)
+    state = wild_state(shapes, ['moments', 'vae'], 2)
     return Case(plan['decoder'], state, lambda s, batch: vae.query(s, batch, KEY))
 
 

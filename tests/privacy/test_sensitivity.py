@@ -25,6 +25,7 @@ from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.phase1.published import make_classifier
 from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_query
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
+from dpaf_jax.methods.dpaf.phase2.published import published_query
 from dpaf_jax.runtime import parallel
 
 DEVICES = [pytest.param(1, marks=pytest.mark.slow), 8]
@@ -297,7 +298,8 @@ def test_the_published_conv2_exceeds_the_sensitivity_it_claims():
     batch = make_units(False)
     segment_ids = np.arange(len(batch.labels)) // 4  # the two latest batches of DPAGG
     query = tiny.over_devices(
-        functools.partial(conv2_query, gan, segment_ids=segment_ids), 1
+        functools.partial(published_query, gan, segment_ids=segment_ids, name='conv2'),
+        1,
     )
     sensitivity = plan['conv2'].l2_sensitivity
     assert moves(query, 1, states, batch).max() > 2 * sensitivity
@@ -335,7 +337,7 @@ def test_no_short_float_touches_a_query_and_sums_are_integers(name):
     classifier = make_classifier(gan.networks, gan.config, plan)
     query, state = {
         'conv1': (classifier.query, tiny.state(classifier).params),
-        'conv2': (functools.partial(conv2_query, gan), states[0]),
+        'conv2': (functools.partial(conv2_query, gan, name='conv2'), states[0]),
         'dpagg': (gan.aggregator.query, states[0].params),
     }[name]
 

@@ -159,7 +159,7 @@ def test_fake_aggregates_have_the_noise_law_of_real_ones_and_other_noise():
         nothing = jnp.zeros_like(state.latest)
         real = gan.privatised(state, nothing, jnp.ones(3, bool), keys.real_noise).latest
         made = [
-            gan.fake_aggregates(state, state.generator, keys, *use)
+            gan.fake_aggregates(state, state.generator.params, keys, *use)
             for use in ((Use.HEAD, 0), (Use.HEAD, 1), (Use.ITS_AGGREGATES, 0))
         ]
         return [x * gan.schedule.expected_counts / 1e3 for x in (real, *made)]
@@ -195,7 +195,7 @@ def test_counts_of_fakes_have_the_law_of_real_draws(fields):
 
     def counts(public):
         keys = phase._keys(0)._replace(public=public)
-        table = gan.fake_aggregates(start, start.generator, keys, Use.HEAD)
+        table = gan.fake_aggregates(start, start.generator.params, keys, Use.HEAD)
         return gan.taps.part(table, 'count').ravel() * expected
 
     rng = jax.random.bits(jax.random.key(0), (1, 1000, 4), jnp.uint32)
@@ -215,7 +215,7 @@ def test_fakes_are_as_many_as_reals_where_batches_are_of_one_size():
 
     def counts(public):
         keys = phase._keys(0)._replace(public=public)
-        table = gan.fake_aggregates(start, start.generator, keys, Use.HEAD)
+        table = gan.fake_aggregates(start, start.generator.params, keys, Use.HEAD)
         return (
             gan.taps.part(table, 'count').ravel() * gan.schedule.expected_counts[:, 0]
         )

@@ -66,18 +66,27 @@ def wild_states(method: Method, number: int) -> list[AdversarialState]:
     wild = ['discriminator', 'generator']
     states: list[AdversarialState] = []
     for i in range(number):
-        state = wild_state(shapes, wild, i)
+        state = wild_networks(shapes, wild, i)
         step = adversaries.settings.generator_steps * (number - i) // number - 1
-        steps = np.full_like(state.generator_steps, max(step, 0))
-        states.append(state._replace(generator_steps=steps))
+        generator = state.generator
+        steps = np.full_like(generator.steps, max(step, 0))
+        states.append(state._replace(generator=generator._replace(steps=steps)))
     return states
+
+
+def wild_networks(shapes: Any, wild: Sequence[str], seed: int) -> Any:
+    """`wild_state`, where of the generator only the parameters are drawn."""
+    bare = shapes._replace(generator=shapes.generator.params)
+    state = wild_state(bare, wild, seed)
+    begun = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes.generator)
+    return state._replace(generator=begun._replace(params=state.generator))
 
 
 def _step(method: Method, mechanism: Mechanism) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         public, std = jnp.zeros(4, jnp.uint32), jnp.float32(mechanism.noise_std)
         stepped, _ = method.discriminator_step(state, batch, key, public, std)
-        moment = first_moment(stepped.discriminator_optimizer, 'mu')
+        moment = first_moment(stepped.discriminator_opt_state, 'mu')
         return moment / (1 - BETA1) * mechanism.expected_batch_size
 
     return step

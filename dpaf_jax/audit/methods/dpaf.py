@@ -128,7 +128,7 @@ def _release(config: Config, plan: PrivacyPlan, name: str, number: int) -> Relea
 def _phase1_step(classifier: Classifier | Labeller, m: Mechanism) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         stepped, _ = classifier.step(state, batch, key)
-        return m.expected_units * first_moment(stepped.optimizer)
+        return m.expected_units * first_moment(stepped.opt_state)
 
     return step
 
@@ -137,8 +137,8 @@ def _conv2_step(gan: Gan, m: Mechanism) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         public = np.zeros(4, np.uint32)
         keys = StepKeys(NO_KEY, NO_KEY, {m.name: key}, public)
-        stepped = conv2_step(gan, state, batch, keys, name=m.name)
-        return m.expected_units * first_moment(stepped.optimizers[m.name])
+        stepped = conv2_step(gan, state, batch, keys, m.name)
+        return m.expected_units * first_moment(stepped.opt_states[m.name])
 
     return step
 
@@ -282,7 +282,7 @@ def _fake_noise(
 
         def made(key: jax.Array) -> jax.Array:
             keys = StepKeys(NO_KEY, key, {}, np.zeros(4, np.uint32))
-            return gan.fake_aggregates(state, state.generator, keys, Use.HEAD)
+            return gan.fake_aggregates(state, state.generator.params, keys, Use.HEAD)
 
         fn = parallel.pmapped(jax.vmap(made), jax.local_devices()[:1])
         return lambda keys: np.asarray(fn(keys[None])[0], np.float64)

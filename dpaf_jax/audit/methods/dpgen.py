@@ -65,7 +65,7 @@ def _step(matching: ScoreMatching) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         sums = matching.query(state.params, matching.shots(batch, jnp.asarray(COINS)))
         stepped, _ = matching.update(state, sums, key)
-        released = first_moment(stepped.optimizer)
+        released = first_moment(stepped.opt_state)
         return released * matching.mechanism.expected_batch_size
 
     return step

@@ -91,9 +91,10 @@ def _wild(state: Any, seed: int) -> Any:
     def other(leaf: np.ndarray) -> np.ndarray:
         return (leaf * 10 ** rng.uniform(-1, 1)).astype(leaf.dtype)
 
-    params, optimizer = state.teachers.tree
-    teachers = jax.tree.map(other, params), optimizer
-    generator = jax.tree.map(other, state.generator)
+    params, opt_state = state.teachers.tree
+    teachers = jax.tree.map(other, params), opt_state
+    params = jax.tree.map(other, state.generator.params)
+    generator = state.generator._replace(params=params)
     return state._replace(teachers=Split(teachers), generator=generator)
 
 
@@ -103,7 +104,7 @@ def _releaser(gan: GPate, number: int) -> Release:
     ratio = noise_ratio(gan.config)
 
     def ballots(state: Any, batch: ClipBatch, keys: jax.Array) -> jax.Array:
-        fakes = gan.fakes(state.generator, public_key(jnp.asarray(COINS)))
+        fakes = gan.fakes(state.generator.params, public_key(jnp.asarray(COINS)))
         _, votes = gan.query(state.teachers.tree, batch, fakes)
 
         def released(key: jax.Array) -> jax.Array:

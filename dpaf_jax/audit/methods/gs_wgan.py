@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.audit.harness import Notes, Step, blank_run, make_target, wild_state
+from dpaf_jax.audit.harness import Notes, Step, blank_run, make_target
 from dpaf_jax.audit.methods import adversarial
+from dpaf_jax.audit.methods.adversarial import wild_networks
 from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods.gs_wgan.phase import GsWganPhase
@@ -29,7 +30,7 @@ def audit_targets(
 ) -> list[AuditTarget]:
     """A turn; `devices`: numbers of devices."""
     shapes = jax.eval_shape(GsWgan(config, plan, 1).init, jax.random.key(0))
-    states = [wild_state(shapes, ['critics', 'generator'], i) for i in range(STATES)]
+    states = [wild_networks(shapes, ['critics', 'generator'], i) for i in range(STATES)]
     states = [_without_moments(state, shapes) for state in states]
 
     def step_of(plan: PrivacyPlan, number: int) -> Step:
@@ -40,8 +41,8 @@ def audit_targets(
 
 def _without_moments(state: Any, shapes: Any) -> Any:
     """Wild critics, but Adam's state as at the start: a variance below 0 is no state."""
-    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes.critics.optimizer)
-    return state._replace(critics=state.critics._replace(optimizer=zeros))
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes.critics.opt_state)
+    return state._replace(critics=state.critics._replace(opt_state=zeros))
 
 
 def _step(method: GsWgan) -> Step:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.flatten_util import ravel_pytree
 
 from dpaf_jax.audit.harness import (
@@ -21,13 +22,14 @@ from dpaf_jax.audit.harness import (
 )
 from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
-from dpaf_jax.methods.p3gm.decoder import PhasedVae
+from dpaf_jax.methods.p3gm.decoder import DecoderState, PhasedVae
 from dpaf_jax.methods.p3gm.moments import Encoder
 from dpaf_jax.methods.p3gm.plan import DECODER, EM, PCA
 from dpaf_jax.methods.p3gm.train import DecoderPhase, MomentsPhase
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.optimizers import TrainState
 from dpaf_jax.training.run import Run
 
 STATES = 4
@@ -57,9 +59,11 @@ def _wild(config: Config, plan: PrivacyPlan, seed: int) -> Any:
     shapes = jax.eval_shape(
         lambda key: vae.init(key, vae.encoder.init()), jax.random.key(0)
     )
-    state = wild_state(shapes, ['moments', 'params'], seed)
-    basis = STEEP * state.moments.basis
-    return state._replace(moments=state.moments._replace(basis=basis))
+    bare = shapes._replace(vae=shapes.vae.params)
+    state = wild_state(bare, ['moments', 'vae'], seed)
+    moments = state.moments._replace(basis=STEEP * state.moments.basis)
+    # A release asks for no optimiser.
+    return DecoderState(moments, TrainState.start(state.vae, optax.identity()))
 
 
 def _step(name: str, vae: PhasedVae) -> Step:

@@ -7,7 +7,7 @@ each is of its own record's label. All else in this file is post-processing.
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,14 @@ from dpaf_jax.release.samplers.protocol import Sampler
 from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import prior_labels, share_of_fakes
-from dpaf_jax.training.optimizers import descend, make_optimizer, moving_average
+from dpaf_jax.training.optimizers import (
+    TrainState,
+    averaged_step,
+    descend,
+    make_optimizer,
+)
 
 Metrics = dict[str, jax.Array]
-State = TypeVar('State', bound=Any)
 # Networks, and the label that they are of (None: of all), to themselves a step later.
 Turn = Callable[['AdversarialState', Any], tuple['AdversarialState', Metrics]]
 # A discriminator's answers [B] to what is told of each; 'loss_generator' is minimised.
@@ -37,17 +41,13 @@ class AdversarialState(NamedTuple):
 
     Attributes:
         discriminator: parameters; a function of noisy sums.
-        generator, ema_params: parameters and their moving average.
-        discriminator_optimizer, generator_optimizer: Adam's.
-        generator_steps: int32 scalar.
+        discriminator_opt_state: Adam's.
+        generator: parameters, their moving average, and what else its steps need.
     """
 
     discriminator: Any
-    generator: Any
-    ema_params: Any
-    discriminator_optimizer: optax.OptState
-    generator_optimizer: optax.OptState
-    generator_steps: jax.Array
+    discriminator_opt_state: optax.OptState
+    generator: TrainState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +81,8 @@ class Adversaries:
         generator = self.sampler.init(key_generator)
         return AdversarialState(
             discriminator=discriminator,
-            generator=generator,
-            ema_params=generator,
-            discriminator_optimizer=self.optimizer('discriminator').init(discriminator),
-            generator_optimizer=self.optimizer('generator').init(generator),
-            generator_steps=jnp.int32(0),
+            discriminator_opt_state=self.optimizer('discriminator').init(discriminator),
+            generator=TrainState.start(generator, self.optimizer('generator')),
         )
 
     def own(self, state: AdversarialState) -> AdversarialState:
@@ -117,13 +114,13 @@ class Adversaries:
         self, state: AdversarialState, gradient: Any
     ) -> tuple[AdversarialState, Metrics]:
         """Adam's step by a gradient that is noisy already."""
-        params, optimizer = descend(
+        params, opt_state = descend(
             self.optimizer('discriminator'),
             gradient,
             state.discriminator,
-            state.discriminator_optimizer,
+            state.discriminator_opt_state,
         )
-        state = state._replace(discriminator=params, discriminator_optimizer=optimizer)
+        state = state._replace(discriminator=params, discriminator_opt_state=opt_state)
         return state, {'noisy_gradient_norm': optax.tree.norm(gradient)}
 
     def update_generator(
@@ -161,30 +158,20 @@ class Adversaries:
             return means['loss_generator'], means
 
         (_, metrics), gradient = parallel.value_and_gradient(
-            loss, state.generator, has_aux=True
+            loss, state.generator.params, has_aux=True
         )
         return self.apply_generator_gradient(state, gradient), metrics
 
-    def apply_generator_gradient(self, state: State, gradient: Any) -> State:
-        """Adam's step, and the moving average's, which is what is released.
+    def apply_generator_gradient(
+        self, state: AdversarialState, gradient: Any
+    ) -> AdversarialState:
+        """The state after the generator's step by a gradient by its parameters."""
+        return state._replace(generator=self.descended(state.generator, gradient))
 
-        Args:
-            state: an `AdversarialState`, or another with its fields of the generator.
-            gradient: by the generator's parameters.
-        """
-        generator, optimizer = descend(
-            self.optimizer('generator'),
-            gradient,
-            state.generator,
-            state.generator_optimizer,
-        )
-        steps, decay = state.generator_steps + 1, self.settings.ema_decay
-        return state._replace(
-            generator=generator,
-            ema_params=moving_average(state.ema_params, generator, steps, decay),
-            generator_optimizer=optimizer,
-            generator_steps=steps,
-        )
+    def descended(self, generator: TrainState, gradient: Any) -> TrainState:
+        """After Adam's step, and the moving average's, which is what is released."""
+        optimizer, decay = self.optimizer('generator'), self.settings.ema_decay
+        return averaged_step(optimizer, gradient, generator, decay)
 
 
 class AdversariesPerLabel(Adversaries):
@@ -216,7 +203,7 @@ class AdversariesPerLabel(Adversaries):
         return state, metrics
 
     def _label(self, state: AdversarialState) -> jax.Array:
-        return jnp.sum(state.generator_steps) % self.config.data.num_classes
+        return jnp.sum(state.generator.steps) % self.config.data.num_classes
 
 
 def widths(config: Config, first: int) -> tuple[int, ...]:

@@ -84,7 +84,7 @@ class AdversarialPhase:
 
     def picture(self, state: AdversarialState) -> Image.Image:
         sampler = self._method.adversaries.shown(state)
-        return self._run.picture(state.ema_params, sampler)
+        return self._run.picture(state.generator.ema_params, sampler)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, end = self._run, step + self._window_steps

@@ -44,7 +44,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
 def train(run: Run) -> Any:
     """Trains both networks in turn; returns the average of the generator's parameters."""
     gan = DpCgan(run.config, run.plan, len(run.devices))
-    return run.train(AdversarialPhase(run, gan)).ema_params
+    return run.train(AdversarialPhase(run, gan)).generator.ema_params
 
 
 class DpCgan(DpGan):
@@ -82,7 +82,11 @@ class DpCgan(DpGan):
         size = int(self.mechanism.expected_batch_size)
         labels = prior_labels(self.config.data.prior, key_label, size)
         fakes, mine, is_padding = share_of_fakes(
-            self.adversaries.sampler, state.generator, key_z, labels, self.num_devices
+            self.adversaries.sampler,
+            state.generator.params,
+            key_z,
+            labels,
+            self.num_devices,
         )
         sums = clipped_gradient_sum(
             self._of_one(0.0),

@@ -101,7 +101,7 @@ def settings(config: Config) -> DpGanConfig | DpCganConfig:
 def train(run: Run) -> Any:
     """Trains both networks in turn; returns the average of the generator's parameters."""
     gan = DpGan(run.config, run.plan, len(run.devices))
-    return run.train(AdversarialPhase(run, gan)).ema_params
+    return run.train(AdversarialPhase(run, gan)).generator.ema_params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +167,7 @@ class DpGan:
         for_z, for_mix = jax.vmap(jax.random.split, out_axes=1)(keys)
         trios = Trio(
             real=to_float(batch.images[:, 0]),
-            fake=adversaries.paired_fakes(state.generator, labels, for_z),
+            fake=adversaries.paired_fakes(state.generator.params, labels, for_z),
             label=labels,
             mix=own_coins(jax.random.uniform, for_mix),
         )

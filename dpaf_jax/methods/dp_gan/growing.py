@@ -1,6 +1,6 @@
 """Networks that grow by a public schedule of generator steps: PGGAN's.
 
-What a step sees of the schedule is `generator_steps` of the state, a count: public. The
+What a step sees of the schedule is the generator's `steps` in the state, a count: public. The
 discriminator's noisy gradient has noise at parameters of doublings that have not begun, too;
 it is dropped there, which is post-processing. Their own gradient is 0 before the noise.
 """
@@ -16,7 +16,6 @@ from dpaf_jax.methods.adversarial.networks import (
     AdversarialState,
     Adversaries,
     Metrics,
-    State,
 )
 from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.networks.gans.growth import Grown, grown_alone, num_phases, weights_at
@@ -29,7 +28,7 @@ class GrowingAdversaries(Adversaries):
 
     def at(self, state: AdversarialState) -> Adversaries:
         """The networks as far as they have grown."""
-        progress = self._progress(state.generator_steps)
+        progress = self._progress(state.generator.steps)
         generator = Grown(self.sampler.generator, progress)
         return Adversaries(
             self.config,
@@ -41,7 +40,7 @@ class GrowingAdversaries(Adversaries):
 
     def shown(self, state: AdversarialState) -> Sampler:
         """What the generator has learnt to make so far."""
-        progress = float(self._progress(state.generator_steps))
+        progress = float(self._progress(state.generator.steps))
         generator = Grown(self.sampler.generator, progress)
         return dataclasses.replace(self.sampler, generator=generator)
 
@@ -49,32 +48,34 @@ class GrowingAdversaries(Adversaries):
         self, state: AdversarialState, gradient: Any
     ) -> tuple[AdversarialState, Metrics]:
         """Adam's step of what has begun to grow, by a gradient that is noisy already."""
-        weights = self._weights(state.generator_steps)
+        weights = self._weights(state.generator.steps)
         return super().update_discriminator(state, grown_alone(gradient, weights))
 
-    def apply_generator_gradient(self, state: State, gradient: Any) -> State:
+    def apply_generator_gradient(
+        self, state: AdversarialState, gradient: Any
+    ) -> AdversarialState:
         """As ever; where the next doubling begins, both optimisers begin anew.
 
         As in the code of Karras et al.: Adam's long memory would make the first steps of
         new parameters thirty times as long.
         """
-        before = self._weights(state.generator_steps)
-        made: State = super().apply_generator_gradient(state, gradient)
-        begins = jnp.any((self._weights(made.generator_steps) > 0) & (before == 0))
+        before = self._weights(state.generator.steps)
+        made = super().apply_generator_gradient(state, gradient)
+        begins = jnp.any((self._weights(made.generator.steps) > 0) & (before == 0))
 
-        def anew(optimizer: Any) -> Any:
-            return jax.tree.map(lambda leaf: jnp.where(begins, 0, leaf), optimizer)
+        def anew(opt_state: Any) -> Any:
+            return jax.tree.map(lambda leaf: jnp.where(begins, 0, leaf), opt_state)
 
         return made._replace(
-            discriminator_optimizer=anew(made.discriminator_optimizer),
-            generator_optimizer=anew(made.generator_optimizer),
+            discriminator_opt_state=anew(made.discriminator_opt_state),
+            generator=made.generator._replace(opt_state=anew(made.generator.opt_state)),
         )
 
-    def _progress(self, generator_steps: jax.Array) -> jax.Array:
-        return generator_steps / self.settings.generator_steps
+    def _progress(self, steps: jax.Array) -> jax.Array:
+        return steps / self.settings.generator_steps
 
-    def _weights(self, generator_steps: jax.Array) -> jax.Array:
-        return weights_at(self._progress(generator_steps), _doublings(self.config))
+    def _weights(self, steps: jax.Array) -> jax.Array:
+        return weights_at(self._progress(steps), _doublings(self.config))
 
 
 def check_grows(config: Config) -> None:

@@ -19,6 +19,7 @@ from dpaf_jax.methods.dpaf.phase2.discriminator import head_steps
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Metrics, Params
 from dpaf_jax.methods.dpaf.phase2.generator_update import generator_steps
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
+from dpaf_jax.methods.dpaf.phase2.published import PublishedBatchPhase, published_step
 from dpaf_jax.methods.dpaf.warm_start import Train, warm_start
 from dpaf_jax.release.samplers.dpaf import LABELLER, labelled
 from dpaf_jax.training.input_pipeline import gather
@@ -45,7 +46,7 @@ def train(run: Run) -> Any:
     """
     start = warm_start(run, lambda public, train: algorithm(public, train, {})[0])
     state, learnt = algorithm(run, run.train, start)
-    generator = state.ema_params
+    generator = state.generator.ema_params
     return labelled(generator, learnt[LABELLER]) if LABELLER in learnt else generator
 
 
@@ -61,7 +62,8 @@ def algorithm(run: Run, train: Train, start: Params) -> tuple[GanState, Params]:
     gan = Gan(run.config, run.plan, len(run.devices))
     if gan.schedule.dpagg.sampling_prob == 1:  # every image in each aggregate
         return train(OneShotPhase(run, gan, learnt, start)), learnt
-    return train(BatchPhase(run, gan, learnt, window, start)), learnt  # lines 6-17
+    phase = PublishedBatchPhase if gan.published else BatchPhase
+    return train(phase(run, gan, learnt, window, start)), learnt  # lines 6-17
 
 
 def train_classifier(run: Run, train: Train, start: Params) -> Params:
@@ -124,8 +126,8 @@ def window(
     for name in gan.updates:  # lines 9-12: conv2* by L'_BCE, every mu-th step
         if gan.published:  # the latest batches once more, as printed
             ids = draw['segment_ids']
-            state = conv2_step(gan, state, batch, last, ids, name)
+            state = published_step(gan, state, batch, ids, last, name)
         else:
             own = gather(data, update_draws[name])
-            state = conv2_step(gan, state, own, last, name=name)
+            state = conv2_step(gan, state, own, last, name)
     return state, metrics

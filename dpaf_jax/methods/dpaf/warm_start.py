@@ -42,7 +42,7 @@ def warm_start(run: Run, algorithm: Callable[[Run, Train], GanState]) -> Params:
     start: Params = {name: state.params[name] for name in DISCRIMINATOR}
     if run.config.dpaf.warm_start_parts == 'discriminator':
         return start
-    return start | {'generator': state.ema_params}
+    return start | {'generator': state.generator.ema_params}
 
 
 def _on_public(run: Run) -> Run:

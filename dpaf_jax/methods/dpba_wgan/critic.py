@@ -124,7 +124,7 @@ class DpbaWgan:
         for_z, for_mix, _ = three_keys(key, batch)
         return Trio(
             real=to_float(batch.images[:, 0]),
-            fake=self.adversaries.paired_fakes(state.generator, labels, for_z),
+            fake=self.adversaries.paired_fakes(state.generator.params, labels, for_z),
             label=labels,
             mix=own_coins(jax.random.uniform, for_mix),
         )

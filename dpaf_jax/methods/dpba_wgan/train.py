@@ -20,4 +20,4 @@ def make_method(config: Config, plan: PrivacyPlan, num_devices: int) -> DpbaWgan
 def train(run: Run) -> Any:
     """Trains both networks in turn; returns the average of the generator's parameters."""
     method = make_method(run.config, run.plan, len(run.devices))
-    return run.train(AdversarialPhase(run, method)).ema_params
+    return run.train(AdversarialPhase(run, method)).generator.ema_params

@@ -25,7 +25,7 @@ from dpaf_jax.privacy.budgets import check_batch_size, claimed_plan, plan_of_one
 from dpaf_jax.privacy.grid import add
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, shuffled_batches
-from dpaf_jax.release.samplers.published_dpgen import labelled
+from dpaf_jax.release.samplers.published_dpgen import is_published, labelled
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.input_pipeline import Feed, draw_of_all, gather
@@ -54,7 +54,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
         UserError: the settings do not fit each other, N, or the budget.
     """
     score = mechanism(config, num_examples)
-    if config.privacy.as_published and config.privacy.is_private:
+    if is_published(config) and config.privacy.is_private:
         return claimed_plan(score, config.privacy, num_examples, PUBLISHED_REASON)
     return plan_of_one(score, config.privacy, num_examples)
 
@@ -68,7 +68,7 @@ def train(run: Run) -> Any:
     """
     matching = make_score_matching(run.config, run.plan)
     start = warm_start(run, matching)
-    if not run.config.privacy.as_published:
+    if not is_published(run.config):
         return run.train(ScorePhase(run, matching, start)).ema_params
     score = run.train(PublishedPhase(run, matching, start)).ema_params
     return labelled(score, run.train(LabellerPhase(run)).ema_params)
@@ -77,7 +77,7 @@ def train(run: Run) -> Any:
 def mechanism(config: Config, num_examples: int) -> Mechanism:
     """DPGEN's only one, without its noise; UserError where the settings do not fit N."""
     _check(config, num_examples)
-    dpgen, published = config.dpgen, config.privacy.as_published
+    dpgen, published = config.dpgen, is_published(config)
     return Mechanism.bounded_sum(
         'score',
         'randomised response among private images'

@@ -48,7 +48,7 @@ def matching(config: Config, plan: PrivacyPlan, num_devices: int) -> Matching:
 def train(run: Run) -> Any:
     """Releases the embedding, trains the generator; returns its parameters' average."""
     made = matching(run.config, run.plan, len(run.devices))
-    return run.train(MatchPhase(run, made)).ema_params
+    return run.train(MatchPhase(run, made)).generator.ema_params
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,8 +26,9 @@ from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import ClipBatch, share_of_fakes
+from dpaf_jax.training.batch import ClipBatch, membership, share_of_fakes
 from dpaf_jax.training.optimizers import (
+    TrainState,
     averaged_step,
     descend,
     make_optimizer,
@@ -74,19 +75,14 @@ class MatchState(NamedTuple):
     Attributes:
         coins: of the features.
         embedding: [K, F] noisy mean row of each class; 0 before the release.
-        generator, ema_params: parameters and their moving average.
-        optimizer: of the generator.
+        generator: parameters, their moving average, and what else its steps need.
         critic: parameters and Adam's state; empty where the method has none.
-        steps: int32 scalar, generator steps done.
     """
 
     coins: Any
     embedding: jax.Array
-    generator: Any
-    ema_params: Any
-    optimizer: optax.OptState
+    generator: TrainState
     critic: Any
-    steps: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,11 +125,8 @@ class Matching:
         return MatchState(
             coins=self.feature_map.init(key_coins),
             embedding=jnp.zeros(table),
-            generator=generator,
-            ema_params=generator,
-            optimizer=self._optimizer.init(generator),
+            generator=TrainState.start(generator, self._optimizer),
             critic=self._init_critic(),
-            steps=jnp.int32(0),
         )
 
     def _init_critic(self) -> Any:
@@ -179,11 +172,11 @@ class Matching:
         weights = self._weights(state.critic, state)
         loss, gradient = parallel.value_and_gradient(
             lambda generator: self._loss(generator, weights, state, key),
-            state.generator,
+            state.generator.params,
         )
         decay = self.settings.ema_decay
-        state = averaged_step(self._optimizer, gradient, state, decay, of='generator')
-        return state, {'loss_match': loss}
+        stepped = averaged_step(self._optimizer, gradient, state.generator, decay)
+        return state._replace(generator=stepped), {'loss_match': loss}
 
     def _weights(self, critic: Any, state: MatchState) -> jax.Array | None:
         if self.critic is None:
@@ -197,14 +190,14 @@ class Matching:
 
         def gain(params: Any) -> jax.Array:
             weights = critic.weights(params, state.coins)
-            return -self._loss(state.generator, weights, state, key)
+            return -self._loss(state.generator.params, weights, state, key)
 
         def step(held: Any) -> Any:
-            params, optimizer = held
+            params, opt_state = held
             _, gradient = parallel.value_and_gradient(gain, params)
-            return descend(self._critic_optimizer(critic), gradient, params, optimizer)
+            return descend(self._critic_optimizer(critic), gradient, params, opt_state)
 
-        turn = state.steps % critic.every == 0
+        turn = state.generator.steps % critic.every == 0
         made = jax.lax.cond(turn, step, lambda held: held, state.critic)
         return state._replace(critic=made)
 
@@ -232,7 +225,7 @@ class Matching:
         rows, target = self.feature_map.rows(state.coins, images), state.embedding
         if weights is not None:
             rows, target = rows * jnp.sqrt(weights), target * jnp.sqrt(weights)
-        member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(labels, k))
+        member = membership(labels, is_padding, k)
         sums = parallel.total(member.T @ rows)
         squares = parallel.total(member.T @ jnp.sum(jnp.square(rows), axis=1))
         counts = jnp.full(k, float(each))

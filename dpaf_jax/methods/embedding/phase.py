@@ -37,7 +37,7 @@ class MatchPhase:
         return {EMBEDDING: min(step, 1)}
 
     def picture(self, state: MatchState) -> Image.Image:
-        return self._run.picture(state.ema_params)
+        return self._run.picture(state.generator.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         if step == 0:

@@ -103,13 +103,13 @@ class Student(NamedTuple):
     """The student discriminator: a function of noisy counts and public coins.
 
     Attributes:
-        params, optimizer: of its network.
+        params, opt_state: of its network and its optimiser.
         images, labels, real: [R * s, ...] what was shown in the latest R steps, newest
             first, and the noisy share of teachers to whom it looked real.
     """
 
     params: Any
-    optimizer: optax.OptState
+    opt_state: optax.OptState
     images: jax.Array
     labels: jax.Array
     real: jax.Array
@@ -162,8 +162,8 @@ class PateGan(GPate):
         params = self.student_network.init(
             jax.random.fold_in(key, 1), images[:1], labels[:1]
         )
-        optimizer, real = self.student_optimizer.init(params), jnp.zeros(number)
-        student = Student(params, optimizer, images, labels, real)
+        opt_state, real = self.student_optimizer.init(params), jnp.zeros(number)
+        student = Student(params, opt_state, images, labels, real)
         return super().init(key)._replace(student=student)
 
     def questions(self, key: jax.Array, images: jax.Array) -> jax.Array:
@@ -202,7 +202,7 @@ class PateGan(GPate):
             key: [4] uint32 of public coins.
         """
         for_fakes, for_student, for_generator = jax.random.split(public_key(key), 3)
-        fakes = self.fakes(state.generator, for_fakes)
+        fakes = self.fakes(state.generator.params, for_fakes)
         teachers, votes = self.query(state.teachers.tree, parts, fakes)
         counts = self.release(votes, noise_key)
         # Above 1, a student who knows an image by heart would go on for ever.
@@ -213,7 +213,7 @@ class PateGan(GPate):
         student = state.student.remember(
             fakes.questions, self.labels_shown(fakes), real
         )
-        known = jnp.minimum((state.steps + 1) * len(real), len(student.real))
+        known = jnp.minimum((state.generator.steps + 1) * len(real), len(student.real))
         student = self.teach(student, known, for_student)
         state = state._replace(teachers=Split(teachers), student=student)
         metrics = {'looks_real': jnp.mean(real), 'votes_differ': jnp.std(real)}
@@ -237,9 +237,9 @@ class PateGan(GPate):
             )
             return descend(self.student_optimizer, gradient, *state)
 
-        start = student.params, student.optimizer
-        params, optimizer = jax.lax.fori_loop(0, settings.student_steps, body, start)
-        return student._replace(params=params, optimizer=optimizer)
+        start = student.params, student.opt_state
+        params, opt_state = jax.lax.fori_loop(0, settings.student_steps, body, start)
+        return student._replace(params=params, opt_state=opt_state)
 
     def follow(self, state: GPateState, key: jax.Array) -> GPateState:
         """The generator's step to where the student sees real images: post-processing.
@@ -263,4 +263,4 @@ class PateGan(GPate):
             fooled = jnp.mean(jax.nn.softplus(-logits))
             return fooled - settings.variety * jnp.mean(apart)
 
-        return self.descended(state, jax.grad(loss)(state.generator))
+        return self.descended(state, jax.grad(loss)(state.generator.params))

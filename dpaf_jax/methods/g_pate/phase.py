@@ -28,7 +28,7 @@ def train(run: Run) -> Any:
 def train_student(run: Run, gan: GPate) -> Any:
     """Trains teachers and student of one of the ways in which votes leave."""
     _check_devices(gan.teachers, run)
-    return run.train(GPatePhase(run, gan)).ema_params
+    return run.train(GPatePhase(run, gan)).generator.ema_params
 
 
 def _check_devices(teachers: Teachers, run: Run) -> None:
@@ -79,7 +79,7 @@ class GPatePhase:
         return {self.name: step * self._gan.queries}
 
     def picture(self, state: GPateState) -> Image.Image:
-        return self._run.picture(state.ema_params)
+        return self._run.picture(state.generator.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, steps = self._run, window_steps(step, self._length)

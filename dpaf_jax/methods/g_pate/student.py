@@ -45,7 +45,7 @@ from dpaf_jax.release.samplers.smooth import g_pate_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.parallel import Split
 from dpaf_jax.training.batch import ClipBatch, prior_labels
-from dpaf_jax.training.optimizers import averaged_step, make_optimizer
+from dpaf_jax.training.optimizers import TrainState, averaged_step, make_optimizer
 
 EXACT = 'nonprivate_votes', 'nonprivate_passed'  # go nowhere but to that folder
 Metrics = dict[str, jax.Array]
@@ -55,20 +55,15 @@ class GPateState(NamedTuple):
     """What persists between steps.
 
     Attributes:
-        teachers: `Split` (parameters, optimiser) of all; not private: they stay in the
+        teachers: `Split` (parameters, optimiser's state) of all; not private: they stay in the
             run's folder.
-        generator, ema_params: parameters of the generator and their moving average; like
-            all below functions of released votes.
-        optimizer: the generator's.
-        steps: int32 scalar.
+        generator: parameters, their moving average, and what else its steps need; like the
+            student a function of released votes.
         student: PATE-GAN's student discriminator; None where the generator is the student.
     """
 
     teachers: Split
-    generator: Any
-    ema_params: Any
-    optimizer: optax.OptState
-    steps: jax.Array
+    generator: TrainState
     student: Any = None
 
 
@@ -150,10 +145,7 @@ class GPate:
         generator = self.sampler.init(key_student)
         return GPateState(
             teachers=Split(jax.vmap(self.teachers.init)(keys)),
-            generator=generator,
-            ema_params=generator,
-            optimizer=self.optimizer.init(generator),
-            steps=jnp.int32(0),
+            generator=TrainState.start(generator, self.optimizer),
         )
 
     def fakes(self, generator: Any, key: jax.Array) -> Fakes:
@@ -235,7 +227,7 @@ class GPate:
             images = self.sampler.generator.apply(generator, fakes.z, fakes.labels)
             return jnp.mean(jnp.sum(jnp.square(images - goal), axis=(1, 2, 3)))
 
-        gradient = jax.grad(loss)(state.generator)
+        gradient = jax.grad(loss)(state.generator.params)
         metrics = {
             'queries_passed': jnp.mean(passed.astype(jnp.float32)),
             'student_gradient_norm': optax.tree.norm(gradient),
@@ -245,7 +237,8 @@ class GPate:
     def descended(self, state: GPateState, gradient: Any) -> GPateState:
         """After the generator's step by a gradient, and that of its average."""
         decay = self.config.g_pate.ema_decay
-        return averaged_step(self.optimizer, gradient, state, decay, of='generator')
+        stepped = averaged_step(self.optimizer, gradient, state.generator, decay)
+        return state._replace(generator=stepped)
 
     def step(
         self, state: GPateState, parts: ClipBatch, noise_key: jax.Array, key: jax.Array
@@ -258,7 +251,7 @@ class GPate:
             noise_key: [8] uint32 of this step alone.
             key: [4] uint32 of public coins.
         """
-        fakes = self.fakes(state.generator, public_key(key))
+        fakes = self.fakes(state.generator.params, public_key(key))
         teachers, votes = self.query(state.teachers.tree, parts, fakes)
         state = state._replace(teachers=Split(teachers))
         released = self.release(votes, noise_key)

@@ -164,8 +164,8 @@ class Teachers:
             on_reals = jnp.sum(jnp.where(is_padding, 0.0, each)) / present
             return on_reals + jnp.mean(self.loss_on_fakes(params, fakes, labels))
 
-        params, optimizer = state
-        return descend(self.optimizer, jax.grad(loss)(params), params, optimizer)
+        params, opt_state = state
+        return descend(self.optimizer, jax.grad(loss)(params), params, opt_state)
 
     def uphill(self, params: Any, fakes: jax.Array, labels: jax.Array) -> jax.Array:
         """[m, H, W, C]: the direction in which each fake would pass for real."""

@@ -27,7 +27,7 @@ CUT = 1e-9  # chance that one critic has more records than slots; what is cut is
 def train(run: Run) -> Any:
     """Trains critics and generator in turn; returns the average of the generator."""
     method = GsWgan(run.config, run.plan, len(run.devices))
-    return run.train(GsWganPhase(run, method)).ema_params
+    return run.train(GsWganPhase(run, method)).generator.ema_params
 
 
 class GsWganPhase:
@@ -54,7 +54,7 @@ class GsWganPhase:
         return {GRADIENT: turns_of_one(method.settings, method.critics, step)}
 
     def picture(self, state: GsWganState) -> Image.Image:
-        return self._run.picture(state.ema_params)
+        return self._run.picture(state.generator.ema_params)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
         run, turn = self._run, self._whose(step)

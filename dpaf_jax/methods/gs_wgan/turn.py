@@ -37,18 +37,18 @@ from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.release.samplers.smooth import at_cells
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch, prior_labels
-from dpaf_jax.training.optimizers import descend, make_optimizer
+from dpaf_jax.training.optimizers import TrainState, descend, make_optimizer
 
 
 class Critics(NamedTuple):
     """Private: never released, never noised; leaves have an axis [n_D].
 
     Attributes:
-        params, optimizer: of each critic.
+        params, opt_state: of each critic and its optimiser.
     """
 
     params: Any
-    optimizer: Any
+    opt_state: Any
 
 
 class GsWganState(NamedTuple):
@@ -56,16 +56,11 @@ class GsWganState(NamedTuple):
 
     Attributes:
         critics: private; what else stands here is released or public.
-        generator, ema_params: parameters and their moving average.
-        generator_optimizer: Adam's.
-        generator_steps: int32 scalar.
+        generator: parameters, their moving average, and what else its steps need.
     """
 
     critics: Critics
-    generator: Any
-    ema_params: Any
-    generator_optimizer: Any
-    generator_steps: jax.Array
+    generator: TrainState
 
 
 class FallingRate(Adversaries):
@@ -117,14 +112,11 @@ class GsWgan:
 
         def own(key: jax.Array) -> Critics:
             critic = self.adversaries.init(key)
-            return Critics(critic.discriminator, critic.discriminator_optimizer)
+            return Critics(critic.discriminator, critic.discriminator_opt_state)
 
         return GsWganState(
             critics=jax.lax.map(own, jax.random.split(key, self.critics)),
             generator=made.generator,
-            ema_params=made.ema_params,
-            generator_optimizer=made.generator_optimizer,
-            generator_steps=made.generator_steps,
         )
 
     def seen(self, images: jax.Array) -> jax.Array:
@@ -168,7 +160,7 @@ class GsWgan:
         gradient = parallel.total(jax.grad(cost)(critic.params))
         gradient = jax.tree.map(lambda g: g / self.settings.batch_size, gradient)
         optimizer = self.adversaries.optimizer('discriminator')
-        return Critics(*descend(optimizer, gradient, critic.params, critic.optimizer))
+        return Critics(*descend(optimizer, gradient, critic.params, critic.opt_state))
 
     def query(
         self, critics: Any, fakes: jax.Array, labels: jax.Array
@@ -218,7 +210,7 @@ class GsWgan:
         critics = jax.tree.map(lambda leaf: leaf[turn], state.critics)
         own_key = jax.random.key_data(key_critic)
         learn = jax.vmap(self.trained_critic, (0, None, 0, None))
-        critics = learn(critics, state.generator, batches, own_key)
+        critics = learn(critics, state.generator.params, batches, own_key)
         number = self.settings.generator_batch_size
         labels = prior_labels(self.config.data.prior, key_label, number)
         z = jax.random.normal(key_z, (number, self.adversaries.sampler.z_dim))
@@ -227,12 +219,12 @@ class GsWgan:
             return self.adversaries.sampler.generator.apply(generator, z, labels)
 
         # On every device the same: the batch is small, and the noise is added once.
-        fakes, pull = jax.vjp(make, state.generator)
+        fakes, pull = jax.vjp(make, state.generator.params)
         query = self.query(critics.params, fakes, labels)
         noisy = add_gaussian(query, noise_key, self.mechanism.noise_std)
         (gradient,) = pull(noisy / (number * len(turn)))
         every = jax.tree.map(
             lambda every, own: every.at[turn].set(own), state.critics, critics
         )
-        state = state._replace(critics=every)
-        return self.adversaries.apply_generator_gradient(state, gradient), noisy
+        generator = self.adversaries.descended(state.generator, gradient)
+        return GsWganState(every, generator), noisy

@@ -27,7 +27,7 @@ from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.p3gm import phased_sampler
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.optimizers import averaged_step, make_optimizer
+from dpaf_jax.training.optimizers import TrainState, averaged_step, make_optimizer
 
 Metrics = dict[str, jax.Array]
 FIRST_LOG_STD = -1.0  # of the encoder's noise; all codes have a variance of about 1
@@ -38,16 +38,12 @@ class DecoderState(NamedTuple):
 
     Attributes:
         moments: of phase 1; they stay as they are.
-        params, ema_params: {'decoder': weights, 'log_std': [K, d']}; their average.
-        optimizer: of `params`.
-        steps: int32 scalar.
+        vae: parameters {'decoder': weights, 'log_std': [K, d]}, their moving average, and
+            what else their steps need.
     """
 
     moments: Moments
-    params: Any
-    ema_params: Any
-    optimizer: optax.OptState
-    steps: jax.Array
+    vae: TrainState
 
 
 class Shot(NamedTuple):
@@ -93,15 +89,13 @@ class PhasedVae:
         weights = phased_sampler(self.config).init(key)[DECODER]
         log_std = jnp.full_like(moments.means, FIRST_LOG_STD)
         params = {DECODER: weights, 'log_std': log_std}
-        return DecoderState(
-            moments, params, params, self._optimizer.init(params), jnp.int32(0)
-        )
+        return DecoderState(moments, TrainState.start(params, self._optimizer))
 
     def loss(self, params: Any, factors: jax.Array, shot: Shot) -> jax.Array:
         """One record's negative ELBO, less what nothing that learns has a part in.
 
         Args:
-            params: of the state.
+            params: of `DecoderState.vae`.
             factors: [K, d', d'] of the mixture.
             shot: of the record.
         """
@@ -134,7 +128,7 @@ class PhasedVae:
         factors = state.moments.factors
         return clipped_gradient_sum(
             lambda params, shot: self.loss(params, factors, shot),
-            state.params,
+            state.vae.params,
             Shot(pixels, batch.labels[:, 0], codes, noise),
             batch.is_padding_example[:, 0],
             l2_clip_norm=self.mechanism.l2_sensitivity,
@@ -144,7 +138,7 @@ class PhasedVae:
     def release(
         self, state: DecoderState, batch: ClipBatch, noise_key: jax.Array, key: Any
     ) -> Any:
-        """The noisy sum of a step, in the shape of `params`."""
+        """The noisy sum of a step, in the shape of the parameters."""
         sums = self.query(state, batch, key)
         return noisy_total(sums, noise_key, self.mechanism.noise_std)
 
@@ -163,5 +157,6 @@ class PhasedVae:
         size = self.mechanism.expected_batch_size
         gradient = jax.tree.map(lambda g: g / size, noisy)
         decay = self.config.p3gm.ema_decay
-        state = averaged_step(self._optimizer, gradient, state, decay)
-        return state, {'noisy_gradient_norm': optax.tree.norm(gradient)}
+        stepped = averaged_step(self._optimizer, gradient, state.vae, decay)
+        norm = optax.tree.norm(gradient)
+        return state._replace(vae=stepped), {'noisy_gradient_norm': norm}

@@ -34,7 +34,7 @@ def released(state: DecoderState) -> Params:
     """The sampler's parameters: the encoder is none of them."""
     moments = state.moments
     return {
-        DECODER: state.ema_params[DECODER],
+        DECODER: state.vae.ema_params[DECODER],
         MIXTURE: {'means': moments.means, 'factors': moments.factors},
     }
 

@@ -92,7 +92,7 @@ def test_conv2s_query_passes_each_records_class_on():
     gan, state = make_gan(dpaf__batches='class_pure')
     # Only class 1's answer reads the features at all.
     answers(state.params['head'])['kernel'][:, [0, 2]] = 0.0
-    query = tiny.over_devices(lambda s, b: conv2_query(gan, s, b), 1)
+    query = tiny.over_devices(lambda s, b: conv2_query(gan, s, b, 'conv2'), 1)
     pixels = np.random.default_rng(1).integers(
         256, size=(1, 1, 8, 8, 1), dtype=np.uint8
     )
@@ -106,7 +106,7 @@ def test_conv2s_query_passes_each_records_class_on():
 
 def test_an_empty_slot_adds_nothing_to_its_groups_aggregate():
     gan, state = make_gan(dpaf__conv2__gradient='group')
-    query = tiny.over_devices(lambda s, b: conv2_query(gan, s, b), 1)
+    query = tiny.over_devices(lambda s, b: conv2_query(gan, s, b, 'conv2'), 1)
     pixels = np.random.default_rng(3).integers(
         256, size=(1, 3, 8, 8, 1), dtype=np.uint8
     )

@@ -183,7 +183,7 @@ def test_a_rate_and_epochs_of_zero_are_those_of_the_rule():
         labeller = Labeller(tiny.config(**fields), plan)
         state = labeller.init(jax.random.key(0))
         gradient = {'weights': jnp.ones_like(state.params['weights'])}
-        return labeller._optimizer().update(gradient, state.optimizer)[0]['weights']
+        return labeller._optimizer().update(gradient, state.opt_state)[0]['weights']
 
     np.testing.assert_allclose(moved(0.0), moved(rate))
     assert np.all(moved(0.0) < 0)

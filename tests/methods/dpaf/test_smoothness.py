@@ -33,9 +33,10 @@ def parts_of(gan):
     devices = jax.local_devices()[: gan.num_devices]
 
     def step(state):
-        parts = _match_losses(gan, state, state.generator, key, None)
+        generator = state.generator.params
+        parts = _match_losses(gan, state, generator, key, None)
         labels = jnp.repeat(jnp.arange(3), EACH)
-        return parts, gan.fakes(state.generator, jax.random.split(key)[0], labels)
+        return parts, gan.fakes(generator, jax.random.split(key)[0], labels)
 
     parts, fakes = parallel.pmapped(step, devices)(
         *parallel.replicate((state,), devices)

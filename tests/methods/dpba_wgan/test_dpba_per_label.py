@@ -217,8 +217,8 @@ def test_only_the_model_in_turn_learns(tmp_path):
         changed = changed_models(before, after)
         assert changed == {turn % CLASSES} and step == turn + 1
         before = after
-    assert after.generator_steps.tolist() == [2, 2, 2]
-    apart = jax.tree.leaves(after.ema_params)[0]
+    assert after.generator.steps.tolist() == [2, 2, 2]
+    apart = jax.tree.leaves(after.generator.ema_params)[0]
     assert not np.array_equal(apart[0], apart[1])
 
 

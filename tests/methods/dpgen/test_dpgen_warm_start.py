@@ -124,7 +124,7 @@ def test_noise_begins_where_the_warm_start_ends_and_no_private_image_is_read(tmp
     assert not all(jax.tree.leaves(same))
     for params in (warm.params, warm.ema_params):
         assert all(jax.tree.leaves(jax.tree.map(np.array_equal, params, made)))
-    assert all(not np.any(leaf) for leaf in jax.tree.leaves(warm.optimizer))
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(warm.opt_state))
     assert warm.steps == 0
 
 

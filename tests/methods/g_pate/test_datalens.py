@@ -189,7 +189,7 @@ def test_no_goal_lies_beyond_what_an_image_can_be():
     def after(step_size):
         lens = lens_of(datalens__threshold=0.0, datalens__step_size=step_size)
         state = lens.init(jax.random.key(0))
-        fakes = lens.fakes(state.generator, jax.random.key(1))
+        fakes = lens.fakes(state.generator.params, jax.random.key(1))
         places = math.prod(coarse_shape(lens.config))
         down = jnp.full((len(fakes.images), places), -99.0)
         learn = jax.jit(lambda *args: lens.learn(*args)[1])

@@ -55,7 +55,7 @@ def histories(gan, number, datasets, parts_of=Parts.of):
     made = [[] for _ in datasets]
     for step in range(STEPS):
         key = np.broadcast_to(keys.public('step', step), (number, 4))
-        fakes, votes = make_fakes(state.generator, key), []
+        fakes, votes = make_fakes(state.generator.params, key), []
         for i, data in enumerate(datasets):
             draw = parts_of(data.index, 40, g.teachers).batch(step, g.batch_size)
             images, labels = data.images[draw.indices], data.labels[draw.indices]

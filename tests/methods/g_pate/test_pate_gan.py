@@ -45,7 +45,7 @@ def gan_of(sigma=1.0, **fields):
 
 def started(gan):
     state = jax.device_get(jax.jit(gan.init)(jax.random.key(0)))
-    return state, jax.jit(gan.fakes)(state.generator, jax.random.key(1))
+    return state, jax.jit(gan.fakes)(state.generator.params, jax.random.key(1))
 
 
 # --- the plan -------------------------------------------------------------------------
@@ -265,7 +265,8 @@ def test_student_and_generator_learn_what_teachers_like():
         return (jnp.mean(images, axis=(1, 2, 3)) > 0).astype(jnp.float32)
 
     def brightness(state):
-        return float(jnp.mean(gan.fakes(state.generator, jax.random.key(2)).images))
+        fakes = gan.fakes(state.generator.params, jax.random.key(2))
+        return float(jnp.mean(fakes.images))
 
     before = brightness(state)
 
@@ -296,7 +297,8 @@ def test_variety_keeps_images_of_a_class_apart(variety):
     z = jax.random.normal(jax.random.key(1), (20, 3))
 
     def apart(state):
-        images = gan.sampler.generator.apply(state.generator, z, jnp.zeros(20, int))
+        params, labels = state.generator.params, jnp.zeros(20, int)
+        images = gan.sampler.generator.apply(params, z, labels)
         return float(jnp.mean(jnp.std(images, axis=0)))
 
     before = apart(state)

@@ -35,8 +35,8 @@ class ClassifierState(NamedTuple):
     """Parameters {'conv1', 'conv2', 'head'} and the optimisers' states."""
 
     params: Params
-    optimizer: optax.OptState
-    plain_optimizer: optax.OptState  # of the unprotected part; as_published only
+    opt_state: optax.OptState
+    plain_opt_state: optax.OptState  # of the unprotected part; as_published only
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,9 +101,8 @@ class Classifier:
         """L_MSE of one unit, its members aggregated: [M, ...] arrays to a scalar."""
         real = 1.0 - unit.is_padding_example.astype(jnp.float32)
         maps = self.normalised(params, unit.images)
-        m = self.mechanism
-        expected = m.expected_batch_size / m.num_groups if m.num_groups > 1 else 1.0
-        aggregate = jnp.einsum('m,mhwc->hwc', real, maps) / expected
+        size = self.mechanism.expected_unit_size
+        aggregate = jnp.einsum('m,mhwc->hwc', real, maps) / size
         labels = label_planes(unit.labels, self.networks.num_classes)
         # Inside the clipped unit its true size may be used.
         shares = (real @ labels) / jnp.maximum(jnp.sum(real), 1.0)
@@ -134,9 +133,9 @@ class Classifier:
         sums = self.query(state.params, batch)
         gradient = noisy_mean(sums, key_data, self.mechanism)
         trained, rest = self.split(state.params)
-        trained, optimizer = descend(
-            self.optimizer(), gradient, trained, state.optimizer
+        trained, opt_state = descend(
+            self.optimizer(), gradient, trained, state.opt_state
         )
         norm = optax.tree.norm(gradient)
-        state = ClassifierState({**rest, **trained}, optimizer, state.plain_optimizer)
+        state = ClassifierState({**rest, **trained}, opt_state, state.plain_opt_state)
         return state, {'noisy_gradient_norm': norm}

@@ -3,22 +3,21 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from dpaf_jax.methods.dpaf.draws import draw_records
 from dpaf_jax.methods.dpaf.networks import Params, started
 from dpaf_jax.methods.dpaf.phase1.classifier import Classifier, ClassifierState
 from dpaf_jax.methods.dpaf.phase1.labeller import Labeller, LabellerState
+from dpaf_jax.methods.dpaf.plan import WINDOW
+from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.input_pipeline import Feed, gather
-from dpaf_jax.training.phase import repeat, window_steps
+from dpaf_jax.training.input_pipeline import Feed
 from dpaf_jax.training.run import Run
+from dpaf_jax.training.sampled_phase import SampledPhase
 
-WINDOW = 8  # steps in one compiled call, where they are scanned
 
-
-class ClassifierPhase:
+class ClassifierPhase(SampledPhase):
     """Phase 1: at most `WINDOW` DP-SGD steps a call; one where they would be written out.
 
     XLA would first gather the images of all steps, or their features: gigabytes.
@@ -29,22 +28,14 @@ class ClassifierPhase:
     def __init__(
         self, run: Run, classifier: Classifier | Labeller, start: Params | None = None
     ):
-        self._run, self._classifier = run, classifier
+        method: Any = classifier  # whose steps get no public coins
+        super().__init__(run, method, unrolls=run.unrolls)
         self._length = 1 if run.unrolls else WINDOW
-        self._mechanism, self._start = classifier.mechanism, start or {}
-        self.total_steps = self._mechanism.steps
-        self.images_per_step = self._mechanism.expected_batch_size
-        self._compiled = parallel.pmapped(self._window, run.devices, donate=(0,))
-        self._feed: Feed | None = None  # once a window asks for it
-
-    def _make_feed(self, state: Any) -> Feed:
-        del state
-        return Feed(self._run)
+        self._known = {n: p for n, p in (start or {}).items() if n == 'conv1'}
 
     def init(self) -> ClassifierState | LabellerState:
-        state = self._run.first_state(self._classifier.init, 'init classifier')
-        known = {name: p for name, p in self._start.items() if name == 'conv1'}
-        return state._replace(params=started(state.params, known))
+        state = self._run.first_state(self._method.init, 'init classifier')
+        return state._replace(params=started(state.params, self._known))
 
     def charged(self, step: int) -> Mapping[str, int]:
         return {self._mechanism.name: step}
@@ -52,22 +43,11 @@ class ClassifierPhase:
     def picture(self, state: Any) -> None:
         return None
 
-    def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
-        run, steps = self._run, window_steps(step, self._length)
-        self._feed = self._feed or self._make_feed(state)
-        draws = self._feed.deal([draw_records(run, self._mechanism, t) for t in steps])
-        keys = np.stack([run.keys.noise(self._mechanism.name, t) for t in steps])
-        state, metrics = self._compiled(
-            state, self._feed.data, draws, run.on_every_device(keys)
-        )
-        return state, steps.stop, metrics
+    def _draw(self, step: int) -> Draw:
+        return draw_records(self._run, self._mechanism, step)
 
-    def _window(self, state: Any, data: Any, draws: Any, keys: Any) -> Any:
-        def body(state: Any, xs: Any) -> Any:
-            draw, key = xs
-            return self._classifier.step(state, gather(data, draw), key)
-
-        return repeat(self._run.unrolls, body, state, (draws, keys))
+    def _keys(self, step: int) -> tuple[np.ndarray, ...]:
+        return (self._run.keys.noise(self._mechanism.name, step),)
 
 
 class LabellerPhase(ClassifierPhase):
@@ -76,6 +56,6 @@ class LabellerPhase(ClassifierPhase):
     name = 'labeller'
 
     def _make_feed(self, state: Any) -> Feed:
-        assert isinstance(self._classifier, Labeller)
+        labeller: Any = self._method
         params = parallel.unreplicate(state).params
-        return Feed(self._run, self._classifier.features, params)
+        return Feed(self._run, labeller.features, params)

@@ -74,7 +74,7 @@ class LabellerState(NamedTuple):
     """`weights` [F, K], the optimiser's state: functions of noisy sums; public `axes`."""
 
     params: Params
-    optimizer: optax.OptState
+    opt_state: optax.OptState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,8 +184,8 @@ class Labeller:
         sums = self.query(state.params, batch)
         gradient = {'weights': noisy_mean(sums, key_data, self.mechanism)}
         weights = {'weights': state.params['weights']}
-        moved, optimizer = descend(
-            self._optimizer(), gradient, weights, state.optimizer
+        moved, opt_state = descend(
+            self._optimizer(), gradient, weights, state.opt_state
         )
-        state = LabellerState(state.params | moved, optimizer)
+        state = LabellerState(state.params | moved, opt_state)
         return state, {'noisy_gradient_norm': optax.tree.norm(gradient)}

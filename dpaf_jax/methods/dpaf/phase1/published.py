@@ -46,7 +46,7 @@ class PublishedClassifier(Classifier):
         """Random parameters: public coins."""
         state = super().init(key)
         _, rest = self.split(state.params)
-        return state._replace(plain_optimizer=self.optimizer().init(rest))
+        return state._replace(plain_opt_state=self.optimizer().init(rest))
 
     def step(
         self, state: ClassifierState, batch: ClipBatch, key_data: jax.Array
@@ -54,7 +54,7 @@ class PublishedClassifier(Classifier):
         """conv1's noisy update, and the others' plain one, both by parameters before."""
         made, metrics = super().step(state, batch, key_data)
         params, plain = self._update(state, made.params, batch)
-        return made._replace(params=params, plain_optimizer=plain), metrics
+        return made._replace(params=params, plain_opt_state=plain), metrics
 
     def _batch(self, params: Params, batch: ClipBatch) -> tuple[jax.Array, ...]:
         """The whole batch's aggregate and proportions, without noise."""
@@ -100,5 +100,5 @@ class PublishedClassifier(Classifier):
             return self.loss_of_aggregate(everything, aggregate, shares)
 
         _, gradient = parallel.value_and_gradient(loss, rest)
-        rest, plain = descend(self.optimizer(), gradient, rest, state.plain_optimizer)
+        rest, plain = descend(self.optimizer(), gradient, rest, state.plain_opt_state)
         return {**params, **rest}, plain

@@ -67,9 +67,7 @@ class BatchPhase(GanPhase):
         updates = tuple(schedule.updates_generator(t) for t in steps)
         if not run.unrolls:  # known to the program only when it runs
             xs['updates_generator'] = run.on_every_device(np.array(updates))
-        update_draws = {}
-        if not self._gan.published:
-            update_draws = self._update_draws(step // self._mu)
+        update_draws = self._update_draws(step // self._mu)
         compiled = self._compiled(updates if run.unrolls else None)
         state, metrics = compiled(
             state, self._feed.data, self._packed(draws, step), xs, update_draws
@@ -78,14 +76,15 @@ class BatchPhase(GanPhase):
 
     def _packed(self, draws: list[Draw], step: int) -> dict[str, np.ndarray]:
         """A window's draws, which all meet the same features, dealt as one."""
-        slots = self._gan.schedule.dpagg.capacity
-        if self._gan.published:  # batches of one size: no slot is empty
-            slots = sum(len(draw.indices) for draw in draws)
         rng = self._run.keys.rng('dpagg/slots', step)
-        whole, segment_ids = packed(draws, slots, rng)
+        whole, segment_ids = packed(draws, self._slots(draws), rng)
         devices = self._run.devices
         dealt = parallel.deal(segment_ids, len(devices), 0, 0)[parallel.mine(devices)]
         return self._feed.deal_one(whole) | {'segment_ids': dealt}
+
+    def _slots(self, draws: list[Draw]) -> int:
+        del draws  # how many a draw has is private
+        return self._gan.schedule.dpagg.capacity
 
     def _compile(self, updates: tuple[bool, ...] | None) -> Callable:
         """One program per pattern of generator steps where windows are unrolled."""

@@ -9,8 +9,7 @@ released. In both cases a unit's gradient depends on its own records and on rele
 values alone; it is clipped, summed and noised. One record moves the sum by at most C, or
 2C where its group changes from one content to another.
 
-`as_published` takes v at noise-free aggregates of the batches that DPAGG has just used:
-one record then moves everybody's gradient, and two mechanisms share one sample.
+What Algorithm 1 prints is published.py.
 """
 
 from typing import Any
@@ -28,7 +27,7 @@ from dpaf_jax.networks.instance_norm import simplified_instance_norm
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.noise import noisy_mean
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.batch import ClipBatch, membership
 from dpaf_jax.training.optimizers import descend
 
 
@@ -46,7 +45,7 @@ def _unit_loss(
     """
     aggregate = unit['weight'] @ _rows(gan, trained, params, unit['inputs'])
     answers = logits(gan, params['head'], aggregate[None], unit['segment_ids'][:1])
-    return losses.binary_cross_entropy(answers, True)
+    return losses.real_cross_entropy(answers)
 
 
 def _inputs(
@@ -75,44 +74,22 @@ def _rows(
 
 def cotangents(gan: Gan, state: GanState) -> jax.Array:
     """[A, F]: dL'/da at each released aggregate a."""
-    return _cotangents_at(gan, state, state.latest, jnp.arange(len(state.latest)))
+    return cotangents_at(gan, state, state.latest, jnp.arange(len(state.latest)))
 
 
-def _cotangents_at(
+def cotangents_at(
     gan: Gan, state: GanState, rows: jax.Array, segment_ids: jax.Array
 ) -> jax.Array:
+    """[B, F]: dL'/da at aggregates [B, F], each judged as its segment id says."""
+
     def loss(rows: jax.Array) -> jax.Array:
         answers = logits(gan, state.params['head'], rows, segment_ids)
-        return len(rows) * losses.binary_cross_entropy(answers, True)
+        return len(rows) * losses.real_cross_entropy(answers)
 
     return jax.grad(loss)(rows)
 
 
-def _raw_cotangents(
-    gan: Gan, state: GanState, flat: ClipBatch, segment_ids: jax.Array
-) -> jax.Array:
-    """As `cotangents`, at noise-free aggregates of each batch: as_published only.
-
-    Args:
-        gan: static.
-        state: gives the features and the head.
-        flat: [U, ...] this device's share of the latest mu batches.
-        segment_ids: [U] int32, which of the batches.
-    """
-    rows = gan.aggregator.rows(state.params, to_float(flat.images), flat.labels)
-    batches = gan.config.dpaf.asymmetry
-    member = jax.nn.one_hot(segment_ids, batches) * ~flat.is_padding_example[:, None]
-    raw = parallel.total(member.T @ rows) / gan.schedule.dpagg.expected_batch_size
-    return _cotangents_at(gan, state, raw, jnp.zeros(batches, jnp.int32))
-
-
-def conv2_query(
-    gan: Gan,
-    state: GanState,
-    batch: ClipBatch,
-    segment_ids: jax.Array | None = None,
-    name: str = 'conv2',
-) -> Params:
+def conv2_query(gan: Gan, state: GanState, batch: ClipBatch, name: str) -> Params:
     """This device's pre-noise sum of clipped gradients by the parts that learn together.
 
     Sensitivity of the sum over devices: `plan[name].l2_sensitivity`, C for singletons and
@@ -121,23 +98,22 @@ def conv2_query(
     Args:
         gan: static.
         state: released values.
-        batch: [U, M, ...] this device's share; for as_published of the latest batches.
-        segment_ids: as_published only: [U] int32, which of those batches.
+        batch: [U, M, ...] this device's share.
         name: of the mechanism, one of `gan.updates`.
     """
-    batch = batch.without_padding()
-    flat = ClipBatch(*(x.reshape(-1, *x.shape[2:]) for x in batch))
-    if gan.published:
-        assert segment_ids is not None
-        v = _raw_cotangents(gan, state, flat, segment_ids)
-        return _pulled_back(gan, state, flat, v[segment_ids], name)
     if gan.config.dpaf.conv2.gradient == 'cotangent':
+        flat = flattened(batch)
         v = cotangents(gan, state)[gan.aggregator.segment_ids(flat.labels)]
-        return _pulled_back(gan, state, flat, v, name)
-    return _of_units(gan, state, batch, name)
+        return pulled_back(gan, state, flat, v, name)
+    return _of_units(gan, state, batch.without_padding(), name)
 
 
-def _pulled_back(
+def flattened(batch: ClipBatch) -> ClipBatch:
+    """Records [U, ...] of units [U, M, ...], with nothing where padded."""
+    return ClipBatch(*(x.reshape(-1, *x.shape[2:]) for x in batch.without_padding()))
+
+
+def pulled_back(
     gan: Gan, state: GanState, flat: ClipBatch, v: jax.Array, name: str
 ) -> Params:
     """Clipped gradients of <v, row>, summed over records.
@@ -163,15 +139,14 @@ def _pulled_back(
 
 def _of_units(gan: Gan, state: GanState, batch: ClipBatch, name: str) -> Params:
     """Clipped gradients of L'_BCE of units [U, M, ...], each its own aggregate, summed."""
-    m, params, shape = gan.plan[name], state.params, batch.labels.shape
+    params, shape = state.params, batch.labels.shape
     trained = {part: params[part] for part in gan.updates[name]}
     images, labels = (x.reshape(-1, *x.shape[2:]) for x in (batch.images, batch.labels))
     inputs = _inputs(gan, trained, params, to_float(images), labels)
     real = 1.0 - batch.is_padding_example.astype(jnp.float32)
-    size = m.expected_batch_size / m.num_groups if m.num_groups > 1 else 1.0
     units = {
         'inputs': jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), inputs),
-        'weight': real / size,
+        'weight': real / gan.plan[name].expected_unit_size,
         'segment_ids': gan.aggregator.segment_ids(batch.labels),
     }
     return clipped_gradient_sum(
@@ -194,67 +169,125 @@ def _clip(gan: Gan, name: str) -> dict[str, Any]:
     }
 
 
-def _fake_gradient(gan: Gan, state: GanState, keys: StepKeys, name: str) -> Params:
-    """The fakes' part of L'_BCE: no private image in it, so neither clip nor noise."""
-    m, gradient = gan.plan[name], gan.config.dpaf.conv2.gradient
-    learns = {part: state.params[part] for part in gan.updates[name]}
-    key_z, key_label = jax.random.split(coins(keys, Use[name.upper()]))
-    batch_size = gan.config.dpaf.conv2.batch_size
-    aggregates = gan.schedule.num_aggregates
-    units = {'singleton': batch_size, 'group': m.num_groups, 'cotangent': aggregates}
-    number = gan.config.dpaf.asymmetry if gan.published else units[gradient]
-    size = max(1, batch_size // number)
-    labels = gan.random_labels(key_label, number * size)
-    if gradient == 'cotangent' and gan.schedule.class_pure:  # a unit for each class
-        labels = jnp.arange(number * size) // size
-    images, labels, is_padding = gan.fakes(state.generator, key_z, labels)
-    inputs = _inputs(gan, learns, state.params, images, labels)
-    segment_ids, _ = parallel.my_share(
-        jnp.arange(number * size) // size, gan.num_devices
-    )
-    member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(segment_ids, number))
+def _num_units(gan: Gan, name: str) -> int:
+    """How many units of fakes a step looks at: as many as of reals are expected."""
+    conv2 = gan.config.dpaf.conv2
+    return {
+        'singleton': conv2.batch_size,
+        'group': gan.plan[name].num_groups,
+        'cotangent': gan.schedule.num_aggregates,
+    }[conv2.gradient]
 
-    def error(made: jax.Array, segment_ids: jax.Array) -> jax.Array:
-        answers = logits(gan, state.params['head'], made, segment_ids)
-        return optax.sigmoid_binary_cross_entropy(answers, jnp.zeros_like(answers))
+
+def _fake_gradient(
+    gan: Gan, state: GanState, keys: StepKeys, name: str, number: int
+) -> Params:
+    """The fakes' part of L'_BCE: no private image in it, so neither clip nor noise.
+
+    `number` is of their units, each an aggregate.
+    """
+    learns = {part: state.params[part] for part in gan.updates[name]}
+    size = max(1, gan.config.dpaf.conv2.batch_size // number)
+    units = jnp.arange(number * size) // size
+    key_z, key_label = jax.random.split(coins(keys, Use[name.upper()]))
+    labels = _fake_labels(gan, key_label, units)
+    images, labels, is_padding = gan.fakes(state.generator.params, key_z, labels)
+    inputs = _inputs(gan, learns, state.params, images, labels)
 
     def loss(trained: Params) -> jax.Array:
         # One batch, not `vmap` of `_unit_loss`: that would make a gradient of each unit.
-        made = _rows(gan, trained, state.params, inputs)
-        if size == 1:  # a unit is on one device
-            own = gan.aggregator.segment_ids(labels)
-            each = jnp.where(is_padding, 0.0, error(made, own))
-            return parallel.total(jnp.sum(each)) / number
-        made = parallel.total(member.T @ made) / size
-        own = jnp.arange(number) if gan.schedule.class_pure else jnp.zeros(number, int)
-        return jnp.mean(error(made, own))
+        rows = _rows(gan, trained, state.params, inputs)
+        if size == 1:
+            return _loss_of_singletons(gan, state, rows, labels, is_padding) / number
+        return _loss_of_aggregates(gan, state, rows, units, is_padding, size)
 
     return parallel.value_and_gradient(loss, learns)[1]
 
 
-def conv2_step(
+def _fake_labels(gan: Gan, key: jax.Array, units: jax.Array) -> jax.Array:
+    """[B] int32 by the public prior; at cotangents of class aggregates a unit's class."""
+    if gan.config.dpaf.conv2.gradient == 'cotangent' and gan.schedule.class_pure:
+        return units
+    return gan.random_labels(key, len(units))
+
+
+def _loss_of_singletons(
     gan: Gan,
     state: GanState,
-    batch: ClipBatch,
-    keys: StepKeys,
-    segment_ids: jax.Array | None = None,
-    name: str = 'conv2',
-) -> GanState:
-    """L'_BCE: one DP-SGD update of what learns here; earlier aggregates no longer fit it.
+    rows: jax.Array,
+    labels: jax.Array,
+    is_padding: jax.Array,
+) -> jax.Array:
+    """Sum of L'_BCE over fakes that are each an aggregate, which is on one device."""
+    each = _fake_errors(gan, state, rows, gan.aggregator.segment_ids(labels))
+    return parallel.total(jnp.sum(jnp.where(is_padding, 0.0, each)))
 
-    `batch`, `segment_ids` and `name` as for `conv2_query`.
+
+def _loss_of_aggregates(
+    gan: Gan,
+    state: GanState,
+    rows: jax.Array,
+    units: jax.Array,
+    is_padding: jax.Array,
+    size: int,
+) -> jax.Array:
+    """L'_BCE of aggregates of `size` fakes, whose members are on any device.
+
+    Args:
+        gan: static.
+        state: gives the head.
+        rows: this device's share of the fakes' rows.
+        units: [B] int32, the aggregate that each of all fakes is of.
+        is_padding: of the share.
+        size: of an aggregate.
     """
-    sums = conv2_query(gan, state, batch, segment_ids, name)
+    number = len(units) // size
+    mine, _ = parallel.my_share(units, gan.num_devices)
+    sums = membership(mine, is_padding, number).T @ rows
+    aggregates = parallel.total(sums) / size
+    own = jnp.arange(number) if gan.schedule.class_pure else jnp.zeros(number, int)
+    return jnp.mean(_fake_errors(gan, state, aggregates, own))
+
+
+def _fake_errors(
+    gan: Gan, state: GanState, aggregates: jax.Array, segment_ids: jax.Array
+) -> jax.Array:
+    """[B] BCE of the head's answers, where 0 is right."""
+    answers = logits(gan, state.params['head'], aggregates, segment_ids)
+    return optax.sigmoid_binary_cross_entropy(answers, jnp.zeros_like(answers))
+
+
+def conv2_step(
+    gan: Gan, state: GanState, batch: ClipBatch, keys: StepKeys, name: str
+) -> GanState:
+    """L'_BCE: one DP-SGD update of what learns here; `batch` and `name` as for the query."""
+    sums = conv2_query(gan, state, batch, name)
+    return descended(gan, state, sums, keys, name, _num_units(gan, name))
+
+
+def descended(
+    gan: Gan, state: GanState, sums: Params, keys: StepKeys, name: str, num_fakes: int
+) -> GanState:
+    """The state after noise and a step; earlier aggregates no longer fit it.
+
+    Args:
+        gan: static.
+        state: released values.
+        sums: this device's, before the noise.
+        keys: of the step.
+        name: of the mechanism.
+        num_fakes: units of fakes, each an aggregate.
+    """
     real = noisy_mean(sums, keys.update_noise[name], gan.plan[name])
-    fake = _fake_gradient(gan, state, keys, name)
+    fake = _fake_gradient(gan, state, keys, name, num_fakes)
     gradient = jax.tree.map(jnp.add, real, fake)
     before = {part: state.params[part] for part in gan.updates[name]}
-    trained, moments = descend(
-        gan.optimizer(name), gradient, before, state.optimizers[name]
+    trained, opt_state = descend(
+        gan.optimizer(name), gradient, before, state.opt_states[name]
     )
     return state._replace(
         params={**state.params, **trained},
-        optimizers={**state.optimizers, name: moments},
+        opt_states={**state.opt_states, name: opt_state},
         pooled=jnp.zeros_like(state.pooled),
         num_pooled=jnp.zeros_like(state.num_pooled),
     )

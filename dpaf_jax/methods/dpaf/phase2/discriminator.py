@@ -37,7 +37,7 @@ def logits(
         [B].
     """
     maps = gan.taps.part(rows, 'conv2')
-    answers = gan.networks.head.apply(head, maps, gan.taps.beside(rows, 'conv2'))
+    answers = gan.networks.head.apply(head, maps, gan.taps.beside_conv2(rows))
     own = jax.nn.one_hot(segment_ids, gan.schedule.num_aggregates)
     return jnp.sum(answers * own, axis=1)
 
@@ -69,7 +69,7 @@ def head_step(
         keys: of the DPAGG step.
         inner: of the head's steps; each has coins of its own.
     """
-    fake = gan.fake_aggregates(state, state.generator, keys, Use.HEAD, inner)
+    fake = gan.fake_aggregates(state, state.generator.params, keys, Use.HEAD, inner)
     state = state._replace(fake=gan.remembered(state, state.fake, fake))
     known = jnp.arange(len(state.real))[:, None] < state.num_pooled
     weight = known / jnp.maximum(1, jnp.sum(known))
@@ -79,10 +79,11 @@ def head_step(
         return jnp.sum(weight * sum(each))
 
     value, gradient = jax.value_and_grad(loss)(state.params['head'])
-    optimizer, moments = gan.optimizer('head'), state.head_optimizer
-    head, moments = descend(optimizer, gradient, state.params['head'], moments)
+    optimizer, opt_state = gan.optimizer('head'), state.head_opt_state
+    head, opt_state = descend(optimizer, gradient, state.params['head'], opt_state)
     params = {**state.params, 'head': head}
-    return state._replace(params=params, head_optimizer=moments), {'loss_head': value}
+    state = state._replace(params=params, head_opt_state=opt_state)
+    return state, {'loss_head': value}
 
 
 def _loss(gan: Gan, head: Params, aggregates: jax.Array, is_real: bool) -> jax.Array:

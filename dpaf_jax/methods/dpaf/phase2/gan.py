@@ -29,7 +29,7 @@ from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import prior_labels, share_of_fakes
-from dpaf_jax.training.optimizers import make_optimizer
+from dpaf_jax.training.optimizers import TrainState, make_optimizer
 
 Metrics = dict[str, jax.Array]
 
@@ -39,31 +39,26 @@ class GanState(NamedTuple):
 
     Attributes:
         params: {'conv1', 'conv2', 'head'} of the discriminator, and what taps need.
-        generator: the generator's parameters.
-        ema_params: their moving average.
+        generator: parameters, their moving average, and what else its steps need.
         reference: the average when the match loss's metric was last made.
-        optimizers: of each of `Gan.updates`.
+        opt_states: of each of `Gan.updates`.
         latest: [A, F] last output of DPAGG for each aggregate.
         real, fake: [R, A, F] the head's memory, {} without a head: DPAGG's last R outputs for
             each aggregate and fake aggregates of then, in turn.
         pooled: [A, F] sum of DPAGG's outputs since conv2* last changed.
         num_pooled: [A] how many those are.
-        generator_steps: int32 scalar.
     """
 
     params: Params
-    generator: Params
-    ema_params: Params
+    generator: TrainState
     reference: Params
-    optimizers: dict[str, optax.OptState]
-    head_optimizer: optax.OptState
-    generator_optimizer: optax.OptState
+    opt_states: dict[str, optax.OptState]
+    head_opt_state: optax.OptState
     latest: jax.Array
     real: Any
     fake: Any
     pooled: jax.Array
     num_pooled: jax.Array
-    generator_steps: jax.Array
 
 
 class StepKeys(NamedTuple):
@@ -153,21 +148,18 @@ class Gan:
         memory: Any = jnp.zeros((size, *nothing.shape)) if size else {}
         return GanState(
             params=params,
-            generator=generator,
-            ema_params=generator,
+            generator=TrainState.start(generator, self.optimizer('generator')),
             reference=generator if schedule.whitenings else {},
-            optimizers={
+            opt_states={
                 name: self.optimizer(name).init({part: params[part] for part in parts})
                 for name, parts in self.updates.items()
             },
-            head_optimizer=self.optimizer('head').init(params['head']),
-            generator_optimizer=self.optimizer('generator').init(generator),
+            head_opt_state=self.optimizer('head').init(params['head']),
             latest=nothing,
             real=memory,
             fake=memory,
             pooled=nothing,
             num_pooled=jnp.zeros(schedule.num_aggregates),
-            generator_steps=jnp.int32(0),
         )
 
     def _init_params(self, key: jax.Array, learnt: Params) -> Params:
@@ -178,7 +170,7 @@ class Gan:
         conv1 = learnt.get('conv1') or net.conv1.init(keys[0], image, planes)
         maps1 = net.conv1.apply(conv1, image, planes)
         conv2 = net.conv2.init(keys[1], maps1)
-        beside = self.taps.beside(jnp.zeros((1, self.taps.size)), 'conv2')
+        beside = self.taps.beside_conv2(jnp.zeros((1, self.taps.size)))
         head = net.head.init(keys[2], net.conv2.apply(conv2, maps1), beside)
         own = init_taps(self.config, keys[4], learnt)
         return {'conv1': conv1, 'conv2': conv2, 'head': head, **own}

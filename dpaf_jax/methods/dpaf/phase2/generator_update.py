@@ -24,7 +24,8 @@ from dpaf_jax.methods.dpaf.phase2.gan import (
 from dpaf_jax.methods.dpaf.phase2.whitening import Factors, whitened
 from dpaf_jax.networks import losses
 from dpaf_jax.runtime import parallel
-from dpaf_jax.training.optimizers import descend, moving_average
+from dpaf_jax.training.batch import membership
+from dpaf_jax.training.optimizers import averaged_step
 
 FOLDS = 4  # of a class's fakes, where the metric is whitened
 
@@ -62,26 +63,18 @@ def generator_step(
                 state, generator, keys, Use.ITS_AGGREGATES, inner
             )
             answers = aggregate_logits(gan, state.params['head'], fake)
-            parts['loss_aggregate'] = losses.binary_cross_entropy(answers, True)
+            parts['loss_aggregate'] = losses.real_cross_entropy(answers)
         if weights.loss_match:
             parts |= _match_losses(gan, state, generator, key, metric)
         weighted = [getattr(weights, name) * value for name, value in parts.items()]
         return jnp.sum(jnp.stack(weighted)), parts
 
     (_, metrics), gradient = parallel.value_and_gradient(
-        loss, state.generator, has_aux=True
+        loss, state.generator.params, has_aux=True
     )
-    optimizer, moments = gan.optimizer('generator'), state.generator_optimizer
-    generator, moments = descend(optimizer, gradient, state.generator, moments)
-    steps = state.generator_steps + 1
-    average = moving_average(state.ema_params, generator, steps, weights.ema_decay)
-    state = state._replace(
-        generator=generator,
-        ema_params=average,
-        generator_optimizer=moments,
-        generator_steps=steps,
-    )
-    return state, metrics
+    optimizer, decay = gan.optimizer('generator'), weights.ema_decay
+    stepped = averaged_step(optimizer, gradient, state.generator, decay)
+    return state._replace(generator=stepped), metrics
 
 
 def _single_loss(
@@ -138,10 +131,8 @@ def _plain_distance(
     each: int,
 ) -> jax.Array:
     """Unbiased, in units of a row's squared bound; the mean over aggregates."""
-    member = jax.nn.one_hot(
-        gan.aggregator.segment_ids(labels), gan.schedule.num_aggregates
-    )
-    member = jnp.where(is_padding[:, None], 0.0, member)
+    segment_ids = gan.aggregator.segment_ids(labels)
+    member = membership(segment_ids, is_padding, gan.schedule.num_aggregates)
     sums = parallel.total(member.T @ rows)
     squares = parallel.total(member.T @ jnp.sum(jnp.square(rows), axis=1))
     targets, known = gan.targets(state)
@@ -170,8 +161,8 @@ def _whitened_distance(
     segment_ids = segment_ids // each * folds + segment_ids % folds
     counts = jnp.bincount(segment_ids, length=number)[:, None]
     segment_ids, _ = parallel.my_share(segment_ids, gan.num_devices)
-    member = jnp.where(is_padding[:, None], 0.0, jax.nn.one_hot(segment_ids, number))
-    means = parallel.total(member.T @ rows) / counts
+    sums = membership(segment_ids, is_padding, number).T @ rows
+    means = parallel.total(sums) / counts
     targets, known = gan.targets(state)
     gaps = means.reshape(gan.schedule.num_aggregates, folds, -1) - targets[:, None]
     distance = losses.unbiased_squared_length(whitened(metric, gan.taps, gaps))

@@ -106,8 +106,11 @@ class OneShotPhase(GanPhase):
 
     def _begin_part(self, state: GanState) -> GanState:
         # The optimiser starts anew: Adam's moments are those of another, flatter loss.
-        optimizer = self._gan.optimizer('generator').init(state.generator)
-        return state._replace(reference=state.ema_params, generator_optimizer=optimizer)
+        generator = state.generator
+        anew = self._gan.optimizer('generator').init(generator.params)
+        return state._replace(
+            generator=generator._replace(opt_state=anew), reference=generator.ema_params
+        )
 
     def _tick_keys(self, step: int) -> StepKeys:
         """Keys of post-processing; DPAGG's and the updates' own are not among them."""
@@ -128,7 +131,7 @@ class OneShotPhase(GanPhase):
     def _update(self, state: GanState, data: Any, draws: Any, keys: Any) -> Any:
         for name, draw in draws.items():
             batch = gather(data, draw)
-            state = conv2_step(self._gan, state, batch, keys, name=name)
+            state = conv2_step(self._gan, state, batch, keys, name)
         return state
 
     def _add_chunk(self, sums: Any, params: Any, batch: ClipBatch) -> Any:

@@ -35,13 +35,15 @@ class GanPhase:
     def init(self) -> GanState:
         state = self._run.first_state(self._gan.init, 'init gan', self._learnt)
         start = {n: p for n, p in self._start.items() if n not in (self._learnt or {})}
-        params = started({**state.params, 'generator': state.generator}, start)
+        generator = state.generator
+        params = started({**state.params, 'generator': generator.params}, start)
         made = params.pop('generator')
-        return state._replace(params=params, generator=made, ema_params=made)
+        generator = generator._replace(params=made, ema_params=made)
+        return state._replace(params=params, generator=generator)
 
     def picture(self, state: GanState) -> Image.Image:
         generator = latent_sampler(self._run.config)
-        return self._run.picture(state.ema_params, generator)
+        return self._run.picture(state.generator.ema_params, generator)
 
     @functools.cached_property
     def _feed(self) -> Feed:

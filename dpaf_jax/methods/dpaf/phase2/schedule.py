@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf.plan import dpagg_steps
+from dpaf_jax.methods.dpaf.plan import class_turns, dpagg_steps
 from dpaf_jax.methods.dpaf.taps.features import along_axes
 from dpaf_jax.methods.dpaf.taps.layout import TapLayout
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
@@ -45,8 +45,7 @@ class Schedule:
     @property
     def turns(self) -> int:
         """DPAGG steps until every class has had one."""
-        at_once = self.config.dpaf.classes_per_step or self.num_aggregates
-        return self.num_aggregates // at_once if self.class_pure else 1
+        return class_turns(self.config)
 
     @property
     def dpagg_steps(self) -> int:

@@ -24,6 +24,7 @@ from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState
 from dpaf_jax.methods.dpaf.taps.layout import TapLayout
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.runtime import parallel
+from dpaf_jax.training.batch import membership
 from dpaf_jax.training.run import Run
 
 Factors = tuple[jax.Array, ...]
@@ -114,8 +115,7 @@ class Whitening:
         return sums / np.bincount(self._labels)[:, None]
 
     def _member(self, labels: jax.Array, is_padding: jax.Array) -> jax.Array:
-        member = jax.nn.one_hot(labels, self._gan.schedule.num_aggregates)
-        return jnp.where(is_padding[:, None], 0.0, member)
+        return membership(labels, is_padding, self._gan.schedule.num_aggregates)
 
     def _nothing(self) -> tuple[jax.Array, Factors]:
         """What `_add` starts from: sums of rows [A, F] and of their products, by block."""

@@ -77,19 +77,19 @@ class TapLayout:
             start += block.size
         raise KeyError(name)
 
-    def beside(self, rows: jax.Array, name: str) -> jax.Array:
-        """[A, n] all other taps of rows [A, F] but the count, in units of this one's bound.
+    def beside_conv2(self, rows: jax.Array) -> jax.Array:
+        """[A, n] other taps than conv2 and count of rows [A, F], in units of conv2's bound.
 
-        Nothing where this one is not tapped.
+        Nothing where conv2 is not tapped.
         """
         nothing = rows[:, :0]
-        if name not in self:
+        if 'conv2' not in self:
             return nothing
-        (own,) = (b for b in self.blocks if b.name == name)
+        (own,) = (b for b in self.blocks if b.name == 'conv2')
         others = [
             self.part(rows, b.name).reshape(len(rows), -1) * self.scale(b)
             for b in self.blocks
-            if b.name not in (name, 'count')
+            if b.name not in ('conv2', 'count')
         ]
         return jnp.concatenate([nothing, *others], axis=1) / self.scale(own)
 
