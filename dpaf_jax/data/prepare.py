@@ -60,7 +60,7 @@ def prepare(
         with _writing(directory):
             _check_vacant(directory)
         check_channels(config)
-        source = drawn(one_of_each(open_source(config), config), config)
+        source = _listed(config)
         if not labelled:
             source = without_labels(source)
         is_test = splits(source, config)
@@ -76,6 +76,28 @@ def prepare(
             config.source,
         )
     return found
+
+
+def num_listed(config: DataConfig) -> int:
+    """N as `prepare` finds it, before a picture is decoded: all training records.
+
+    Those that a filter empties count, too.
+
+    Raises:
+        UserError: for a source that is missing or malformed.
+    """
+    try:
+        return int(np.sum(~splits(_listed(config), config)))
+    except UserError as error:
+        raise UserError(
+            'config.data.num_examples',
+            f'is 0, and no records can be counted: {str(error).rstrip(".")}',
+            'Give the number of your images, or a larger public one, or the right source',
+        ) from error
+
+
+def _listed(config: DataConfig) -> Source:
+    return drawn(one_of_each(open_source(config), config), config)
 
 
 def _prepare(

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dpaf_jax.config import Config, undecided
+from dpaf_jax.config import Config, sections_of, undecided
 from dpaf_jax.config.data import check_source
 from dpaf_jax.config.schema import check
 from dpaf_jax.data import read_manifest
@@ -25,6 +25,9 @@ from dpaf_jax.training.workdir import Workdir
 
 HEAD = 'Decided from the data, public with the release; state another to change one:'
 HEAD_BY_N = 'Decided from the public N; state another to change it:'
+ONE_CLASS = (
+    'One class: no labeller is learnt, and all of epsilon is for what images look like.'
+)
 Decided = dict[str, Any]  # {'data.channels': 3}
 
 
@@ -39,9 +42,13 @@ def decided(config: Config, workdir: Workdir) -> Config:
     """
     check_source(config.data)
     check_places(config, workdir)
-    if not undecided(config):
-        return filled(config, {})
-    return filled(config, processes.from_first(lambda: _begun_or_seen(config, workdir)))
+    values: Decided = {}
+    if undecided(config):
+        values = processes.from_first(lambda: _begun_or_seen(config, workdir))
+    made = filled(config, values)
+    if made.dpaf != config.dpaf and processes.is_first():
+        print(ONE_CLASS, flush=True)
+    return made
 
 
 def _begun_or_seen(config: Config, workdir: Workdir) -> Decided:
@@ -114,6 +121,9 @@ def look(config: Config) -> Look:
 def filled(config: Config, decided: Mapping[str, Any]) -> Config:
     """The config with its open fields filled, and checked as a whole.
 
+    Where all images are of one class there is nothing to label: a labeller would take most
+    of epsilon and know nothing.
+
     Raises:
         UserError: the whole does not fit.
     """
@@ -126,5 +136,7 @@ def filled(config: Config, decided: Mapping[str, Any]) -> Config:
         data=dataclasses.replace(config.data, **sections['data']),
         privacy=dataclasses.replace(config.privacy, **sections['privacy']),
     )
+    if made.data.num_classes == 1 and 'dpaf' in sections_of(made.method):
+        made = dataclasses.replace(made, dpaf=made.dpaf.without_labeller)
     check(made)
     return made

@@ -13,12 +13,12 @@ from ml_collections import ConfigDict
 
 from dpaf_jax import methods
 from dpaf_jax.config import MANY_RECORDS, Config, from_config_dict, undecided
+from dpaf_jax.data import num_listed
 from dpaf_jax.methods.dpaf.phase2.schedule import Schedule
 from dpaf_jax.methods.dpaf.taps.features import along_axes
 from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.pipeline import decide
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan, describe
-from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.text import between, factor, number
 
 # Records per class times epsilon; nothing was measured below 147.
@@ -130,11 +130,11 @@ def plan(config: ConfigDict) -> Outlook:
     """Plans a run, and says what to expect: no image is decoded, nothing is written.
 
     Args:
-        config: as for `synthesize`, with `data.num_examples`, or with fields that the data
-            decide: then they are looked at.
+        config: as for `synthesize`. Where fields are left to the data, they are looked at;
+            where N alone is, records are counted.
 
     Raises:
-        UserError: the config is wrong, its epsilon cannot be met, or N is not stated.
+        UserError: the config is wrong, or its epsilon cannot be met.
 
     Example:
         >>> from configs import recommended
@@ -146,10 +146,7 @@ def plan(config: ConfigDict) -> Outlook:
     typed = from_config_dict(config, is_open=True)
     decided = decide.look(typed).decided if undecided(typed) else {}
     typed = decide.filled(typed, decided)
-    count = typed.data.num_examples
-    if not count:
-        problem, remedy = 'is 0', 'State the number of your images, or a larger one'
-        raise UserError('config.data.num_examples', problem, remedy)
+    count = typed.data.num_examples or num_listed(typed.data)
     return outlook(typed, methods.plan(typed, count))
 
 

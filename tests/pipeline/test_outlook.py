@@ -78,7 +78,7 @@ def test_what_is_advised_is_the_next_band():
     )
     assert 'enough for rough' in planned(100, epsilon=2.0).verdict
     assert 'fair images' in planned(800).verdict
-    assert 'From 20 on' in planned(19, epsilon=5.0, classes=1).verdict
+    assert 'From 40 on' in planned(39, epsilon=5.0).verdict
     # 3.34 would do: rounded down it would not.
     assert 'from ε = 3.4 on' in planned(60).verdict
     assert 'enough for rough' in planned(60, epsilon=3.4).verdict
@@ -226,9 +226,14 @@ def test_public_images_first_take_as_long_again():
         assert dpaf_jax.plan(warm).seconds == 2 * cold.seconds
 
 
-def test_without_n_it_asks_for_it():
-    with pytest.raises(UserError, match='num_examples: is 0'):
-        planned(0)
+def test_without_n_records_are_counted_or_it_asks_for_it():
+    digits = tiny_runs.load_config('digits')
+    digits.data.num_examples = 0
+    with tiny_runs.without_accountant():
+        assert '1469 pictures of 10' in dpaf_jax.plan(digits).verdict
+    digits.data.source = 'npz:/nowhere.npz'
+    with pytest.raises(UserError, match='num_examples: is 0, and no records can be'):
+        dpaf_jax.plan(digits)
 
 
 def test_without_noise_nothing_is_promised():

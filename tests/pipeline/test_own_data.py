@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shutil
 from unittest import mock
 
 import numpy as np
@@ -235,6 +236,25 @@ def test_a_release_for_groups_verifies_and_says_so(folder, tmp_path):
     assert privacy['num_examples'] <= NUMBER / 10
     assert 'all images of one group' in privacy['neighbors']
     assert 'a whole group of images' in (release / 'README.md').read_text()
+
+
+def test_of_one_class_no_labeller_is_learnt(folder, tmp_path, capsys):
+    """It would take three quarters of epsilon, and have nothing to tell."""
+    shutil.copytree(folder / 'class0', tmp_path / 'pictures' / 'faces')
+    taps = {'dpaf__taps': 'count,pixels,labeller', 'dpaf__generator__warp': 0.1}
+    config = tiny.config_dict(
+        data__source=f'folder:{tmp_path}/pictures',
+        **OPEN,
+        **(tiny.ONE_SHOT | tiny.LABELLED | taps),
+    )
+    pipeline = Pipeline(config, tmp_path / 'run')
+    assert 'One class: no labeller is learnt' in capsys.readouterr().out
+    assert pipeline.config.dpaf.tap_names == ('count', 'pixels')
+    plan = pipeline.run('plan')
+    assert [m.name for m in plan.mechanisms] == ['dpagg'] and plan.epsilon > 9.9
+    for stage in ('prepare', 'train', 'release'):
+        pipeline.run(stage)
+    assert verify(pipeline.workdir.release).passed
 
 
 def test_a_stated_field_is_not_decided(folder, tmp_path, capsys):

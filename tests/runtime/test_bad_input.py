@@ -230,7 +230,9 @@ def test_an_n_that_is_less_than_the_data_have(refused, tmp_path):
 
 def test_n_is_needed_for_a_plan_without_data(refused):
     text = refused('--config=configs/ffhq128.py', '--stage=plan')
-    assert text.startswith('config.data.num_examples: is 0 and no data')
+    assert text.startswith(
+        'config.data.num_examples: is 0, and no records can be counted'
+    )
     assert 'Give the number of your images, or a larger public one' in text
 
 

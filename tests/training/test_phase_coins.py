@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from tiny_phases import MODES, gan_phase, train
 from dpaf_jax.methods.dpaf import draws
 from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
 from dpaf_jax.methods.dpaf.phase2.gan import Use
+from dpaf_jax.privacy import noise
 from dpaf_jax.privacy.sampling import poisson_draw
 from dpaf_jax.runtime import parallel
 
@@ -118,6 +120,33 @@ def test_each_release_has_a_key_of_its_own_that_no_fake_shares():
     for one, two in itertools.combinations((real, fake, set(conv2)), 2):
         assert not one & two
     assert not fake & noise_keys(run)
+
+
+def keys_used(phase, run, start):
+    """The key of each noise that the first window makes, as its program reads them."""
+    used, make = [], noise._noise
+
+    def noted(sums, key_data, *rest):
+        jax.debug.callback(lambda key: used.append(tuple(key.tolist())), key_data)
+        return make(sums, key_data, *rest)
+
+    with mock.patch.object(noise, '_noise', noted):
+        state, _, _ = phase.window(parallel.replicate(start, run.devices), 0)
+        jax.block_until_ready(state)
+        jax.effects_barrier()
+    return used
+
+
+@pytest.mark.parametrize('mode', ['canonical', 'conv1 with D'])
+def test_a_window_uses_each_key_once_and_those_of_the_plan(mode):
+    run, gan, phase, start = gan_phase(**MODES[mode])
+    used = keys_used(phase, run, start)
+    assert len(used) == len(set(used))
+    steps = gan.config.dpaf.asymmetry
+    charged = {tuple(run.keys.noise('dpagg', t)) for t in range(steps)}
+    charged |= {tuple(run.keys.noise(name, 0)) for name in gan.updates}
+    assert charged <= set(used)
+    assert len(set(used) & noise_keys(run)) == steps + len(gan.updates)
 
 
 def test_no_two_tables_have_the_same_noise():

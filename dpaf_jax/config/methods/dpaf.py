@@ -7,6 +7,7 @@ from typing import Any
 from dpaf_jax.config.fields import above, at_least, between, image_source, one_of, plain
 from dpaf_jax.config.methods.common import OPTIMIZERS, SCHEDULE, SCHEDULES, ema
 
+LABELLER = 'labeller'  # a phase 1, and what DPAGG may sum of it
 PERCEPTUAL = 'perceptual'  # features that have learnt from public images
 LEAVES = 'leaves'  # from random shapes
 COMBINED = 'combined'  # wavelets beside those
@@ -22,7 +23,7 @@ def public_network(section: Mapping[str, Any]) -> str:
     labeller = section.get('classifier', {})
     reads = {
         *map(str.strip, section.get('taps', '').split(',')),
-        labeller.get('features') if labeller.get('private') == 'labeller' else None,
+        labeller.get('features') if labeller.get('private') == LABELLER else None,
     }
     return 'EfficientNet-Lite0, learnt on ImageNet' if PERCEPTUAL in reads else ''
 
@@ -32,7 +33,7 @@ class ClassifierConfig:
     """DPAF's phase 1: the classifier whose conv1, or whose judgement, is kept."""
 
     private: str = one_of(
-        'all', ('all', 'conv1', 'labeller', 'discriminator', 'none'),
+        'all', ('all', 'conv1', LABELLER, 'discriminator', 'none'),
         'What phase 1 learns from the images: a classifier, of which conv1 is kept '
         '(all); conv1 alone (conv1); a linear layer on features, kept to label the '
         'synthetic images (labeller); nothing, as conv1 learns in phase 2 with noise '
@@ -315,3 +316,15 @@ class DpafConfig:
     def tap_names(self) -> tuple[str, ...]:
         """What DPAGG aggregates, in the order of its output."""
         return tuple(name.strip() for name in self.taps.split(','))
+
+    @property
+    def without_labeller(self) -> 'DpafConfig':
+        """The same, but that nothing learns labels: all of epsilon is the aggregates'."""
+        if self.classifier.private != LABELLER:
+            return self
+        return dataclasses.replace(
+            self,
+            taps=','.join(name for name in self.tap_names if name != LABELLER),
+            classifier=dataclasses.replace(self.classifier, private='none'),
+            generator=dataclasses.replace(self.generator, warp=0.0, warp_of_few=0.0),
+        )

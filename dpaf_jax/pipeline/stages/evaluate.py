@@ -80,6 +80,8 @@ def run(job: Job) -> dict[str, Any]:
         # How many real training images there are may be private: no part in what is told.
         settings = suite.alike(settings, made, test)
     found = _measured(job, settings, made, test)
+    if not found['utility']:
+        logging.warning('No accuracy: synthetic images, or test images, have one class')
     accuracy = {'synthetic': found['utility'], **_labeller(job, test)}
     if settings.train_on_real:
         train = Labelled(np.asarray(data.images), np.asarray(data.labels))

@@ -5,7 +5,7 @@ import hashlib
 from typing import Any
 
 from dpaf_jax import methods
-from dpaf_jax.data import read_manifest
+from dpaf_jax.data import num_listed, read_manifest
 from dpaf_jax.pipeline.stages.job import Job
 from dpaf_jax.privacy.plan import FIXED_ENTROPY, PrivacyPlan
 from dpaf_jax.release.bundle import load_release
@@ -50,24 +50,20 @@ def _made_before(job: Job, fields: dict[str, Any]) -> PrivacyPlan | None:
             'is not as it was written',
             'Delete it and run the plan stage: it makes the same plan again',
         )
+    plan = PrivacyPlan.from_json(read_json(job.workdir.plan))
     is_ours = made.get('software') == fingerprint.software()
-    if not is_ours and not job.workdir.fingerprint.exists():
+    # Records may have come since they were counted, before any was decoded.
+    has_all = plan.num_examples == _num_examples(job)
+    if not (is_ours and has_all) and not job.workdir.fingerprint.exists():
         return None
-    return PrivacyPlan.from_json(read_json(job.workdir.plan))
+    return plan
 
 
 def _num_examples(job: Job) -> int:
     if job.config.data.num_examples:
         return job.config.data.num_examples
     manifest = read_manifest(job.data_directory)
-    if manifest is None:
-        raise UserError(
-            'config.data.num_examples',
-            'is 0 and no data have been prepared in this workdir',
-            'Give the number of your images, or a larger public one, or run '
-            '--stage=prepare first',
-        )
-    return manifest.num_examples
+    return manifest.num_examples if manifest else num_listed(job.config.data)
 
 
 def _checksum(content: bytes) -> str:
