@@ -1,8 +1,8 @@
 """The privacy core: everything that a private example passes on its way out.
 
 plan.py             the frozen description of every mechanism, from which all else reads
-budgets.py          shares of epsilon, and the plan that meets them
-accounting.py       epsilon of a plan, and the noise that meets a budget
+budgets.py          the plan that meets a budget
+accounting/         epsilon, shares of it, the least noise that meets one, room for draws
 published.py        the bound of the DPAF paper, for `as_published` runs only
 keys.py             where secret randomness comes from
 sampling.py         Poisson draws, padded to a public capacity

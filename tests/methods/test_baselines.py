@@ -235,7 +235,7 @@ def test_an_unknown_data_set_is_refused_with_the_choices(method):
 def test_budgets_of_other_methods_do_not_matter(method):
     plans = [
         tiny.plan(tiny.config(method=method, privacy__budgets=budgets))
-        for budgets in ('rest', '0.1,rest,0.1', '')
+        for budgets in ('rest', '0.1,rest,0.1', '50%')
     ]
     assert plans[0] == plans[1] == plans[2]
 

@@ -13,6 +13,7 @@ import tiny_runs
 
 from dpaf_jax import methods
 from dpaf_jax.attack.target import open_target
+from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.networks.fixed.wavelets import wavelet_features
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.pipeline.stages import evaluate
@@ -101,7 +102,7 @@ def test_how_often_its_labeller_is_right_is_told_with_the_accuracies(finished):
     images, labels = release.sample(60, seed=3)
     labels = np.where(np.arange(60) < 6, 1 - labels, labels)
     job = SimpleNamespace(workdir=Workdir(finished))
-    (made,) = evaluate._labeller(job, (images, labels)).values()
+    (made,) = evaluate._labeller(job, Labelled(images, labels)).values()
     assert made['labeller']['mean'] == 0.9
 
 

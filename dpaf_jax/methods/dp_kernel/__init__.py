@@ -53,4 +53,4 @@ def train(run: Run) -> Any:
         method = PublishedKernel(run.config, run.plan)
         return run.train(SampledPhase(run, method, unrolls=run.unrolls)).ema_params
     made = matching(run.config, run.plan, len(run.devices))
-    return run.train(MatchPhase(run, made)).ema_params
+    return run.train(MatchPhase(run, made)).generator.ema_params
