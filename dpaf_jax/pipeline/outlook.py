@@ -99,6 +99,8 @@ class Outlook:
         nearest: measured runs, nearest first; none of settings that were not measured so.
         seconds: of training, from a measured rate; None for other methods than DPAF's one
             release.
+        decided: what was taken from the data and is public with a release, as lines; ''
+            where nothing was.
     """
 
     privacy: PrivacyPlan
@@ -107,9 +109,12 @@ class Outlook:
     promise: str
     nearest: tuple[Measured, ...]
     seconds: float | None
+    decided: str = ''
 
     def __repr__(self) -> str:
-        return f'{describe(self.privacy)}\n{self.text}'
+        return '\n'.join(
+            filter(None, (self.decided, describe(self.privacy), self.text))
+        )
 
     @property
     def text(self) -> str:
@@ -144,10 +149,11 @@ def plan(config: ConfigDict) -> Outlook:
         1469 pictures of 10 classes at ε = 10: enough for fair images.
     """
     typed = from_config_dict(config, is_open=True)
-    decided = decide.look(typed).decided if undecided(typed) else {}
-    typed = decide.filled(typed, decided)
+    looked = decide.look(typed) if undecided(typed) else decide.Look({}, '', '')
+    typed = decide.filled(typed, looked.decided)
     count = typed.data.num_examples or num_listed(typed.data)
-    return outlook(typed, methods.plan(typed, count))
+    made = outlook(typed, methods.plan(typed, count))
+    return dataclasses.replace(made, decided=looked.told)
 
 
 def outlook(config: Config, privacy: PrivacyPlan) -> Outlook:

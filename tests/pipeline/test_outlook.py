@@ -226,6 +226,15 @@ def test_public_images_first_take_as_long_again():
         assert dpaf_jax.plan(warm).seconds == 2 * cold.seconds
 
 
+def test_what_a_plan_takes_from_the_data_is_told():
+    digits = tiny_runs.load_config('digits')
+    digits.data.image_size = digits.data.num_examples = 0
+    with tiny_runs.without_accountant():
+        found = dpaf_jax.plan(digits)
+    for line in ('--config.data.image_size=8', '--config.data.num_examples=1469'):
+        assert line in found.decided and line in repr(found)
+
+
 def test_without_n_records_are_counted_or_it_asks_for_it():
     digits = tiny_runs.load_config('digits')
     digits.data.num_examples = 0
