@@ -99,11 +99,16 @@ def test_a_whitened_run_that_stops_within_a_part_goes_on_with_its_metric():
     fields = {**MODES['one shot, whitened'], 'dpaf__generator_steps': 8}
     run, gan, phase, start = gan_phase(**fields)
     whole = train(run, phase, start)
-    stopped = train(run, OneShotPhase(run, gan, None), start, windows=3)  # of four
+    steps = phase._part_length + 1  # of eight, one a window
+    stopped = train(run, OneShotPhase(run, gan, None), start, windows=steps)
     assert not equal(stopped.reference, stopped.generator.ema_params)
     assert not equal(stopped.reference, start.reference)
-    placed = parallel.replicate(stopped, run.devices)
-    placed, _, _ = OneShotPhase(run, gan, None).window(placed, 6)
+    resumed, placed = (
+        OneShotPhase(run, gan, None),
+        parallel.replicate(stopped, run.devices),
+    )
+    while steps < phase.total_steps:
+        placed, steps, _ = resumed.window(placed, steps)
     assert equal(parallel.unreplicate(placed), whole)
 
 
