@@ -73,14 +73,14 @@ def wild_state(shapes: Any, wild: Sequence[str], seed: int) -> Any:
     return made._replace(**drawn)
 
 
-def first_moment(optimizer_state: Any, name: str = 'trace') -> jax.Array:
+def first_moment(opt_state: Any, name: str = 'trace') -> jax.Array:
     """What an optimiser has kept of its one gradient, as one vector.
 
     Args:
-        optimizer_state: after one step from zero.
+        opt_state: after one step from zero.
         name: 'trace' of momentum: the gradient; 'mu' of Adam: 1 - beta1 of it.
     """
-    return ravel_pytree(optax.tree_utils.tree_get(optimizer_state, name))[0]
+    return ravel_pytree(optax.tree_utils.tree_get(opt_state, name))[0]
 
 
 def small(config: Config, **sections: Any) -> Config:

@@ -54,9 +54,8 @@ from dpaf_jax.runtime.errors import UserError
 # Fewer teach classifiers less, whatever N; more cost hours of evaluation.
 FEWEST_SAMPLES, MOST_SAMPLES = 20_000, 60_000
 MANY_RECORDS = 5000  # of a class, times epsilon
-BUDGET = re.compile(
-    r'rest|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?%?'
-)  # an entry of privacy.budgets
+# An entry of privacy.budgets.
+BUDGET = re.compile(r'rest|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?%?')
 LEAST_DELTA = 1e-12  # further out the noise's law is not below the Gaussian mechanism's
 
 

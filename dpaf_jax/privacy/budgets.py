@@ -137,9 +137,9 @@ class _Request:
 
         smaller = accounting.smaller(self.privacy.epsilon)
         found = bisect.bisect_left(smaller, True, key=is_met)
-        least = f'{smaller[found]:g}' if found < len(smaller) else 'less'
+        advised = f'{smaller[found]:g}' if found < len(smaller) else 'less'
         problem = error.problem_at(self.privacy.epsilon)
-        return UserError(error.where, problem, f'Ask for {least}, or change {FIELD}')
+        return UserError(error.where, problem, f'Ask for {advised}, or change {FIELD}')
 
 
 def plan_of_one(

@@ -8,14 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpaf_jax.audit.harness import (
-    Notes,
-    Step,
-    blank_run,
-    make_target,
-    small,
-    thin,
-)
+from dpaf_jax.audit.harness import Notes, Step, blank_run, make_target, small, thin
 from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods import get

@@ -55,8 +55,8 @@ class GPateState(NamedTuple):
     """What persists between steps.
 
     Attributes:
-        teachers: `Split` (parameters, optimiser's state) of all; not private: they stay in the
-            run's folder.
+        teachers: `Split` (parameters, optimiser's state) of all. Nothing noises them: they
+            stay in the run's folder.
         generator: parameters, their moving average, and what else its steps need; like the
             student a function of released votes.
         student: PATE-GAN's student discriminator; None where the generator is the student.

@@ -51,12 +51,11 @@ def _made_before(job: Job, fields: dict[str, Any]) -> PrivacyPlan | None:
             'Delete it and run the plan stage: it makes the same plan again',
         )
     plan = PrivacyPlan.from_json(read_json(job.workdir.plan))
+    if job.workdir.fingerprint.exists():
+        return plan
     is_ours = made.get('software') == fingerprint.software()
     # Records may have come since they were counted, before any was decoded.
-    has_all = plan.num_examples == _num_examples(job)
-    if not (is_ours and has_all) and not job.workdir.fingerprint.exists():
-        return None
-    return plan
+    return plan if is_ours and plan.num_examples == _num_examples(job) else None
 
 
 def _num_examples(job: Job) -> int:
