@@ -48,6 +48,7 @@ def small_batches(config: ConfigDict) -> ConfigDict:
     dpaf.conv2.gradient = 'none'
     dpaf.head.learning_rate = 1e-3
     dpaf.head.penalty = 0.1
+    dpaf.head.begins_at_zero = True
     generator = dpaf.generator
     generator.loss_single = 0.0
     generator.loss_aggregate = 1.0

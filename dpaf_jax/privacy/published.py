@@ -7,6 +7,7 @@ theorem does not describe the algorithm; nothing computed here is ever called a 
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -17,6 +18,7 @@ from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.runtime.errors import UserError
 
 ORDERS = range(2, 257)
+MOST_NOISE = 1e3  # of a calibration; more hardly lowers what the theorem states
 
 
 def rdp_subsampled(prob: float, noise_multiplier: float) -> np.ndarray:
@@ -28,7 +30,8 @@ def rdp_subsampled(prob: float, noise_multiplier: float) -> np.ndarray:
 
     Returns:
         [len(ORDERS)] float64 Renyi divergences. The Gaussian's divergence of infinite
-        order is infinite, so each `min` of the theorem takes its other branch.
+        order is infinite, so each `min` of the theorem takes its other branch. Terms of order
+        3 and more do not vanish with the noise, so neither does the sum.
     """
     orders = np.array(ORDERS, float)
     gaussian = orders / (2 * noise_multiplier**2)
@@ -38,13 +41,17 @@ def rdp_subsampled(prob: float, noise_multiplier: float) -> np.ndarray:
     at_j = j / (2 * noise_multiplier**2)
     tail = (j - 1) * at_j + math.log(2)
     tail[0] = min(math.log(4) + np.log(np.expm1(at_j[0])), math.log(2) + at_j[0])
-    terms = j * math.log(prob) + _log_binomial(orders[:, None], j) + tail
+    terms = j * math.log(prob) + _log_binomials() + tail
     total = np.logaddexp(0.0, special.logsumexp(terms, axis=1))
-    return np.minimum(total / (orders - 1), gaussian)
+    return np.asarray(total / (orders - 1))
 
 
-def _log_binomial(n: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """-inf where k is above n, as gammaln is infinite at 0, -1, ..."""
+@functools.cache
+def _log_binomials() -> np.ndarray:
+    """[order, j] of order over j, j from 2 on; -inf where j is above the order."""
+    n = np.array(ORDERS, float)[:, None]
+    k = np.array(ORDERS, float)
+    # gammaln is infinite at 0, -1, ...
     return np.asarray(
         special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
     )
@@ -86,13 +93,15 @@ def _calibrate(
     def at(sigma: float) -> Mechanism:
         return dataclasses.replace(mechanism, noise_multiplier=sigma)
 
-    low, high = 0.05, 1e3
-    if epsilon([*others, at(high)], delta) > target:
+    low, high = 0.05, MOST_NOISE
+    least = epsilon([*others, at(high)], delta)
+    if least > target:
         raise UserError(
             'config.privacy.budgets',
-            f'gives {mechanism.name} a share that the published theorem cannot state',
-            f'Its smallest epsilon at delta {delta:g} is about '
-            f'{math.log(1 / delta) / (ORDERS[-1] - 1):.2g} even with unbounded noise',
+            f'leaves {mechanism.name} an epsilon that the published theorem cannot state',
+            f'With any noise it states {math.ceil(least * 1000) / 1000:g} at least, at '
+            f'sampling rate {mechanism.sampling_prob:.2g} and {mechanism.steps} steps. Raise '
+            'the share, or take fewer steps',
         )
     while high / low > 1.0005:
         middle = math.sqrt(low * high)

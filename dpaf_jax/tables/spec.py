@@ -18,7 +18,7 @@ COUNTERPARTS = {'fid': 'fd_efficientnet_lite0', 'is': 'is_efficientnet_lite0'}
 # How the papers' epsilon of a method is to be read.
 CLAIMED = 'claimed, and its proof fails'
 DATA_DEPENDENT = 'data-dependent, not released privately'
-STATED = 'stated, not examined here'
+STATED = 'stated, no fault known'
 NONE = 'none'
 
 

@@ -12,7 +12,7 @@ from dpaf_jax.release.samplers.registry import SAMPLERS
 from dpaf_jax.tables.scales import FORMS
 
 # Forms of a method that have a row of their own, and real images.
-MORE_FORMS = {'dpaf_printed', 'dpaf_random_conv1', 'recommended', 'real'}
+MORE_FORMS = {'dpaf_printed', 'dpaf_printed_certified', 'recommended', 'real'}
 REGISTERS = {
     'config.schema.METHOD_SECTIONS': METHOD_SECTIONS,
     'sections of config.schema.Config': [

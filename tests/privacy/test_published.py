@@ -43,7 +43,7 @@ def theorem_3(order, prob, sigma):
     for j in range(3, order + 1):
         grown = math.exp((j - 1) * theorem_1(j, sigma))
         total += prob**j * math.comb(order, j) * grown * least(2, j)
-    return min(math.log(total) / (order - 1), theorem_1(order, sigma))
+    return math.log(total) / (order - 1)
 
 
 def theorem_5(mechanisms, delta, orders=range(2, 257)):
@@ -101,8 +101,18 @@ def test_each_share_is_claimed_and_the_rest_fills_the_total():
 
 
 def test_a_share_below_what_the_theorem_can_state_is_refused():
-    with pytest.raises(UserError, match='published theorem cannot state'):
+    loud = dataclasses.replace(PARTS[0], noise_multiplier=published.MOST_NOISE)
+    least = theorem_5([loud], DELTA)
+    with pytest.raises(UserError, match=rf'published theorem .* {least:.2f}\d* at least'):
         published.calibrate([PARTS[0]], {'conv1': 0.01}, 1.0, DELTA)
+    published.calibrate([PARTS[0]], {'conv1': least + 1e-3}, 1.0, DELTA)
+
+
+def test_a_random_conv1_is_not_charged_as_published():
+    config = tiny.config(
+        privacy__guarantee='as_published', dpaf__classifier__private='none'
+    )
+    assert 'conv1' not in tiny.plan(config)
 
 
 def test_a_published_plan_claims_and_certifies_nothing():
@@ -123,7 +133,6 @@ def test_a_published_plan_batches_as_printed():
         tiny.config(
             privacy__guarantee='as_published',
             dpaf__conv2__gradient='none',
-            dpaf__classifier__private='none',
         )
     )
     # The certified settings do not exist there: three mechanisms, no groups, one batch

@@ -113,6 +113,25 @@ def test_every_run_of_every_table_parses_and_plans(scale, tmp_path):
     assert parsed == set(METHODS)
 
 
+def test_each_budget_of_the_papers_can_be_claimed_by_their_theorem(tmp_path):
+    shared_out: set[str] = set()
+    for table in TABLES.values():
+        for cell in cells(table, setup(tmp_path, 'paper')):
+            run = cell.runs[0]
+            if cell.guarantee != 'as_published' or run.argument != 'gender,printed':
+                continue
+            config = from_config_dict(run.config)
+            dpaf, privacy = config.dpaf, config.privacy
+            parts = dpaf.classifier.private, dpaf.conv2.with_conv1, dpaf.asymmetry
+            if privacy.epsilon > 1 or str((privacy.budgets, parts)) in shared_out:
+                continue
+            shared_out.add(str((privacy.budgets, parts)))
+            plan = methods.get('dpaf').plan(config, PUBLIC_N[run.file])
+            assert plan.claimed_epsilon == pytest.approx(1.0, abs=0.02)
+            assert ('conv1' in plan) == (dpaf.classifier.private != 'none')
+    assert len(shared_out) >= 17
+
+
 def test_what_a_row_is_about_holds_at_every_scale(tmp_path):
     for scale in SCALES:
         made = setup(tmp_path, scale)

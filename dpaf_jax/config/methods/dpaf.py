@@ -37,7 +37,8 @@ class ClassifierConfig:
         'What phase 1 learns from the images: a classifier, of which conv1 is kept '
         '(all); conv1 alone (conv1); a linear layer on features, kept to label the '
         'synthetic images (labeller); nothing, as conv1 learns in phase 2 with noise '
-        'of its own (discriminator); nothing (none).',
+        'of its own (discriminator); nothing, and conv1 stays random (none). '
+        'As_published conv1 is read as all.',
     )  # fmt: skip
     features: str = one_of(
         'wavelet', ('wavelet', PERCEPTUAL, LEAVES, COMBINED),
@@ -71,7 +72,8 @@ class ClassifierConfig:
         2.0,
         0.0,
         'Expected number of passes of phase 1 over the data; 0, for a labeller alone: '
-        'as many steps as a rule by N and epsilon gives.',
+        'as many steps as a rule by N and epsilon gives. As_published there are as many steps as '
+        'in phase 2: both go over the same batches.',
     )
     l2_clip_norm: float = above(
         1.0, 0.0, f"Clipping bound on the l2 norm of each unit's gradient {PHASE_1}."
@@ -120,6 +122,12 @@ class Conv2Config:
 class HeadConfig:
     """DPAF's conv3* and FC*, trained on DPAGG's output."""
 
+    begins_at_zero: bool = plain(
+        False,
+        "Whether FC*'s last layer begins at zero, and not at random as printed. A random "
+        'answer sends the generator far from where any image is, before the head has '
+        'learnt one.',
+    )
     optimizer: str = one_of('adam', OPTIMIZERS, 'Optimiser of the head.')
     learning_rate: float = above(2e-4, 0.0, 'Learning rate of the head.')
     steps: int = at_least(

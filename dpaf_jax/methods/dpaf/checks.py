@@ -10,11 +10,7 @@ from dpaf_jax.runtime.errors import UserError
 
 def trains_phase1(config: Config) -> bool:
     """Whether phase 1 learns from private images."""
-    learns = config.dpaf.classifier.private
-    if learns == 'discriminator':
-        return False
-    alone = not config.dpaf.conv2.with_conv1
-    return learns != 'none' or (config.privacy.as_published and alone)
+    return config.dpaf.classifier.private not in ('none', 'discriminator')
 
 
 def trains_conv2(config: Config) -> bool:

@@ -57,7 +57,11 @@ def make_networks(config: Config) -> Networks:
         conv1=part(layout.widths[: split[0]], label_injection=net.label_injection),
         conv2=part(layout.widths[split[0] : split[1]]),
         classifier_head=head(outputs=data.num_classes),
-        head=head(outputs=answers, begins_at_zero=True, convolve=twice),
+        head=head(
+            outputs=answers,
+            begins_at_zero=config.dpaf.head.begins_at_zero,
+            convolve=twice,
+        ),
         generator=make_generator(config),
         num_classes=data.num_classes,
         z_dim=net.z_dim,

@@ -74,7 +74,10 @@ def _phase1(config: Config, num_examples: int) -> Mechanism | None:
     if c.sampling_prob and not published:
         size = c.sampling_prob * num_examples
     prob = size / num_examples
-    steps = c.epochs / prob or steps_and_rate(config, num_examples)[0]
+    if published:  # lines 1 and 6: both phases go over the same batches
+        steps = float(_dpagg(config, num_examples).steps)
+    else:
+        steps = c.epochs / prob or steps_and_rate(config, num_examples)[0]
     return Mechanism(
         name=_phase1_name(config),
         kind=f'sum of clipped gradients, one per {c.unit if grouped else "singleton"}',
