@@ -195,7 +195,10 @@ def steps_to_canonical() -> str:
 def digits() -> str:
     """The embedded digits by method."""
     configs = {
-        'DPAF, one-shot aggregates and a labeller': ('recommended.py:digits,{}', ('', '')),
+        'DPAF, one-shot aggregates and a labeller': (
+            'recommended.py:digits,{}',
+            ('', ''),
+        ),
         'DPAF, one-shot aggregates alone': ('digits.py:one_shot', ('', '')),
         'DP-MERF': ('dp_merf.py:digits', ('', '')),
         'DP-HP': (
