@@ -5,7 +5,7 @@ python -m dpaf_jax.main --config=configs/public.py:folder:/path/to/images,3 \
 
 What DPAGG sums are features of EfficientNet-Lite0, which has learnt on ImageNet. Epsilon is
 as true as without: the network is the same whatever the private images are. But its images
-are not covered, and the release says so. Whoever compares methods without public data takes
+are not covered, and the release says so. To compare methods without public data take
 `recommended.py`. Needs the extra `fidelity`.
 """
 

@@ -63,9 +63,9 @@ def on(argument: str, method: str) -> ConfigDict:
 
     Args:
         argument: a source, as `recommended.py` takes it, or table:/path to a CSV file or
-            an npz archive, and epsilon (1 if it is left out). A table needs
-            --config.data.columns with their public bounds; see data.label and
-            data.num_classes, too.
+            an npz archive, and epsilon. Left out, epsilon is 10 for images and 1 for a
+            table. A table needs --config.data.columns with their public bounds; see
+            data.label and data.num_classes, too.
         method: that runs; g_pate, pate_gan, dp_merf, dp_hp and pearl know tables.
     """
     config = _table(argument) if is_table(argument) else given(argument, 'one_shot')

@@ -7,7 +7,7 @@ def one_shot(config: ConfigDict) -> ConfigDict:
     """DPAGG once per class over all images; the generator matches the aggregates.
 
     DPAF with class-pure batches, q = 1 and one step: all of epsilon buys one release of
-    a class x feature table, and everything after it is post-processing.
+    a class x feature matrix, and everything after it is post-processing.
     """
     config.networks.label_injection = 'none'
     dpaf = config.dpaf

@@ -1,6 +1,6 @@
 """The reference of config fields, from the typed config itself.
 
-docs/tables.py writes it into docs/reference/fields.md, for whoever reads the repository. A
+docs/tables.py writes it into docs/reference/fields.md, for readers of the repository. A
 Sphinx extension of one hook, this gives each field an anchor on the site.
 """
 

@@ -23,7 +23,7 @@ CELLS_HEAD = '|'.join(f'{GREY[data]} ε = {epsilon}' for data, epsilon in CELLS)
 
 # By method: how it is called, its config and what was added to that.
 METHODS = {
-    'dpaf': ('DPAF, one-shot table', '{}.py', ''),
+    'dpaf': ('DPAF, one-shot aggregates alone', '{}.py', ''),
     'dpba_wgan': ('DPBA-WGAN', 'dpba_wgan.py:{}', FEWER_IMAGES),
     'dp_merf': ('DP-MERF', 'dp_merf.py:{}', FEWER_IMAGES),
     'dp_kernel': ('DP-Kernel', 'dp_kernel.py:{}', FEWER_IMAGES),
@@ -46,7 +46,7 @@ METHODS = {
 
 def methods() -> str:
     """Every method by its config."""
-    best = ['DPAF, table and labeller', '`recommended.py:mnist`']
+    best = ['DPAF, one-shot aggregates and a labeller', '`recommended.py:mnist`']
     rows = [[*best, *(recommended(data, epsilon) for data, epsilon in CELLS)]]
     pure = 'DPAF, small class-pure batches', '{}.py:canonical', FEWER_IMAGES
     mixed = 'DPAF, small mixed batches', '{}.py:printed', 'dpaf.epochs=10'
@@ -77,7 +77,7 @@ def small_budget(guarantee: str) -> str:
 
     lines = [
         [
-            'DPAF, table and labeller, at full settings',
+            'DPAF, one-shot aggregates and a labeller, at full settings',
             *(full(*cell) for cell in CELLS),
             NONE,
         ]
@@ -195,8 +195,11 @@ def steps_to_canonical() -> str:
 def digits() -> str:
     """The embedded digits by method."""
     configs = {
-        'DPAF, table and labeller': ('recommended.py:digits,{}', ('', '')),
-        'DPAF, one-shot table': ('digits.py:one_shot', ('', '')),
+        'DPAF, one-shot aggregates and a labeller': (
+            'recommended.py:digits,{}',
+            ('', ''),
+        ),
+        'DPAF, one-shot aggregates alone': ('digits.py:one_shot', ('', '')),
         'DP-MERF': ('dp_merf.py:digits', ('', '')),
         'DP-HP': (
             'dp_hp.py:digits',

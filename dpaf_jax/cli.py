@@ -68,10 +68,10 @@ Draws a synthetic data set from a release. It needs no private data, and costs n
   dpaf-jax sample runs/mine --num 60000 --out pictures/
 """
 EVALUATE = """\
-Judges synthetic pictures by real ones: accuracy of classifiers, fidelity.
+Compares synthetic pictures with real ones: accuracy of classifiers, fidelity.
 
   dpaf-jax evaluate runs/mine --real /path/to/images
-  dpaf-jax evaluate pictures/ --real mnist.npz --out runs/judged
+  dpaf-jax evaluate pictures/ --real mnist.npz --out runs/compared
 
 Any pictures will do, ours or not. What it says is not covered by epsilon.
 """

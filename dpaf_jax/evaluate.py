@@ -1,4 +1,4 @@
-"""Judges synthetic images by real ones: python -m dpaf_jax.evaluate --help.
+"""Compares synthetic images with real ones: python -m dpaf_jax.evaluate --help.
 
     python -m dpaf_jax.evaluate --real=mnist.npz --synthetic=runs/mnist/release
 

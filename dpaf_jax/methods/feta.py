@@ -1,8 +1,8 @@
 """FETA: a score network that learns from a first release, then from the private images.
 
 In the line of DP-FETA and FETA-Pro (Gong et al., "From Easy to Hard"): what is cheap in noise
-is learnt first. Here the first release is DPAF's one-shot table with its labeller, the second
-part DPGEN's training:
+is learnt first. Here the first release is DPAF's one-shot aggregates with its labeller, the
+second part DPGEN's training:
 
     1. DPAF with a share of epsilon                          -> a generator of labelled images
     2. score matching on what that generator makes, unnoised: post-processing

@@ -2,8 +2,8 @@
 
 Preprint section 5.4, Theorems 1-5: Renyi DP of the Gaussian mechanism, amplified by
 subsampling without replacement (Wang, Balle and Kasiviswanathan 2019), added over
-steps and parts, converted to (epsilon, delta). docs/explanation/privacy.md says why the
-theorem does not describe the algorithm; nothing computed here is ever called a guarantee.
+steps and parts, converted to (epsilon, delta). docs/explanation/published_proofs.md says why
+the theorem does not describe the algorithm; nothing computed here is ever called a guarantee.
 """
 
 import dataclasses

@@ -249,7 +249,7 @@ def _tipping_labels(
     logits = classifier.networks.classifier_head.apply(init.params['head'], maps)
     number = classifier.plan.num_examples
     # With n0 zeros the gradient's sign changes at n0/N - 1/2N without the record, and at
-    # n0/N with it; see docs/explanation/privacy.md.
+    # n0/N with it; see docs/explanation/published_proofs.md.
     zeros = math.ceil(number * float(jax.nn.softmax(logits)[0, 0]))
     return (np.arange(slots) >= zeros).astype(int)
 

@@ -85,7 +85,7 @@ def test_what_print_says_stands_beside_every_method(tables, figures):
     _, _, *lines = tables.TABLES['small-certified']().splitlines()
     printed = {line.split(' | ')[0]: line.split(' | ')[-1] for line in lines}
     without = {name for name, each in printed.items() if each == f'{figures.NONE} |'}
-    ours = '| DPAF, table and labeller, at full settings'
+    ours = '| DPAF, one-shot aggregates and a labeller, at full settings'
     assert without == {ours, '| DP-CGAN'}
     assert len(printed) == 1 + len(tables.method_tables.METHODS)
 

@@ -1,4 +1,4 @@
-"""The examples of docs/explanation/privacy.md, computed: where the published proofs fail."""
+"""The examples of docs/explanation/published_proofs.md, computed."""
 
 import math
 

@@ -30,7 +30,7 @@ def public_network(section: Mapping[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierConfig:
-    """DPAF's phase 1: the classifier whose conv1, or whose judgement, is kept."""
+    """DPAF's phase 1: a classifier, of which conv1 is kept, or all."""
 
     private: str = one_of(
         'all', ('all', 'conv1', LABELLER, 'discriminator', 'none'),
@@ -49,11 +49,11 @@ class ClassifierConfig:
     unit: str = one_of(
         'singleton',
         ('singleton', 'group'),
-        'What phase 1 clips as one: each record (singleton), or each group of records '
-        '(group). Unused as_published.',
+        'What phase 1 clips as one: each record (singleton), or each clip group of '
+        'records (group). Unused as_published.',
     )
     num_groups: int = at_least(
-        8, 1, 'Number of groups in a step of phase 1, where unit is group.'
+        8, 1, 'Number of clip groups in a step of phase 1, where unit is group.'
     )
     batch_size: int = at_least(
         192,
@@ -93,12 +93,12 @@ class Conv2Config:
     gradient: str = one_of(
         'singleton', ('singleton', 'group', 'cotangent', 'none'),
         'What an update of conv2* clips: the gradient of each record as its own '
-        'aggregate (singleton), of each group of records as one (group), of each '
+        'aggregate (singleton), of each clip group of records as one (group), of each '
         'record by the slope of the loss at a noised aggregate (cotangent); or '
         'nothing, and conv2* stays random (none). Unused as_published.',
     )  # fmt: skip
     num_groups: int = at_least(
-        8, 1, 'Number of groups in an update of conv2*, where gradient is group.'
+        8, 1, 'Number of clip groups in an update of conv2*, where gradient is group.'
     )
     batch_size: int = at_least(
         192,
@@ -133,13 +133,13 @@ class HeadConfig:
     steps: int = at_least(
         1,
         1,
-        'Number of training steps of the head, each with fresh fakes, after each '
-        'release of DPAGG; where dpaf.batch_size is 0, before each generator step.',
+        'Number of training steps of the head, each with fresh fakes, after each DPAGG '
+        'step; where dpaf.batch_size is 0, before each generator step.',
     )
     memory: int = at_least(
         1, 1,
-        'Number of latest releases of each aggregate that a step of the head reads, '
-        'beside as many of fakes; those from before an update of conv2* are left out.',
+        'Number of latest noised values of each aggregate that a step of the head reads, '
+        'beside as many of fakes. Values from before an update of conv2* are left out.',
     )  # fmt: skip
     penalty: float = at_least(
         0.0, 0.0,
@@ -168,9 +168,9 @@ class GeneratorConfig:
     )  # fmt: skip
     loss_smooth: float = at_least(
         0.0, 0.0,
-        "Weight of the fakes' total variation, times the length of the aggregates' "
-        'noise, until loss_match is whitened; 0: off. Without it few records bring '
-        'images of noise.',
+        "Weight of the fakes' total variation, in force until loss_match is whitened; it "
+        "is multiplied by the length of the aggregates' noise. 0: off. With few records "
+        'and without this loss images are noise.',
     )  # fmt: skip
     whitenings: int = at_least(
         0, 0,
@@ -265,8 +265,9 @@ class DpafConfig:
     generator_steps: int = at_least(
         1,
         0,
-        'Number of generator steps in a round; 0, where batch_size is 0: 2000, or where '
-        "the aggregates' noise is long 240 over its length (along axes 50), 100 at least.",
+        'Number of generator steps in a round. 0, where batch_size is 0: by the noise. That '
+        'is 2000 steps, or fewer where noise is long: 240 (along axes 50) divided by the '
+        "length of the aggregates' noise, but at least 100.",
     )
     keep_fraction: float = between(
         0.9,
@@ -291,10 +292,10 @@ class DpafConfig:
     )
     axes: str = one_of(
         'none', ('none', 'few', 'all'),
-        'Data whose taps of many columns (contrast, wavelet, texture, leaves, '
-        'perceptual, kinds) are read along the principal axes of random pictures, which '
-        'shortens the noise: none, those of few records (num_examples times epsilon below '
-        '5000 a class), or all.',
+        'When taps of many columns (contrast, wavelet, texture, leaves, perceptual, kinds) '
+        'are read along the principal axes of random pictures, which shortens the noise: '
+        'never (none); with few records, that is num_examples times epsilon below 5000 a '
+        'class (few); always (all).',
     )  # fmt: skip
     mirrored: bool = plain(
         False,

@@ -31,7 +31,9 @@ class GPateConfig:
         'Number of generator steps, before each of which the teachers vote. The noise '
         'grows with the number of votes: steps x fakes x projections.',
     )
-    fakes: int = at_least(20, 1, 'Number of fakes in a step, which the teachers judge.')
+    fakes: int = at_least(
+        20, 1, 'Number of fakes in a step, which the teachers answer.'
+    )
     projections: int = at_least(
         10,
         0,
