@@ -51,6 +51,7 @@ ADDED: tuple[tuple[str, dict[str, Any]], ...] = (
     ('dp_gan', {'network': 'dcgan'}),
     ('dpgen', {'labeller_steps': 3000}),
     ('dpaf.head', {'steps': 1, 'memory': 1, 'penalty': 0.0}),
+    ('dpaf.head', {'begins_at_zero': True}),
     ('dpaf.classifier', {'features': 'wavelet'}),
     ('dpaf.conv2', {'with_conv1': False}),
     ('dpaf.generator', {'denoise': 0.0}),
