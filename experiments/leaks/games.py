@@ -209,7 +209,7 @@ def _config(
         'dpaf.batch_size': batch,
         'dpaf.asymmetry': 1,
         'dpaf.n_critic': 1,
-        'dpaf.epochs': 2.0,
+        'dpaf.epochs': epochs,
         'dpaf.classifier.batch_size': batch,
         'dpaf.classifier.epochs': epochs,
         'dpaf.classifier.l2_clip_norm': clip,
