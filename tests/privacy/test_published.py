@@ -103,7 +103,9 @@ def test_each_share_is_claimed_and_the_rest_fills_the_total():
 def test_a_share_below_what_the_theorem_can_state_is_refused():
     loud = dataclasses.replace(PARTS[0], noise_multiplier=published.MOST_NOISE)
     least = theorem_5([loud], DELTA)
-    with pytest.raises(UserError, match=rf'published theorem .* {least:.2f}\d* at least'):
+    with pytest.raises(
+        UserError, match=rf'published theorem .* {least:.2f}\d* at least'
+    ):
         published.calibrate([PARTS[0]], {'conv1': 0.01}, 1.0, DELTA)
     published.calibrate([PARTS[0]], {'conv1': least + 1e-3}, 1.0, DELTA)
 

@@ -46,7 +46,8 @@ TABLES = (
         data=('mnist', 'fashion_mnist'),
         epsilons=(None,),
         figures=('fid', *CLASSIFIERS, 'average', 'calibrated'),
-        note='`calibrated` is the share of the average that real images reach. ' + JUDGED,
+        note='`calibrated` is the share of the average that real images reach. '
+        + JUDGED,
     ),
     Table(
         name='dpba_wgan/2',

@@ -14,7 +14,8 @@ OTHERWISE = (
 )
 BEST = (
     'The paper’s best clip and number of bins differ by data set (Table 4): on MNIST c = 1e-4 '
-    'and B = 5, on Fashion-MNIST c = 5e-5 and B = 10. Here they are 1e-4 and 10. ' + OTHERWISE
+    'and B = 5, on Fashion-MNIST c = 5e-5 and B = 10. Here they are 1e-4 and 10. '
+    + OTHERWISE
 )
 CLASSIFIERS = ('logistic_regression', 'adaboost', 'bagging', 'mlp')
 
@@ -65,7 +66,8 @@ TABLES = (
         data=(*GREY, 'celeba64:gender'),
         epsilons=(math.inf, 1.0, 10.0),
         figures=('is',),
-        note='The paper does not say the size of its faces; here it is 64 × 64. ' + OTHERWISE,
+        note='The paper does not say the size of its faces; here it is 64 × 64. '
+        + OTHERWISE,
     ),
     Table(
         name='g_pate/1c',
