@@ -72,8 +72,8 @@ class ClassifierConfig:
         2.0,
         0.0,
         'Expected number of passes of phase 1 over the data; 0, for a labeller alone: '
-        'as many steps as a rule by N and epsilon gives. As_published there are as many steps as '
-        'in phase 2: both go over the same batches.',
+        'as many steps as a rule by N and epsilon gives. As_published there are as many '
+        'steps as in phase 2: both go over the same batches.',
     )
     l2_clip_norm: float = above(
         1.0, 0.0, f"Clipping bound on the l2 norm of each unit's gradient {PHASE_1}."

@@ -75,8 +75,8 @@ COMPARED = (
     recommended(),
 )
 NOT_IN_PRINT = (
-    'By hair colour the paper has no figure of DP-Sinkhorn and DataLens: its authors could not '
-    'change the code of DP-Sinkhorn, and give no reason for DataLens.'
+    'By hair colour the paper has no figure of DP-Sinkhorn and DataLens: its authors could '
+    'not change the code of DP-Sinkhorn, and give no reason for DataLens.'
 )
 TABLES = (
     Table(

@@ -13,8 +13,8 @@ ALL_CLASSIFIERS = (
 )
 JUDGED = (
     'The paper judges 6000 images by networks that learn in batches of 256 for at most 500 '
-    'iterations, and stop by a tenth of the training set. Here 60 000 are judged, after a number '
-    'of epochs that nothing private has chosen.'
+    'iterations, and stop by a tenth of the training set. Here 60 000 are judged, after a '
+    'number of epochs that nothing private has chosen.'
 )
 METHODS = (
     real(),
@@ -65,8 +65,8 @@ TABLES = (
         epsilons=(None,),
         figures=('fid', 'cnn', 'mlp'),
         note='The paper has 53 390 faces, a tenth of them held out; here are all, by the '
-        'official split. It does not say their size; here it is 64 × 64. It trains a model per '
-        'label on MNIST and Fashion-MNIST alone. ' + JUDGED,
+        'official split. It does not say their size; here it is 64 × 64. It trains a model '
+        'per label on MNIST and Fashion-MNIST alone. ' + JUDGED,
     ),
     Table(
         name='dpba_wgan/3',
