@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 from scipy import stats
 from sklearn.metrics import euclidean_distances
 
@@ -31,7 +31,7 @@ from dpaf_jax.attack import membership, memorisation
 from dpaf_jax.attack.distances import Nearest, flatten
 from dpaf_jax.attack.permutation import ALARM, Findings
 from dpaf_jax.attack.roc import Roc, measurable
-from dpaf_jax.runtime.command import fail, parse
+from dpaf_jax.runtime.command import fail, parse, start
 
 SIDES = 64, 128, 1000  # real images on either side, and in the reference
 REAL, SYNTHETIC = 4000, 500
@@ -151,12 +151,12 @@ def right(world: World, side: int, runs: int) -> np.ndarray:
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1 or _WORKDIR.value is None:
+    if _WORKDIR.value is None:
         fail('give --workdir=<folder>; see python -m experiments.attack_nulls --help')
     # Imported late, so that --help answers at once.
     from dpaf_jax.attack.target import open_target
 
-    start = time.monotonic()
+    began = time.monotonic()
     target = open_target(pathlib.Path(_WORKDIR.value))
     order = np.random.default_rng(0).permutation(len(target.members))
     real = flatten(target.members[np.sort(order[:REAL])])
@@ -170,8 +170,8 @@ def main(argv: Sequence[str]) -> None:
             shares = right(world, side, _RUNS.value).mean(axis=0)
             cells = ' | '.join(f'{100 * share:.1f} %' for share in shares)
             print(f'| {null} | {side} | {cells} |', flush=True)
-    print(f'{_RUNS.value} runs each, {time.monotonic() - start:.0f} s')
+    print(f'{_RUNS.value} runs each, {time.monotonic() - began:.0f} s')
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import safetensors.numpy
-from absl import app, flags
+from absl import flags
 from flax import linen as nn
 
 from dpaf_jax.networks.fixed.dead_leaves import pairs
 from dpaf_jax.networks.perceptual.leaves import LAYERS, load_params
-from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax, start
 from dpaf_jax.runtime.files import write_bytes
 from dpaf_jax.training.progress import Progress
 
@@ -150,4 +150,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

@@ -4,16 +4,18 @@ python -m experiments.expectations --out=docs/howto/expectations.png
 """
 
 import pathlib
+from collections.abc import Sequence
 
 import matplotlib
 
 matplotlib.use('Agg')
-from absl import app, flags
+from absl import flags
 from matplotlib import pyplot
 
 from dpaf_jax.pipeline.outlook import FAIR, GOOD, MEASURED, ROUGH
+from dpaf_jax.runtime.command import fail, parse, start
 
-_OUT = flags.DEFINE_string('out', None, 'The PNG file.', required=True)
+_OUT = flags.DEFINE_string('out', None, 'The PNG file.', allow_override=True)
 SHOWN = {
     'mnist': ('MNIST', 'o'),
     'digits': ('digits, 8 × 8', 's'),
@@ -36,9 +38,9 @@ def draw(path: pathlib.Path) -> None:
             label=name,
         )
     words = {ROUGH: 'rough', FAIR: 'fair', GOOD: 'good'}
-    for start, word in words.items():
-        axes.axvline(start, color='0.75', linewidth=1, zorder=0)
-        axes.text(start * 1.08, 1.02, word, color='0.35')
+    for begins, word in words.items():
+        axes.axvline(begins, color='0.75', linewidth=1, zorder=0)
+        axes.text(begins * 1.08, 1.02, word, color='0.35')
     axes.text(33, 1.02, 'too few', color='0.35')
     axes.set(
         xscale='log',
@@ -51,10 +53,12 @@ def draw(path: pathlib.Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def main(argv: list[str]) -> None:
+def main(argv: Sequence[str]) -> None:
     """The command."""
+    if not _OUT.value:
+        fail('give --out=<picture>.png')
     draw(pathlib.Path(_OUT.value))
 
 
 if __name__ == '__main__':
-    app.run(main)
+    start(main, parse)

@@ -12,7 +12,7 @@ are of real pictures, without noise: for public data alone.
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 from scipy import ndimage
 
 from dpaf_jax.config import DataConfig
@@ -21,7 +21,7 @@ from dpaf_jax.evaluation import images as given
 from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.networks.perceptual.efficientnet import Features
-from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax, start
 from dpaf_jax.runtime.errors import UserError
 
 _SOURCE = flags.DEFINE_string(
@@ -104,7 +104,7 @@ def row(name: str, found: dict[str, float]) -> str:
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1 or not _SOURCE.value:
+    if not _SOURCE.value:
         fail('give --source; see python -m experiments.fidelity_calibration --help')
     prepare_jax()
     try:
@@ -157,4 +157,4 @@ def loaded(source: str, size: int, attribute: str = '') -> tuple[Labelled, Label
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

@@ -13,11 +13,11 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 from matplotlib import font_manager
 from PIL import Image, ImageDraw, ImageFont
 
-from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax, start
 
 SIDE, GAP, MARGIN = 480, 2, 24  # of a panel, between images, around panels; pixels
 CAPTION, STATEMENT = 26, 20  # heights of letters, pixels
@@ -97,7 +97,7 @@ def shown(
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1 or not _OUT.value or not _RELEASES.value:
+    if not _OUT.value or not _RELEASES.value:
         fail('give --releases, --captions and --out; see --help')
     if len(_CAPTIONS.value) != len(_RELEASES.value):
         fail('--captions needs one for each of --releases')
@@ -111,4 +111,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

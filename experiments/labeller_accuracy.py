@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax, start
 
 _SOURCE = flags.DEFINE_string(
     'source', None, 'As config.data.source.', allow_override=True
@@ -74,7 +74,7 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1 or not (_SOURCE.value and _OUT.value):
+    if not (_SOURCE.value and _OUT.value):
         fail('give --source and --out; see --help')
     prepare_jax()
     from dpaf_jax.runtime.errors import UserError
@@ -108,4 +108,4 @@ def _rows(source: str) -> list[dict[str, Any]]:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

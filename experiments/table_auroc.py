@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from dpaf_jax.config import TABLE_METHODS, sections_of
-from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax, start
 
 _TABLE = flags.DEFINE_enum(
     'table', 'breast_cancer', ['breast_cancer', 'made'], 'Which.'
@@ -142,7 +142,7 @@ def measure(table: Table, epsilon: float, method: str) -> dict[str, Any]:
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1 or not _OUT.value:
+    if not _OUT.value:
         fail('give --out; see --help')
     prepare_jax()
     table = {'breast_cancer': breast_cancer, 'made': made}[_TABLE.value]()
@@ -158,4 +158,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

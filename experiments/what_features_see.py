@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
-from absl import app, flags
+from absl import flags
 
 from configs import recommended
 from dpaf_jax.config import Config, DataConfig, from_config_dict
@@ -33,7 +33,7 @@ from dpaf_jax.methods.dpaf.taps.features import (
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.networks.perceptual.features import NETWORKS, network_features
-from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax, start
 from dpaf_jax.runtime.errors import UserError
 
 _SOURCE = flags.DEFINE_string(
@@ -170,7 +170,7 @@ def batched(features: Features, images: np.ndarray) -> np.ndarray:
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1 or not _SOURCE.value:
+    if not _SOURCE.value:
         fail('give --source; see python -m experiments.what_features_see --help')
     prepare_jax()
     try:
@@ -214,4 +214,4 @@ def _print_line(
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-from dpaf_jax.runtime.command import fail, parse, prepare_jax
+from dpaf_jax.runtime.command import fail, parse, prepare_jax, start
 
 _RELEASE = flags.DEFINE_string(
     'release', None, 'Folder of a release with a labeller.', allow_override=True
@@ -60,7 +60,7 @@ def draw(release: Any, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def main(argv: Sequence[str]) -> None:
     """The command."""
-    if len(argv) > 1 or not (_RELEASE.value and _SOURCE.value and _OUT.value):
+    if not (_RELEASE.value and _SOURCE.value and _OUT.value):
         fail('give --release, --source and --out; see --help')
     prepare_jax()
     # Imported late, so that --help answers at once.
@@ -96,4 +96,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=parse)
+    start(main, parse)

@@ -42,7 +42,7 @@ class RunKeys:
         fingerprint: hexadecimal hash of everything that shapes the run.
 
     Raises:
-        ValueError: the entropy is too short.
+        ValueError: the entropy is too short, or no bytes.
 
     Example:
         >>> keys = RunKeys(entropy=b'for this example', fingerprint='00')
@@ -59,8 +59,8 @@ class RunKeys:
     fingerprint: str
 
     def __post_init__(self) -> None:
-        if len(self.entropy) < 8:
-            raise ValueError('entropy must have at least 8 bytes')
+        if not isinstance(self.entropy, bytes) or len(self.entropy) < 8:
+            raise ValueError('entropy must be bytes, and at least 8 bytes')
         object.__setattr__(self, 'entropy', Entropy(self.entropy))
 
     def _digest(self, purpose: str, step: int) -> bytes:

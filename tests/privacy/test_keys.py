@@ -94,9 +94,10 @@ def test_public_keys_are_keys_for_the_fast_generator():
     assert np.isfinite(jax.random.uniform(public_key(data)))
 
 
-def test_short_entropy_is_refused():
+@pytest.mark.parametrize('entropy', [b'1234567', 'no bytes at all'])
+def test_short_entropy_and_text_are_refused(entropy):
     with pytest.raises(ValueError, match='8 bytes'):
-        RunKeys(b'1234567', 'f')
+        RunKeys(entropy, 'f')
 
 
 def test_entropy_stays_out_of_what_is_printed():
