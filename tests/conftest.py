@@ -102,10 +102,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture
 def known_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plan is rebuilt once a config and N; only tests of the command do more."""
+    """The plan is rebuilt once a config and N, and epsilon found once a privacy.json."""
     import tiny_releases
 
+    from dpaf_jax.verify.statement import check_statement
+
     monkeypatch.setattr('dpaf_jax.methods.dpaf.plan', tiny_releases.plan_once)
+    monkeypatch.setattr(
+        'dpaf_jax.verify.verification.check_statement',
+        functools.partial(check_statement, recompute=tiny_releases.epsilons_once),
+    )
 
 
 @pytest.fixture

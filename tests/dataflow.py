@@ -132,23 +132,29 @@ def _while(params: Any, ins: list[bool]) -> list[bool]:
 def _traced(fn: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
     """Instead of `parallel.pmapped`: outputs of the right shapes, private or zero."""
     known: dict[Any, Any] = {}
+    traced: dict[Any, Any] = {}
 
     def program(*args: Any) -> Any:
         leaves, structure = jax.tree.flatten(args)
         ins = tuple(isinstance(leaf, Private) for leaf in leaves)
         shapes = tuple((np.shape(leaf), np.dtype(leaf.dtype)) for leaf in leaves)
         if (structure, ins, shapes) not in known:
-            made = _outputs(fn, args, ins)
+            if (structure, shapes) not in traced:
+                traced[structure, shapes] = _program(fn, args)
+            made = _outputs(*traced[structure, shapes], ins)
             known[structure, ins, shapes] = made
         return known[structure, ins, shapes]
 
     return program
 
 
-def _outputs(fn: Callable[..., Any], args: Any, ins: Sequence[bool]) -> Any:
+def _program(fn: Callable[..., Any], args: Any) -> tuple[Any, Any]:
     specs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype), args)
     on_axis = jax.vmap(fn, axis_name=parallel.AXIS)
-    closed, shapes = jax.make_jaxpr(on_axis, return_shape=True)(*specs)
+    return jax.make_jaxpr(on_axis, return_shape=True)(*specs)
+
+
+def _outputs(closed: Any, shapes: Any, ins: Sequence[bool]) -> Any:
     leaves, structure = jax.tree.flatten(shapes)
     outs = reached(closed.jaxpr, ins)
     made = [

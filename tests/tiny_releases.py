@@ -2,9 +2,11 @@
 
 import dataclasses
 import functools
+import hashlib
 import json
 import math
 import pathlib
+from typing import Any
 
 import jax
 import tiny
@@ -16,6 +18,7 @@ from dpaf_jax.privacy.plan import FIXED_ENTROPY, PrivacyPlan
 from dpaf_jax.release.bundle import canonical_json, write_release
 from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.verify import __main__ as command
+from dpaf_jax.verify import statement
 from dpaf_jax.verify.verification import verify
 
 SETTINGS = {
@@ -32,8 +35,23 @@ NUMBER = tiny.NUM_EXAMPLES
 @functools.cache
 def plan_once(config: Config, num_examples: int) -> PrivacyPlan:
     """Of `methods.dpaf`, to every digit: also where the module that asks counts coarsely."""
-    with tiny_runs.fine_accounting():
-        return _plan(config, num_examples)
+
+    def make(folder: pathlib.Path) -> PrivacyPlan:
+        with tiny_runs.fine_accounting():
+            return _plan(config, num_examples)
+
+    asked = hashlib.sha256(f'{config} {num_examples}'.encode()).hexdigest()
+    return tiny_runs.once(f'plan {asked}', make)[1]
+
+
+@functools.cache
+def _epsilons(stated: str) -> statement.Epsilons:
+    return statement.recompute(json.loads(stated))
+
+
+def epsilons_once(stated: dict[str, Any]) -> statement.Epsilons:
+    """`recompute`, once for each privacy.json."""
+    return _epsilons(json.dumps(stated))
 
 
 def write(kind: str, folder: pathlib.Path) -> pathlib.Path:

@@ -5,6 +5,7 @@ whether to drop units, with the rng 'dropout', and whether to normalise by the b
 says how one of them is trained.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -271,6 +272,7 @@ def max_pool(x: jax.Array) -> jax.Array:
     return jnp.maximum(x[:, :, 0:width:2], x[:, :, 1:width:2])
 
 
+@functools.cache  # equal recipes are one, and so are the programs of their trainings
 def make_recipes(
     config: EvaluationConfig, num_classes: int, channels: int
 ) -> dict[str, Recipe]:

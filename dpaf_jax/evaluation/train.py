@@ -40,6 +40,7 @@ class ClassifierState(NamedTuple):
         return {**self.variables, 'params': self.average}
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def init_state(
     recipe: Recipe, steps: int, image_shape: tuple[int, ...], key: jax.Array
 ) -> ClassifierState:
@@ -175,10 +176,8 @@ def train(
     num_examples = len(images)
     steps_per_epoch = recipe.steps_per_epoch(num_examples)
     batch_size = min(recipe.batch_size, num_examples)
-    init = functools.partial(
-        init_state, recipe, recipe.steps(num_examples), images.shape[1:]
-    )
-    state = jax.jit(init)(init_key)  # one program instead of one for each layer
+    steps = recipe.steps(num_examples)
+    state = init_state(recipe, steps, images.shape[1:], init_key)
     # A whole epoch at a time where dispatch costs more than the step.
     window_steps = 1 if on_cpu() else steps_per_epoch
     done = 0

@@ -94,7 +94,7 @@ def test_a_stop_ends_all_trainings_at_their_next_step():
         seen.append(step)
         raise InterruptedError
 
-    with pytest.raises(InterruptedError):
+    with tiny.quick_compilation(), pytest.raises(InterruptedError):
         utility.evaluate(toy(400), toy(9), 3, settings(seeds=9), on_progress=stop)
     assert len(seen) < 9  # those that had begun, one step each
 

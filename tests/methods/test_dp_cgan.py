@@ -144,11 +144,16 @@ def test_noise_comes_once_and_beside_it_the_clipped_fakes(number, descent):
 
 def by_one(gan, state):
     """`batch_size` fakes of prior labels, one by one: each gradient clipped, their sum."""
-    key_z, key_label = jax.random.split(public_key(COINS))
     sampler, number = gan.adversaries.sampler, gan.config.dp_cgan.batch_size
-    labels = prior_labels(gan.config.data.prior, key_label, number)
-    z = jax.random.normal(key_z, (number, sampler.z_dim))
-    fakes = sampler.generator.apply(state.generator.params, z, labels)
+
+    @jax.jit
+    def drawn(params):
+        key_z, key_label = jax.random.split(public_key(COINS))
+        labels = prior_labels(gan.config.data.prior, key_label, number)
+        z = jax.random.normal(key_z, (number, sampler.z_dim))
+        return sampler.generator.apply(params, z, labels), labels
+
+    fakes, labels = jax.device_get(drawn(state.generator.params))
 
     @jax.jit
     def part(params, image, label):

@@ -102,7 +102,7 @@ def test_the_generators_direction_is_that_of_the_private_records():
     method = method_of()
     images = canaries.noise_images(method.config.data, 8, seed=0)
     batch = canaries.batch(images, method.config.data, (8, 1))
-    state = method.init(jax.random.key(0))
+    state = jax.jit(method.init)(jax.random.key(0))
     public = jnp.arange(4, dtype=jnp.uint32)
 
     def moved(key):

@@ -159,7 +159,7 @@ def test_a_slot_without_a_record_takes_no_part():
     method = method_of()
     images = canaries.noise_images(method.config.data, 8, seed=1)
     batch = canaries.batch(images, method.config.data, (8, 1))
-    generator = method.init(jax.random.key(0)).params
+    generator = jax.jit(method.init)(jax.random.key(0)).params
     padded = batch._replace(is_padding_example=np.arange(8)[:, None] > 5)
     fewer = type(batch)(*(part[:6] for part in batch))
     expected = summed(method, generator, fewer)
@@ -173,7 +173,7 @@ def test_a_slot_without_a_record_takes_no_part():
 def released(method, batch, number, noise_key):
     """The noisy gradient of a step on so many devices."""
     devices = jax.local_devices()[:number]
-    state = method.init(jax.random.key(0))
+    state = jax.jit(method.init)(jax.random.key(0))
 
     def release(state, batch):
         return method.release(state, batch, noise_key, KEYS[1])[0]
@@ -190,7 +190,8 @@ def test_a_step_adds_the_plans_noise_once(number):
     batch = canaries.batch(
         canaries.noise_images(method.config.data, 8, seed=1), method.config.data, (8, 1)
     )
-    exact = summed(method, method.init(jax.random.key(0)).params, batch)
+    generator = jax.jit(method.init)(jax.random.key(0)).params
+    exact = summed(method, generator, batch)
     other = np.arange(8, 16, dtype=np.uint32)
     noise, fresh = (
         released(method, batch, number, key) - exact for key in (KEYS[0], other)

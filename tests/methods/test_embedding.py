@@ -131,7 +131,7 @@ def test_large_images_are_reduced():
 @pytest.mark.parametrize('scale', [0.4, 1.0, 3.0])
 def test_hermite_features_of_high_order_are_the_gaussian_kernel(scale):
     x = np.linspace(-1, 1, 9, dtype=np.float32)
-    rows = np.asarray(hermite(x, 80, scale))
+    rows = np.asarray(jax.jit(hermite, static_argnums=(1, 2))(x, 80, scale))
     kernel = np.exp(-np.square(x[:, None] - x) / (2 * scale**2))
     np.testing.assert_allclose(rows @ rows.T, kernel, atol=2e-5)
 
@@ -139,7 +139,8 @@ def test_hermite_features_of_high_order_are_the_gaussian_kernel(scale):
 @pytest.mark.parametrize('order', [1, 3, 40])
 def test_hermite_features_never_exceed_norm_one(order):
     x = np.linspace(-30, 30, 2001, dtype=np.float32)
-    norms = np.linalg.norm(hermite(x, order, 0.5), axis=1)
+    rows = jax.jit(hermite, static_argnums=(1, 2))(x, order, 0.5)
+    norms = np.linalg.norm(rows, axis=1)
     assert norms.max() < 1 + 1e-5
     assert norms[abs(x) < 0.5].min() > 0.5  # what is released is not wasted
 
@@ -147,9 +148,9 @@ def test_hermite_features_never_exceed_norm_one(order):
 def test_hermite_rows_are_the_mean_of_pixel_kernels_and_of_products():
     fields = {'sum_order': 60, 'product_order': 40, 'products': 3, 'sum_share': 0.3}
     made = match_of(method='dp_hp', **{f'dp_hp__{k}': v for k, v in fields.items()})
-    coins = np.asarray(made.feature_map.init(jax.random.key(0)))
+    coins = np.asarray(jax.jit(made.feature_map.init)(jax.random.key(0)))
     x = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 1)).astype(np.float32)
-    one, other = np.asarray(made.feature_map.rows(coins, x))
+    one, other = np.asarray(jax.jit(made.feature_map.rows)(coins, x))
     assert len(one) == made.feature_map.features
     gaps = np.square(x[0] - x[1]).ravel()
     pixels = np.mean(np.exp(-gaps / (2 * 0.5**2)))
@@ -159,7 +160,7 @@ def test_hermite_rows_are_the_mean_of_pixel_kernels_and_of_products():
 
 def test_the_pixels_of_a_product_are_different_ones():
     made = match_of(method='dp_hp', dp_hp__product_pixels=4, dp_hp__products=50)
-    places = np.sort(made.feature_map.init(jax.random.key(0)), axis=1)
+    places = np.sort(jax.jit(made.feature_map.init)(jax.random.key(0)), axis=1)
     assert np.all(np.diff(places, axis=1) > 0) and places.max() < 64
 
 
@@ -326,7 +327,7 @@ def trained(method='dp_merf', devices=1, unrolls=True, **fields):
 def test_the_released_table_is_the_sum_over_all_records_and_noise():
     run, start, end = trained()
     made = match_of()
-    rows = np.asarray(waves(start.coins, to_float(run.data.images)))
+    rows = np.asarray(jax.jit(waves)(start.coins, to_float(run.data.images)))
     table = np.array([rows[run.data.labels == c].sum(axis=0) for c in range(3)])
     noise = end.embedding * made.expected_counts - table
     assert 0.5 < np.std(noise) / run.plan['embedding'].noise_std < 1.6
@@ -349,7 +350,7 @@ def test_windows_equal_single_steps_and_a_scan_and_eight_devices(method):
 
 def steps_to(made, target, number):
     """Losses, and the state behind so many steps towards a target."""
-    state = made.init(jax.random.key(1))
+    state = jax.jit(made.init)(jax.random.key(1))
     step = parallel.pmapped(made.generator_step, jax.local_devices()[:1])
     placed = parallel.replicate(
         state._replace(embedding=jnp.asarray(target)), jax.local_devices()[:1]
@@ -392,7 +393,7 @@ def test_the_weights_are_the_ratio_of_two_normal_laws():
 def test_the_critic_weighs_what_differs_and_takes_its_turns():
     fields = {'pearl__critic_learning_rate': 0.02, 'pearl__learning_rate': 1e-9}
     made = match_of(method='pearl', pearl__critic_every=3, **fields)
-    state = made.init(jax.random.key(1))
+    state = jax.jit(made.init)(jax.random.key(1))
     target = np.zeros((3, 12), np.float32)
     target[:, [2, 8]] = 5.0  # cosine and sine of one frequency
     _, one = steps_to(made, target, 1)

@@ -70,6 +70,9 @@ del RUNS['dpaf, as published']
 for name in ('dpaf, canonical', 'dpaf, conv1 with D'):
     # What a window has learnt at its end is seen in the next one: there must be two.
     RUNS[name] = {**RUNS[name], 'dpaf__epochs': 0.4}
+for method in ('dp_gan', 'dp_cgan', 'dpba_wgan'):
+    # What a step has learnt is seen in the next one; of four, two more show the same.
+    RUNS[method] = {**RUNS[method], f'{method}__discriminator_steps': 2}
 RUNS['dpba_wgan, per label'] = {
     'method': 'dpba_wgan',
     'dpba_wgan__per_label': True,

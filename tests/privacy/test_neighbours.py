@@ -46,6 +46,7 @@ from dpaf_jax.training.input_pipeline import (
     every_record,
     gather,
 )
+from dpaf_jax.training.run import Run
 
 N = tiny.NUM_EXAMPLES
 KEY = np.arange(4, dtype=np.uint32)
@@ -385,7 +386,14 @@ def shapes(fields, there):
 
         return call
 
-    with mock.patch.object(parallel, 'pmapped', noting):
+    def blank(run, init, purpose, *args):
+        shapes = jax.eval_shape(init, jax.random.key(0, impl='rbg'), *args)
+        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+
+    with (
+        mock.patch.object(parallel, 'pmapped', noting),
+        mock.patch.object(Run, 'first_state', blank),
+    ):
         for window in probe.windows(config, data, plan, jax.local_devices()[:1]):
             step = 0
             while step < window.phase.total_steps:

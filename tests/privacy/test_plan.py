@@ -7,6 +7,7 @@ import dp_accounting
 import numpy as np
 import pytest
 import tiny
+import tiny_releases
 from dp_accounting import pld
 
 from dpaf_jax.methods import dpaf
@@ -15,18 +16,17 @@ from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy import plan as plan_lib
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 
-REST = '30%,rest,30%'
 SETTINGS = {
-    'mixed': {'privacy__epsilon': 0.2, 'privacy__budgets': REST},
+    'mixed': tiny_releases.SETTINGS['mixed'],
     'turns': {
         'privacy__epsilon': 0.3,
-        'privacy__budgets': REST,
+        'privacy__budgets': '30%,rest,30%',
         'dpaf__batches': 'class_pure',
         'dpaf__classes_per_step': 1,
         'dpaf__conv2__gradient': 'cotangent',
         'dpaf__classifier__private': 'none',
     },
-    'one shot': {'privacy__epsilon': 1.0, **tiny.ONE_SHOT},
+    'one shot': tiny_releases.SETTINGS['one shot'],
 }
 
 
@@ -34,7 +34,7 @@ SETTINGS = {
 def case(request):
     """(config, plan) by the real accountant."""
     config = tiny.config(**SETTINGS[request.param])
-    return config, dpaf.plan(config, tiny.NUM_EXAMPLES)
+    return config, tiny_releases.plan_once(config, tiny.NUM_EXAMPLES)
 
 
 def rebuild(fields):

@@ -61,7 +61,7 @@ def finished(tmp_path_factory):
     some = jax.jit(sampler.generator.sample)(
         params['generator'], jax.random.key(1), jnp.zeros(60, jnp.int32)
     )
-    usual = np.asarray(wavelet_features(some)).mean(axis=0)
+    usual = np.asarray(jax.jit(wavelet_features)(some)).mean(axis=0)
     across = np.random.default_rng(0).normal(size=len(usual))
     across -= usual * (across @ usual) / (usual @ usual)
     weights = np.stack([across, -across], axis=1).astype(np.float32)
@@ -75,7 +75,7 @@ def test_a_release_gives_its_images_the_labels_that_its_labeller_sees(finished):
     release = load_release(finished / 'release')
     images, labels = release.sample(60, seed=3)
     sampler = make_sampler(release.config)
-    given = np.asarray(sampler.label(release.params, to_float(jnp.asarray(images))))
+    given = np.asarray(jax.jit(sampler.label)(release.params, to_float(images)))
     assert np.array_equal(given, labels)
     assert np.bincount(labels).tolist() == [30, 30]
 
@@ -184,11 +184,13 @@ def test_wider_draws_make_other_images_and_one_is_training_s_own():
     config = tiny.config(**ON)
     key, labels = jax.random.key(1), jnp.zeros(6, jnp.int32)
     sampler = make_sampler(config)
-    params = sampler.init(jax.random.key(0))
-    as_trained = sampler.generator.sample(params['generator'], key, labels)
-    assert np.array_equal(sampler.sample(params, key, labels), as_trained)
+    params = jax.jit(sampler.init)(jax.random.key(0))
+    as_trained = jax.jit(sampler.generator.sample)(params['generator'], key, labels)
+    found = jax.jit(sampler.sample)(params, key, labels)
+    assert np.array_equal(found, as_trained)
     wide = make_sampler(tiny.config(**ON, dpaf__generator__latent_scale=2.0))
-    assert not np.allclose(wide.sample(params, key, labels), as_trained, atol=1e-3)
+    others = jax.jit(wide.sample)(params, key, labels)
+    assert not np.allclose(others, as_trained, atol=1e-3)
 
 
 @pytest.mark.parametrize(('channels', 'scale'), [(1, 0.85), (3, 0.7)])
@@ -207,19 +209,21 @@ def test_grain_goes_before_images_are_labelled():
         for strength in (0.0, 0.5)
     )
     key, labels = jax.random.key(1), jnp.zeros(6, jnp.int32)
-    params = smooth.init(jax.random.key(0))
-    images = grainy.sample(params, key, labels)
-    made = smooth.sample(params, key, labels)
+    params = jax.jit(smooth.init)(jax.random.key(0))
+    images = jax.jit(grainy.sample)(params, key, labels)
+    made = jax.jit(smooth.sample)(params, key, labels)
     assert not np.allclose(made, images, atol=1e-2)
-    np.testing.assert_allclose(made, nonlocal_means(images, 0.5), atol=1e-6)
+    expected = jax.jit(nonlocal_means, static_argnums=1)(images, 0.5)
+    np.testing.assert_allclose(made, expected, atol=1e-6)
 
 
 def test_bent_images_are_labelled_as_they_are_released():
     bent = make_sampler(tiny.config(**ON, dpaf__generator__warp=0.1))
     key, labels = jax.random.key(1), jnp.zeros(6, jnp.int32)
-    params = bent.init(jax.random.key(0))
-    straight = bent.generator.sample(params['generator'], key, labels)
-    assert not np.allclose(bent.sample(params, key, labels), straight, atol=1e-2)
+    params = jax.jit(bent.init)(jax.random.key(0))
+    straight = jax.jit(bent.generator.sample)(params['generator'], key, labels)
+    made = jax.jit(bent.sample)(params, key, labels)
+    assert not np.allclose(made, straight, atol=1e-2)
     with pytest.raises(UserError, match='no labeller looks'):
         methods.get('dpaf').plan(
             tiny.config(**tiny.ONE_SHOT, dpaf__generator__warp=0.1), 40

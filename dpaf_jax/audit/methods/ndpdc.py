@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax.audit.harness import (
@@ -46,7 +45,7 @@ def audit_targets(
 def wild_coins(method: Condensation, seed: int) -> Coins:
     """Of a step; from seed 1 on every kernel is up to 30 times as large, or as small."""
     rng = np.random.default_rng(seed)
-    drawn: Coins = jax.device_get(method.coins(jnp.full(4, seed, jnp.uint32)))
+    drawn: Coins = jax.device_get(jax.jit(method.coins)(np.full(4, seed, np.uint32)))
 
     def scaled(leaf: np.ndarray) -> np.ndarray:
         return np.float32(10 ** rng.uniform(-1.5, 1.5)) * leaf if seed else leaf

@@ -87,17 +87,20 @@ def test_it_learns_along_axes_and_labels_without_them(along_axes):
         **state.params,
         'weights': params['weights'][: len(state.params['weights'])],
     }
-    rows = np.asarray(labeller.features(params, images), np.float32)[:, 0, :, 0]
+    rows = np.asarray(jax.jit(labeller.features)(params, images), np.float32)
+    rows = rows[:, 0, :, 0]
     logits = rows @ params['weights'] / np.linalg.norm(params['weights']) * math.sqrt(3)
     spread = np.std(logits, axis=0).min()
-    kept, shown = labeller.learnt(params), to_float(jnp.asarray(images))
-    seen = labeller_features(labeller.config, shown)
+    kept, shown = jax.jit(labeller.learnt)(params), np.asarray(to_float(images))
+    seen = jax.jit(functools.partial(labeller_features, labeller.config))(shown)
+    seen, kept = np.asarray(seen), jax.device_get(kept)
+    asked = jax.eval_shape(functools.partial(init_weights, labeller.config))
     assert {name: x.shape for name, x in kept.items()} == {
-        name: x.shape for name, x in init_weights(labeller.config).items()
+        name: x.shape for name, x in asked.items()
     }
     apart = seen @ kept['weights'] + kept['bias'] - logits
     assert np.abs(apart).max() < spread / 20  # rows are rounded to bfloat16
-    given = make_sampler(labeller.config).label({LABELLER: kept}, shown)
+    given = jax.jit(make_sampler(labeller.config).label)({LABELLER: kept}, shown)
     assert np.array_equal(given, np.argmax(seen @ kept['weights'] + kept['bias'], 1))
 
 
@@ -181,9 +184,14 @@ def test_a_rate_and_epochs_of_zero_are_those_of_the_rule():
     def moved(rate):
         fields = ON | {'dpaf__classifier__learning_rate': rate}
         labeller = Labeller(tiny.config(**fields), plan)
-        state = labeller.init(jax.random.key(0))
-        gradient = {'weights': jnp.ones_like(state.params['weights'])}
-        return labeller._optimizer().update(gradient, state.opt_state)[0]['weights']
+
+        @jax.jit
+        def update(key):
+            state = labeller.init(key)
+            gradient = {'weights': jnp.ones_like(state.params['weights'])}
+            return labeller._optimizer().update(gradient, state.opt_state)[0]
+
+        return update(jax.random.key(0))['weights']
 
     np.testing.assert_allclose(moved(0.0), moved(rate))
     assert np.all(moved(0.0) < 0)
@@ -300,38 +308,44 @@ def test_it_learns():
     labels = np.arange(40, dtype=np.int32)[:, None] % 3
     batch = tiny.batch(images.astype(np.uint8), labels, np.zeros((40, 1), bool))
     step = parallel.pmapped(labeller.step, jax.local_devices()[:1])
-    state = parallel.replicate(
-        labeller.init(jax.random.key(0)), jax.local_devices()[:1]
-    )
+    start = jax.jit(labeller.init)(jax.random.key(0))
+    state = parallel.replicate(start, jax.local_devices()[:1])
     for _ in range(30):
         state, _ = step(state, sensitivity.deal(batch, 1), np.zeros((1, 8), np.uint32))
     sampler = make_sampler(config)
-    params = {LABELLER: labeller.learnt(parallel.unreplicate(state).params)}
-    given = sampler.label(params, to_float(jnp.asarray(batch.images[:, 0])))
+    learnt = jax.jit(labeller.learnt)(parallel.unreplicate(state).params)
+    shown = to_float(jnp.asarray(batch.images[:, 0]))
+    given = jax.jit(sampler.label)({LABELLER: learnt}, shown)
     assert np.array_equal(given, labels[:, 0])
 
 
-def learnt_by(taps):
-    """What phase 2 starts from after a phase 1 that has learnt all ones."""
+def begun(taps):
+    """(gan, how phase 2 begins) after a phase 1 that has learnt all ones."""
     config = tiny.config(**{**ON, 'dpaf__taps': taps})
     plan = tiny.plan(config)
     gan = Gan(config, plan, 1)
-    known = jax.tree.map(jnp.ones_like, init_weights(config))
-    init = jax.jit(lambda key: gan.init(key, {LABELLER: known}))
-    return gan, init(jax.random.key(0)).params
+
+    def init(key):
+        known = jax.tree.map(jnp.ones_like, init_weights(config))
+        return gan.init(key, {LABELLER: known}).params
+
+    return gan, init
 
 
 def test_its_tap_looks_with_what_phase_1_has_learnt():
-    gan, params = learnt_by('count,wavelet,labeller')
+    gan, init = begun('count,wavelet,labeller')
+    params = jax.device_get(jax.jit(init)(jax.random.key(0)))
     assert np.all(params[LABELLER]['weights'] == 1)
     images = np.random.default_rng(0).uniform(-1, 1, (5, 8, 8, 1)).astype(np.float32)
     seen = jax.jit(functools.partial(features, gan.networks))
-    taps = seen(params, jnp.asarray(images), jnp.zeros(5, jnp.int32))
-    logits = np.asarray(wavelet_features(images) @ params[LABELLER]['weights'])
+    taps = seen(params, images, np.zeros(5, np.int32))
+    rows = np.asarray(jax.jit(wavelet_features)(images))
+    logits = rows @ params[LABELLER]['weights']
     waves = np.cos(logits @ params[LABELLER]['directions'] + params[LABELLER]['phases'])
     waves /= np.linalg.norm(waves, axis=1, keepdims=True)
     np.testing.assert_allclose(taps[LABELLER], waves, atol=1e-4)
-    assert LABELLER not in learnt_by('count,wavelet')[1]
+    without = jax.eval_shape(begun('count,wavelet')[1], jax.random.key(0))
+    assert LABELLER not in without
 
 
 @pytest.mark.slow

@@ -53,12 +53,16 @@ def made(gan, monkeypatch, folder):
 @functools.cache
 def rows_by_hand(gan):
     """[NUMBER, F] rows of the same fakes and their labels."""
-    state, rows = released(gan), []
-    labels = jnp.arange(CHUNK) % gan.schedule.num_aggregates
-    for chunk in range(CHUNKS):
-        z = jax.random.normal(public_key(public(chunk)), (CHUNK, gan.networks.z_dim))
+    state = released(gan)
+    labels = np.arange(CHUNK) % gan.schedule.num_aggregates
+
+    @jax.jit
+    def of_chunk(key):
+        z = jax.random.normal(public_key(key), (CHUNK, gan.networks.z_dim))
         images = gan.networks.generator.apply(state.reference, z, labels)
-        rows.append(gan.aggregator.rows(state.params, images, labels))
+        return gan.aggregator.rows(state.params, images, labels)
+
+    rows = [of_chunk(public(chunk)) for chunk in range(CHUNKS)]
     return np.float64(np.concatenate(rows)), np.tile(labels, CHUNKS)
 
 

@@ -230,11 +230,12 @@ def changed_models(before, after):
 def test_an_image_is_of_its_labels_generator():
     config = settings()
     sampler, key = make_sampler(config), jax.random.key(1)
-    params, labels = sampler.init(key), np.array([2, 0, 1, 1, 0, 2])
+    params, labels = jax.jit(sampler.init)(key), np.array([2, 0, 1, 1, 0, 2])
     made = jax.jit(sampler.sample)(params, key, labels)
+    one = jax.jit(latent_sampler(config).sample)
     for k in range(CLASSES):
         own = jax.tree.map(lambda leaf, k=k: leaf[k], params)
-        alone = latent_sampler(config).sample(own, key, labels)
+        alone = one(own, key, labels)
         here = labels == k
         np.testing.assert_allclose(made[here], alone[here], atol=1e-5)
         assert np.abs(made - alone)[~here].max() > 0.01

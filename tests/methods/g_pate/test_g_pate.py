@@ -51,7 +51,7 @@ def test_queries_without_a_check_are_not_charged_for_one():
     fn = parallel.pmapped(gan.release, jax.local_devices()[:1])
     ballot = fn(np.zeros((1, 8, 6, 2), np.int32), np.zeros((1, 8), np.uint32))
     assert ballot.highest is None
-    values, passed = voting.confident_gnmax(ballot, 4.0)
+    values, passed = jax.jit(voting.confident_gnmax, static_argnums=1)(ballot, 4.0)
     assert passed.all() and np.all(values != 0)
 
 
@@ -157,12 +157,13 @@ def test_teachers_learn_to_tell_reals_from_fakes():
         data.images[:5] // 4, data.labels[:5], np.zeros(5, bool), np.arange(5)
     )
     fakes, labels = jnp.ones((6, 8, 8, 1)), jnp.arange(6) % 3
-    state = side.init(key)
+    state = jax.jit(side.init)(key)
     learn = jax.jit(side.learn)
     for _ in range(50):
         state = learn(state, mine, fakes, labels)
-    answers = side.network.apply(state[0], fakes, labels)
-    reals = side.network.apply(state[0], mine.images / 127.5 - 1, mine.labels)
+    apply = jax.jit(side.network.apply)
+    answers = apply(state[0], fakes, labels)
+    reals = apply(state[0], mine.images / 127.5 - 1, mine.labels)
     assert reals.min() > answers.max()
 
 
@@ -171,22 +172,28 @@ def test_a_part_without_records_teaches_from_fakes_alone():
     side = gan.teachers
     images, three = np.zeros((3, 8, 8, 1), np.uint8), np.zeros(3, int)
     nobody = ClipBatch(images, three, np.ones(3, bool), three)
-    state = side.learn(side.init(jax.random.key(0)), nobody, jnp.ones((2, 8, 8, 1)), 0)
+
+    @jax.jit
+    def learnt(key):
+        return side.learn(side.init(key), nobody, jnp.ones((2, 8, 8, 1)), 0)
+
+    state = learnt(jax.random.key(0))
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(state))
 
 
 def test_a_vote_is_for_the_way_in_which_the_discriminators_loss_rises():
     gan = gan_of(g_pate__clip=1e-6, g_pate__bins=2)
     side, rng = gan.teachers, np.random.default_rng(0)
-    params, _ = side.init(jax.random.key(0))
+    params, _ = jax.jit(side.init)(jax.random.key(0))
     fakes = rng.normal(size=(4, 8, 8, 1)).astype(np.float32)
     labels, r = np.arange(4) % 3, rng.normal(size=(4, 64, 5)).astype(np.float32)
-    votes = side.vote(params, fakes, labels, r)
+    votes, loss = (
+        jax.jit(side.vote)(params, fakes, labels, r),
+        jax.jit(side.loss_on_fakes),
+    )
     for k in range(5):
         ends = [
-            side.loss_on_fakes(
-                params, fakes + s * r[..., k].reshape(fakes.shape), labels
-            )
+            loss(params, fakes + s * r[..., k].reshape(fakes.shape), labels)
             for s in (1e-2, -1e-2)
         ]
         np.testing.assert_array_equal(votes[:, k], ends[0] > ends[1])
@@ -211,13 +218,17 @@ def test_the_student_follows_the_votes():
     tiny.assert_close(still.generator.params, state.generator.params)
 
 
+def questions(gan):
+    """Of the first fakes."""
+    made = jax.jit(lambda key: gan.fakes(gan.sampler.init(key), key).questions)
+    return np.asarray(made(jax.random.key(0)))
+
+
 def test_directions_are_of_variance_one_over_k_and_smooth_where_asked():
     made = {}
     for cell in (1, 2):
         gan = gan_of(g_pate__cell=cell, g_pate__fakes=64, data__image_size=16)
-        key = jax.random.key(0)
-        generator = gan.sampler.init(key)
-        made[cell] = np.asarray(gan.fakes(generator, key).questions)
+        made[cell] = questions(gan)
         assert made[cell].shape == (64, 256, 2)
     assert np.var(made[1]) == pytest.approx(1 / 2, rel=0.1)
     rows = made[2].reshape(64, 16, 16, 2)
@@ -230,8 +241,7 @@ def test_without_projections_each_cell_is_voted_on_and_charged():
     assert gan.queries == 3 * 64
     plan = g_pate.plan(settings(**fields, g_pate__fakes=3, g_pate__steps=5), 40)
     assert plan['votes'].steps == 5 * 3 * 64
-    key = jax.random.key(0)
-    made = np.asarray(gan.fakes(gan.sampler.init(key), key).questions)
+    made = questions(gan)
     assert made.shape == (3, 256, 64)
     places = made[0].reshape(16, 16, 64)
     # A direction is one cell, faded into its neighbours, and together they see it all.
@@ -245,8 +255,9 @@ def test_the_student_cannot_show_what_smooth_directions_do_not_see():
     hidden = {}
     for cell in (1, 2):
         sampler = gan_of(g_pate__cell=cell, data__image_size=16).sampler
-        params = jax.tree.map(lambda x: 5 * x, sampler.init(jax.random.key(0)))
-        made = sampler.sample(params, jax.random.key(1), jnp.arange(6) % 3)
+        params = jax.jit(sampler.init)(jax.random.key(0))
+        params = jax.tree.map(lambda x: 5 * np.asarray(x), params)
+        made = jax.jit(sampler.sample)(params, jax.random.key(1), np.arange(6) % 3)
         assert made.shape == (6, 16, 16, 1) and np.abs(made).max() <= 1 + 1e-5
         assert np.std(made) > 0.01
         hidden[cell] = np.abs(np.mean(np.asarray(made)[..., 0] * board, axis=(1, 2)))

@@ -212,9 +212,8 @@ def test_copies_are_the_fakes_with_noise_and_stay_images():
 
 def test_octaves_are_smooth_and_of_one_strength():
     key = jax.random.key(0)
-    by_number = [
-        np.asarray(pate_gan.octaves(key, (500, 16, 16, 1), 2, n)) for n in (1, 3)
-    ]
+    octaves = jax.jit(pate_gan.octaves, static_argnums=(1, 2, 3))
+    by_number = [np.asarray(octaves(key, (500, 16, 16, 1), 2, n)) for n in (1, 3)]
     strengths = [noise.std() for noise in by_number]
     assert all(0.6 < s < 1.1 for s in strengths)
     steps = [np.diff(n, axis=1).std() / n.std() for n in by_number]
@@ -228,7 +227,7 @@ def test_columns_of_a_table_have_no_neighbours():
     )
     config = dataclasses.replace(config, data=table)
     gan = PateGan(config, tiny.plan(config))
-    shown = gan.questions(jax.random.key(0), jnp.zeros((2, 1, 2, 1)))
+    shown = jax.jit(gan.questions)(jax.random.key(0), jnp.zeros((2, 1, 2, 1)))
     assert shown.shape == (2000, 1, 2, 1)
     assert abs(np.corrcoef(shown[:, 0, :, 0].T)[0, 1]) < 0.1
 
@@ -237,15 +236,16 @@ def test_the_student_remembers_the_latest_and_learns_of_nothing_else():
     gan = gan_of()
     student = started(gan)[0].student
     shape = gan.config.data.shape
+    remember = jax.jit(type(student).remember)
     for step in range(3):
-        images, labels = jnp.full((SHOWN, *shape), step), jnp.full(SHOWN, step)
-        student = student.remember(images, labels, jnp.full(SHOWN, step / 8))
+        images, labels = np.full((SHOWN, *shape), step), np.full(SHOWN, step)
+        student = remember(student, images, labels, np.full(SHOWN, step / 8))
     first = np.asarray(student.labels)
     np.testing.assert_array_equal(first, np.repeat([2, 1], SHOWN))
     np.testing.assert_array_equal(student.images[:, 0, 0, 0], first)
 
     blank = student._replace(images=student.images.at[SHOWN:].set(jnp.nan))
-    taught = gan.teach(blank, jnp.int32(SHOWN), jax.random.key(0))
+    taught = jax.jit(gan.teach)(blank, jnp.int32(SHOWN), jax.random.key(0))
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(taught.params))
 
 
