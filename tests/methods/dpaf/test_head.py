@@ -46,11 +46,12 @@ def test_the_head_has_an_answer_for_each_aggregate(batches, number):
     assert answer(gan, state.params['head'], aggregates).shape == (number,)
 
 
-def test_answers_begin_at_zero():
-    gan, _ = make_gan(dpaf__batches='class_pure')
+@pytest.mark.parametrize('begins_at_zero', [False, True])
+def test_answers_begin_at_random_as_printed_or_at_zero(begins_at_zero):
+    gan, _ = make_gan(dpaf__head__begins_at_zero=begins_at_zero)
     start = jax.jit(lambda key: gan.init(key, None))(jax.random.key(0))
-    made = answer(gan, start.params['head'], np.ones((3, gan.taps.size)))
-    assert not np.any(made)
+    made = answer(gan, start.params['head'], np.ones((1, gan.taps.size)))
+    assert np.any(made) != begins_at_zero
 
 
 def test_a_class_is_judged_by_its_own_answer_alone():
