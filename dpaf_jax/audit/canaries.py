@@ -74,6 +74,16 @@ def batch(images: np.ndarray, data: DataConfig, shape: tuple[int, int]) -> ClipB
     )
 
 
+def nearly_alike(data: DataConfig, number: int) -> ClipBatch:
+    """Singletons, all black and of one class but the last: what it does to them adds up."""
+    images = np.zeros((number, *data.shape), np.float32 if data.columns else np.uint8)
+    images[-1] = 1 if data.columns else 255
+    made = batch(images, data, (number, 1))
+    labels = np.zeros_like(made.labels)
+    labels[-1] = data.num_classes - 1
+    return made._replace(labels=labels)
+
+
 def dataset(config: Config, images: np.ndarray, labels: np.ndarray) -> Dataset:
     """Made-up images as a data set that phases can read."""
     data = config.data

@@ -142,7 +142,10 @@ def make_target(
         mechanism=plan[name],
         release=at(plan),
         exact=at(quiet(plan)),
-        scenes=[Scene(state, batch) for state in states],
+        scenes=[
+            *(Scene(state, batch) for state in states),
+            Scene(states[0], canaries.nearly_alike(data, UNITS)),
+        ],
         crowd=Scene(states[0], canaries.batch(many, data, (CROWD, 1))),
     )
 

@@ -54,6 +54,7 @@ class Run:
             Interrupted: after SIGTERM or SIGINT to any process, with everything saved.
             FloatingPointError: a metric is infinite, or has long been NaN.
         """
+        self._check_charged(phase)
         checkpoints = Checkpoints(
             self.workdir / 'checkpoints' / phase.name,
             self.config.run.keep_checkpoints,
@@ -97,6 +98,13 @@ class Run:
                 if step < phase.total_steps and save:
                     session.save(step, placed)
             return session.save(step, placed, ends=True)
+
+    def _check_charged(self, phase: Phase) -> None:
+        """A whole phase makes no step that the plan does not charge."""
+        for name, steps in phase.charged(phase.total_steps).items():
+            if name in self.plan and steps > (charged := self.plan[name].steps):
+                told = f'{steps} steps of {name}, where the plan charges {charged}'
+                raise RuntimeError(f'{phase.name}: {told}')
 
     def check_same(self, what: str, private: Any) -> None:
         """All processes call it at the same point; the network sees a tag alone."""
