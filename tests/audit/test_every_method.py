@@ -36,7 +36,9 @@ def test_a_record_moves_each_sum_by_at_most_what_is_claimed(method):
 def test_rows_centred_over_the_batch_are_found():
     honest = FourierFeatures.rows
 
-    def centred(self: FourierFeatures, coins: jax.Array, images: jax.Array) -> jax.Array:
+    def centred(
+        self: FourierFeatures, coins: jax.Array, images: jax.Array
+    ) -> jax.Array:
         rows = honest(self, coins, images)
         return rows - jnp.mean(rows, axis=0)
 
