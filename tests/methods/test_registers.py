@@ -1,6 +1,7 @@
 """Every register of methods has all of them, and no other."""
 
 import dataclasses
+import pathlib
 
 import pytest
 
@@ -11,6 +12,8 @@ from dpaf_jax.methods import METHODS
 from dpaf_jax.release.samplers.registry import SAMPLERS
 from dpaf_jax.tables.scales import FORMS
 
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = {'dpaf': 'algorithm'}  # named otherwise than their method
 # Forms of a method that have a row of their own, and real images.
 MORE_FORMS = {'dpaf_printed', 'dpaf_printed_certified', 'recommended', 'real'}
 REGISTERS = {
@@ -31,3 +34,16 @@ def test_every_register_has_every_method(register):
     assert not missing, f'{register} lacks {sorted(missing)}'
     assert not unknown, f'{register} has {sorted(unknown)}, which methods.METHODS lacks'
     assert len(names) == len(METHODS), f'{register} names a method twice'
+
+
+@pytest.mark.parametrize(
+    'page', ['README.md', 'docs/index.md', 'docs/howto/methods.md']
+)
+def test_readers_find_the_page_of_every_method(page):
+    told = (ROOT / page).read_text(encoding='utf-8')
+    for method in METHODS:
+        name = PAGES.get(method, method)
+        assert (ROOT / f'docs/explanation/{name}.md').is_file(), method
+        assert f'explanation/{name}' in told, (
+            f'{page} does not name the page of {method}'
+        )
