@@ -52,6 +52,7 @@ def init_state(
     return ClassifierState(variables, opt_state, average, jnp.zeros((), jnp.int32))
 
 
+@functools.lru_cache(maxsize=16)  # a window of equal recipes compiles once
 def train_window(
     recipe: Recipe, steps: int
 ) -> Callable[..., tuple[ClassifierState, jax.Array]]:

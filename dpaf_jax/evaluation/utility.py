@@ -103,7 +103,7 @@ class _Trainings:
         self._test = test
         self.recipes = make_recipes(config, num_classes, source.images.shape[-1])
         self._windows = {
-            name: _window(recipe, recipe.steps(len(kept)))
+            name: train_window(recipe, recipe.steps(len(kept)))
             for name, recipe in self.recipes.items()
         }
         self._of_slowest = _added_up(on_progress) if on_progress else None
@@ -131,9 +131,6 @@ class _Trainings:
             monitor.watch,
         )
         return monitor.outcome(variables)
-
-
-_window = functools.lru_cache(maxsize=16)(train_window)
 
 
 def _all_or_none(jobs: list[Future[Outcome]]) -> None:

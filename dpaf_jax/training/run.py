@@ -53,6 +53,7 @@ class Run:
         Raises:
             Interrupted: after SIGTERM or SIGINT to any process, with everything saved.
             FloatingPointError: a metric is infinite, or has long been NaN.
+            RuntimeError: the phase would make more steps than the plan charges.
         """
         self._check_charged(phase)
         checkpoints = Checkpoints(
@@ -102,7 +103,8 @@ class Run:
     def _check_charged(self, phase: Phase) -> None:
         """A whole phase makes no step that the plan does not charge."""
         for name, steps in phase.charged(phase.total_steps).items():
-            if name in self.plan and steps > (charged := self.plan[name].steps):
+            charged = self.plan[name].steps if name in self.plan else 0
+            if steps > charged:
                 told = f'{steps} steps of {name}, where the plan charges {charged}'
                 raise RuntimeError(f'{phase.name}: {told}')
 

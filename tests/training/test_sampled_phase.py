@@ -1,5 +1,7 @@
 """Every step draws its records anew, and has a noise key and coins of its own."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -41,3 +43,16 @@ def test_each_step_has_a_draw_a_noise_key_and_coins_of_its_own(
         np.testing.assert_array_equal(noise, run.keys.noise(mechanism.name, t))
         np.testing.assert_array_equal(public, run.keys.public('step', t))
     assert len(used) == 20
+
+
+@pytest.mark.parametrize('charges', [True, False])
+def test_a_phase_makes_no_step_that_the_plan_does_not_charge(tmp_path, charges):
+    run = tiny.run(tmp_path, tiny.config(method='dp_sinkhorn'))
+    (mechanism,) = run.plan.mechanisms
+    fewer = dataclasses.replace(mechanism, steps=mechanism.steps - 1)
+    plan = dataclasses.replace(run.plan, mechanisms=(fewer,) if charges else ())
+    phase = SampledPhase(run, DpSinkhorn(run.config, run.plan), unrolls=False)
+    with pytest.raises(
+        RuntimeError, match=f'{mechanism.steps} steps of {mechanism.name}'
+    ):
+        dataclasses.replace(run, plan=plan).train(phase)
