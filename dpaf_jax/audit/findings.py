@@ -28,6 +28,10 @@ KINDS = {
 POWERLESS = 'it can refute nothing'
 
 
+class NotFinite(ArithmeticError):
+    """A sum that no clip can have bounded; the message says which."""
+
+
 class Outcome(NamedTuple):
     """What a check has found; attributes as of a `Finding`."""
 
@@ -116,14 +120,15 @@ def run_checks(
     """Makes all checks, each at its equal share of 1 - CONFIDENCE (Bonferroni).
 
     So with probability CONFIDENCE at least none of them alarms where all that is claimed
-    is true, and all bounds hold together.
+    is true, and all bounds hold together. What no certified code can do, replicas that
+    differ and sums that are not finite, is a violation in each check that meets it.
     """
     findings = []
     for check in checks:
         on_check(check)
         try:
             made = check.run(alpha_of(checks))
-        except ReplicasDiffer as error:
+        except (ReplicasDiffer, NotFinite) as error:
             made = Outcome(False, 0.0, 1.0, str(error))
         findings.append(Finding(check.mechanism, check.kind, check.case, *made))
     return findings

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import stats
 
 from dpaf_jax.audit import bounds
-from dpaf_jax.audit.findings import Check, Outcome, of_bound
+from dpaf_jax.audit.findings import Check, NotFinite, Outcome, of_bound
 from dpaf_jax.audit.noise_laws import LAWS
 from dpaf_jax.audit.target import AuditTarget, Scene
 from dpaf_jax.privacy import accounting
@@ -112,7 +112,10 @@ class MechanismAudit:
     # --- releases ----------------------------------------------------------------------
 
     def _exact(self, number: int, scene: Scene) -> np.ndarray:
-        return self._target.exact[number](scene.state, scene.batch, ONE_KEY)[0]
+        made = self._target.exact[number](scene.state, scene.batch, ONE_KEY)[0]
+        if not np.isfinite(made).all():
+            raise NotFinite('the exact sum is not finite: nothing has clipped it')
+        return made
 
     def _noisy(
         self, number: int, scene: Scene, purpose: str, least: int
@@ -175,9 +178,7 @@ class MechanismAudit:
         norm = self._law_of.norm
         rounding = ROUNDING[1] * float(np.linalg.norm(whole, norm))
         far = float(np.linalg.norm(whole - rest, norm)) - rounding
-        # What is not finite cannot have passed a clip.
-        excess = far / self._m.l2_sensitivity if np.isfinite(far) else np.inf
-        return Canary(scene, without, whole - rest, excess)
+        return Canary(scene, without, whole - rest, far / self._m.l2_sensitivity)
 
     def _sensitivity(self, number: int, _: float) -> Outcome:
         excess = self._canary(number).excess

@@ -15,12 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from planted import SEED, coin_failures, mechanism_failures
+from planted import REPETITIONS, SEED, coin_failures, mechanism_failures
 
 from dpaf_jax.audit import randomness, session, white_box
 from dpaf_jax.audit.findings import run_checks
 from dpaf_jax.audit.methods import dpaf
 from dpaf_jax.audit.target import Draws, Trace
+from dpaf_jax.audit.white_box import MechanismAudit
 from dpaf_jax.methods.dpaf.draws import draw_records
 from dpaf_jax.methods.dpaf.phase1.classifier import Classifier
 from dpaf_jax.methods.dpaf.phase1.published import PublishedClassifier
@@ -61,6 +62,17 @@ def test_no_clip():
         caught = mechanism_failures('conv1')
     assert {'sensitivity', 'epsilon (Gaussian)'} <= caught
     assert not honest('conv1')
+
+
+def test_sums_that_are_not_finite_fail_each_check_that_reads_them():
+    config = tiny.config()
+    plan = tiny.plan(config)
+    target = dpaf._target(dpaf._readable(config), plan, plan['conv1'], (1,))
+    lost = dataclasses.replace(target, exact={1: lambda *_: np.full((1, 9), np.nan)})
+    checks = MechanismAudit(lost, plan.delta, REPETITIONS, SEED).checks()
+    findings = run_checks(checks)
+    assert not any(finding.passed for finding in findings)
+    assert 'not finite' in findings[0].detail
 
 
 @pytest.mark.slow
