@@ -13,7 +13,8 @@ from dpaf_jax.audit.white_box import MechanismAudit
 from dpaf_jax.methods import METHODS
 from dpaf_jax.methods.embedding.dp_hp import HermiteFeatures
 
-SLOW = 'dpaf', 'dpgen', 'dpdm', 'feta', 'dpba_wgan'  # sensitivity: their own tests, too
+# Their own tests look at their sensitivity, too.
+SLOW = 'dpaf', 'dpgen', 'dpdm', 'feta', 'dpba_wgan', 'g_pate', 'datalens'
 EVERY = [pytest.param(m, marks=[pytest.mark.slow] * (m in SLOW)) for m in METHODS]
 
 

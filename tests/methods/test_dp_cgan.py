@@ -26,7 +26,6 @@ from dpaf_jax.training.batch import prior_labels
 
 CLIP = 0.02
 SMALL = {'method': 'dp_cgan', 'dp_cgan__l2_clip_norm': CLIP}
-DEVICES = [pytest.param(1, marks=pytest.mark.slow), 8]
 COINS = np.arange(4, dtype=np.uint32)
 
 
@@ -74,7 +73,8 @@ def test_the_plan_is_dp_sgd_at_the_clip_of_reals_alone():
 # --- reals ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('number', DEVICES)
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [1, 8])
 def test_one_record_moves_the_sum_by_at_most_the_clip_bound(number):
     far = moves(gan_of(number), number)
     assert 0.9 * CLIP < far.max() <= CLIP
@@ -127,7 +127,8 @@ def test_fakes_move_with_no_record(descent):
     assert 0.5 * CLIP < max(far) <= CLIP * 1.001  # parameters are float32
 
 
-@pytest.mark.parametrize('number', DEVICES)
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [1, 8])
 def test_noise_comes_once_and_beside_it_the_clipped_fakes(number, descent):
     gan = gan_of(number, dp_cgan__fc_width=40)
     step, batch = stepper(gan, number), some_units(gan)

@@ -34,7 +34,6 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 
 SMALL = {'method': 'dp_gan', 'dp_gan__l2_clip_norm': 0.02}
-DEVICES = [pytest.param(1, marks=pytest.mark.slow), 8]
 
 
 def settings(**fields):
@@ -85,7 +84,8 @@ def test_without_privacy_nothing_is_clipped_or_noised():
 # --- sensitivity ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('number', DEVICES)
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [1, 8])
 def test_one_record_moves_the_sum_by_at_most_the_clip_bound(number):
     gan = gan_of(number)
     far = moves(gan, number)
@@ -129,7 +129,8 @@ def test_a_pair_has_a_real_for_one_and_a_fake_for_zero():
 # --- noise ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('number', DEVICES)
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [1, 8])
 def test_a_step_adds_the_plans_noise_once(number):
     with mock.patch.object(networks, 'make_optimizer', lambda *_: optax.sgd(1.0)):
         noise = noise_of_a_step(gan_of(number, 1.3, dp_gan__fc_width=40), number)

@@ -184,7 +184,8 @@ def released(method, batch, number, noise_key):
     return np.asarray(parallel.unreplicate(made)).ravel()
 
 
-@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 8])
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [1, 8])
 def test_a_step_adds_the_plans_noise_once(number):
     method = method_of(sigma=1.3)
     batch = canaries.batch(

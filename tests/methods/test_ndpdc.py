@@ -209,6 +209,7 @@ def test_chunks_and_devices_change_nothing(one, tmp_path, monkeypatch):
         assert np.array_equal(one[1].seeds, other.seeds)
 
 
+@pytest.mark.slow
 # --- phase 2 --------------------------------------------------------------------------
 
 

@@ -81,7 +81,8 @@ def summed(vae, name, number):
     return tiny.over_devices(functools.partial(QUERIES[name], vae), number)
 
 
-@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 8])
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [1, 8])
 @pytest.mark.parametrize('name', QUERIES)
 def test_one_record_moves_a_sum_by_the_sensitivity_at_most(name, number):
     vae = vae_of(**BOUND)
@@ -142,7 +143,8 @@ def noisy(vae, name, state, batch, key):
     return np.ravel(parallel.unreplicate(made))
 
 
-@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 8])
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [1, 8])
 @pytest.mark.parametrize('name', QUERIES)
 def test_a_release_has_the_plans_noise_once(name, number):
     vae, units = vae_of(sigma=1.3), sensitivity.make_units(False)

@@ -244,6 +244,7 @@ def test_features_that_are_too_long_are_shortened(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_the_audit_finds_features_that_are_too_long(monkeypatch):
     fields = ON | {'dpaf__classifier__l2_clip_norm': 0.5}
     assert not planted.mechanism_failures(LABELLER, **fields)
