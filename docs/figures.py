@@ -28,9 +28,11 @@ PUBLIC_NOW = 'settings of 2026-11-27'  # with public features
 
 
 def select(rows: Iterable[Row], **wanted: object) -> list[Row]:
-    """The rows whose fields have these values."""
+    """The rows whose fields have these values; None: any."""
     return [
-        row for row in rows if all(row[name] == str(v) for name, v in wanted.items())
+        row
+        for row in rows
+        if all(row[name] == str(v) for name, v in wanted.items() if v is not None)
     ]
 
 
@@ -65,7 +67,16 @@ def measured(**wanted: object) -> str:
 def recommended(source: str, epsilon: int, **wanted: object) -> str:
     """The figure of `recommended.py` as it is."""
     config = f'recommended.py:{source},{epsilon}'
-    return measured(config=config, epsilon=epsilon, guarantee='certified', **wanted)
+    return measured(
+        **{'config': config, 'overrides': None, 'state': NOW}
+        | {'epsilon': epsilon, 'guarantee': 'certified'}
+        | wanted
+    )
+
+
+def before(source: str, epsilon: int, **wanted: object) -> str:
+    """The figure of `recommended.py` as it was before 2026-11-26."""
+    return recommended(source, epsilon, **{'overrides': '', 'state': ''} | wanted)
 
 
 def real(data: str, overrides: str, **wanted: object) -> str:

@@ -1,5 +1,7 @@
 """Tables of what is recommended: every data set, and beside published figures."""
 
+from collections.abc import Callable
+
 from figures import (
     CELLS,
     FEWER_IMAGES,
@@ -9,6 +11,7 @@ from figures import (
     PUBLIC_NOW,
     PUBLISHED,
     RESULTS,
+    before,
     measured,
     published,
     real,
@@ -66,16 +69,16 @@ def main_table() -> str:
     """What was recommended before 2026-11-26, on every data set."""
 
     def grey(data: str, shown: str, paper: str, **wanted: object) -> list[str]:
-        pair = [recommended(data, epsilon, **wanted) for epsilon in (1, 10)]
+        pair = [before(data, epsilon, **wanted) for epsilon in (1, 10)]
         ceiling = NONE if wanted else real(data, '')
         return [GREY[data], shown, *pair, f'{paper} {published(paper, data)}', ceiling]
 
     def faces(label: str, data: str, overrides: str) -> list[str]:
-        found = recommended('celeba:PATH', 10, data=data, overrides=overrides)
+        found = before('celeba:PATH', 10, data=data, overrides=overrides)
         return [label, 'small CNN', NONE, found, NONE, real(data, overrides)]
 
-    cifar = [recommended('npz:PATH', e, overrides=CIFAR) for e in (1, 10)]
-    digits = [recommended('digits', e) for e in (1, 10)]
+    cifar = [before('npz:PATH', e, overrides=CIFAR) for e in (1, 10)]
+    digits = [before('digits', e) for e in (1, 10)]
     wide = {'classifier': 'wrn-16-2'}
     return table(
         'data|classifier|ε = 1|ε = 10|best published, ε = 1 / 10|real images',
@@ -94,13 +97,13 @@ def main_table() -> str:
 
 
 def classifiers() -> str:
-    """The recommended config by one classifier beside the next."""
+    """The config of before by one classifier beside the next."""
 
     def line(name: str, source: str, epsilon: int, overrides: str = '') -> list[str]:
         return [
             f'{name}, ε = {epsilon}',
-            recommended(source, epsilon, overrides=overrides),
-            recommended(source, epsilon, overrides=overrides, classifier='logreg'),
+            before(source, epsilon, overrides=overrides),
+            before(source, epsilon, overrides=overrides, classifier='logreg'),
         ]
 
     return table(
@@ -119,9 +122,7 @@ def faces() -> str:
     def line(label: str, data: str, size: str = '') -> list[str]:
         own = GENDER if data.endswith('gender') else HAIR
         found = [
-            recommended(
-                'celeba:PATH', 10, data=data, overrides=own + size, classifier=c
-            )
+            before('celeba:PATH', 10, data=data, overrides=own + size, classifier=c)
             for c in ('cnn', 'logreg')
         ]
         floor = measured(method='majority', data=data, classifier='majority')
@@ -147,7 +148,7 @@ def cifar() -> str:
         [
             f'ours, {name}',
             *(
-                recommended('npz:PATH', e, overrides=CIFAR, classifier=classifier)
+                before('npz:PATH', e, overrides=CIFAR, classifier=classifier)
                 for e in (1, 10)
             ),
             'images' if classifier != 'labeller' else 'classifier',
@@ -179,7 +180,7 @@ def few() -> str:
         [
             f'{GREY[data]}, {number} records, ε = {epsilon}',
             *(
-                recommended(
+                before(
                     data, epsilon, overrides=f'{FEW}{number}{added}', classifier=name
                 )
                 for name in ('cnn', 'logreg')
@@ -193,13 +194,16 @@ def few() -> str:
 def papers() -> str:
     """Published figures beside ours."""
 
-    def ours(label: str, **wanted: object) -> list[str]:
+    def ours(label: str, find: Callable[[str, int], str]) -> list[str]:
         pairs = []
         for data in GREY:
-            added = {'overrides': WIDE + LONGER * (data == 'mnist')} if wanted else {}
-            found = [recommended(data, e, **wanted | added).split()[0] for e in (1, 10)]
+            found = [find(data, epsilon).split()[0] for epsilon in (1, 10)]
             pairs.append(' / '.join(each.removeprefix('0') for each in found))
         return [label, *pairs, 'proven here', 'measured here']
+
+    def wide(data: str, epsilon: int) -> str:
+        overrides = WIDE + LONGER * (data == 'mnist')
+        return before(data, epsilon, overrides=overrides, classifier='wrn-16-2')
 
     rows = {}
     for row in PUBLISHED:
@@ -213,7 +217,7 @@ def papers() -> str:
             ]
     return table(
         f'ε = 1 / 10|{"|".join(GREY.values())}|ε is|source',
-        ours('`recommended.py`, small CNN'),
-        ours('`recommended.py`, WRN-16-2', classifier='wrn-16-2'),
+        ours('`recommended.py`, small CNN', recommended),
+        ours('`recommended.py` before 2026-11-26, WRN-16-2', wide),
         *rows.values(),
     )

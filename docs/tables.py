@@ -20,6 +20,7 @@ from figures import DOCS, NONE, RESULTS, Row, fidelity, measured, select, table
 PAGES = (
     DOCS / 'explanation' / 'algorithm.md',
     DOCS / 'results.md',
+    DOCS / 'results_before.md',
     DOCS / 'howto' / 'benchmark.md',
     DOCS / 'howto' / 'evaluate.md',
     DOCS / 'reference' / 'fields.md',
