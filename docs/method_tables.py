@@ -143,6 +143,7 @@ def forms() -> str:
         ),
         'by hair colour': ('celeba32.py:hair,printed', 'celeba32.py:hair,canonical'),
         'by gender, 64 × 64': ('celeba64.py:gender,canonical',),
+        'UTKFace-10k by gender, 128 × 128': ('ffhq128.py:canonical',),
     }
     rows = [
         [data, f'`{config}`', *(_form(config, **wanted) for wanted in runs.values())]
@@ -157,6 +158,8 @@ def _form(config: str, **wanted: object) -> str:
     overrides = FEWER_IMAGES
     if config.startswith('celeba32') and config.endswith('printed'):
         overrides = f'{BUDGETS_OF_FEW} {FEWER_IMAGES}'
+    if config.startswith('ffhq128'):
+        overrides = 'data.attribute= samples.num=10000'
     wanted = {'config': config, 'state': '', 'classifier': 'cnn'} | wanted
     return with_fidelity(select(RESULTS, overrides=overrides, **wanted))
 
