@@ -52,16 +52,16 @@ class Run:
     out: pathlib.Path
     inception_weights: str = ''
 
-    @functools.cached_property
+    @property
     def config(self) -> ConfigDict:
         """Every field of the run, but for where decoded images and weights are kept.
+
+        Runs of one config share it: it is not to be changed.
 
         Raises:
             KeyError: there is no such field.
         """
-        config = ConfigDict(_loaded(self.file, self.argument)).lock()
-        config.update_from_flattened_dict(self.settings)
-        return config
+        return _config_of(self.file, self.argument, tuple(self.settings.items()))
 
     @functools.cached_property
     def key(self) -> str:
@@ -272,6 +272,15 @@ def _shrunk(settings: Settings) -> Settings:
 def _enlarged(row: Row) -> Settings:
     """A row about layers needs images that they do not shrink to one pixel."""
     return {'data.image_size': 32} if 'networks.layers' in row.settings else {}
+
+
+@functools.cache
+def _config_of(
+    file: str, argument: str, settings: tuple[tuple[str, Any], ...]
+) -> ConfigDict:
+    config = ConfigDict(_loaded(file, argument)).lock()
+    config.update_from_flattened_dict(dict(settings))
+    return config
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """What shapes a run: same fingerprint, same keys, and on CPU the same bits."""
 
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -109,8 +110,13 @@ def components(
 
 def software() -> dict[str, str]:
     """The package's code and the libraries that plan and train."""
-    versions = {name: importlib.metadata.version(name) for name in LIBRARIES}
-    return {'dpaf_jax code': AS_IMPORTED, **versions}
+    return {'dpaf_jax code': AS_IMPORTED, **_versions()}
+
+
+@functools.cache
+def _versions() -> Mapping[str, str]:
+    """Of what this process imports."""
+    return {name: importlib.metadata.version(name) for name in LIBRARIES}
 
 
 def veiled(parts: Mapping[str, Any], entropy: bytes) -> dict[str, Any]:
