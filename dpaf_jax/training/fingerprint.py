@@ -114,7 +114,7 @@ def software() -> dict[str, str]:
 
 
 @functools.cache
-def _versions() -> Mapping[str, str]:
+def _versions() -> dict[str, str]:
     """Of what this process imports."""
     return {name: importlib.metadata.version(name) for name in LIBRARIES}
 

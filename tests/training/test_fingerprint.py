@@ -115,7 +115,8 @@ def test_data_entropy_plan_devices_and_libraries_are_in_it(monkeypatch):
         patch.setenv('XLA_FLAGS', '--xla_cpu_max_isa=SSE4_2')
         names = ('processor', 'cores', 'driver', 'XLA_FLAGS')
         changed |= dict.fromkeys(names, parts())
-    monkeypatch.setattr(fingerprint.importlib.metadata, 'version', lambda name: '0.0')
+    old = dict.fromkeys(fingerprint.LIBRARIES, '0.0')
+    monkeypatch.setattr(fingerprint, '_versions', lambda: old)
     changed['optax'] = parts()
     for name, now in changed.items():
         named = fingerprint.changes(before, now)
@@ -293,12 +294,8 @@ class TestResumeIsRefusedAndNames:
         assert 'Delete ' in message and '.npy,' not in message
 
     def test_a_library(self, resumed, monkeypatch):
-        version = fingerprint.importlib.metadata.version
-        monkeypatch.setattr(
-            fingerprint.importlib.metadata,
-            'version',
-            lambda name: '9.9' if name == 'flax' else version(name),
-        )
+        newer = fingerprint._versions() | {'flax': '9.9'}
+        monkeypatch.setattr(fingerprint, '_versions', lambda: newer)
         assert 'flax (was' in (message := refusal(resumed()))
         assert "now '9.9')" in message and 'jaxlib' not in message
 
