@@ -214,13 +214,14 @@ def _cell(table: Table, row: Row, column: Column, guarantee: str, setup: Setup) 
         )
         lacks = lacks or (row.public if start is None else '')
         place, reads = {**place, **(start or {})}, made or reads
-    if setup.scale.is_smoke:
-        settings.update(_shrunk(settings))
-        place = {**place, **_enlarged(row)}
     data = 'digits' if setup.scale.is_smoke else column.data
     file, argument = _config(row.method, data, guarantee)
     if column.data == 'credit':
         file, argument = 'credit', row.method
+    if setup.scale.is_smoke:
+        budgets = _loaded(file, argument)['privacy']['budgets']
+        settings.update(_shrunk({'privacy.budgets': budgets} | settings))
+        place = {**place, **_enlarged(row)}
     runs = tuple(
         Run(
             file=file,
@@ -264,9 +265,18 @@ def _shrunk(settings: Settings) -> Settings:
     made: dict[str, Any] = {}
     if math.isfinite(epsilon):
         made['privacy.epsilon'] = SMOKE_EPSILON
+        # With few records the papers' theorem states no epsilon as small as they print.
+        entries = map(_of_smoke, settings['privacy.budgets'].split(','))
+        made['privacy.budgets'] = ','.join(entries)
     if teachers > MOST_TEACHERS:
         made['g_pate.teachers'] = teachers // MOST_TEACHERS
     return made
+
+
+def _of_smoke(entry: str) -> str:
+    """A budget in epsilon, of 1, as so much of `SMOKE_EPSILON`; others as they are."""
+    is_share = entry == 'rest' or entry.endswith('%')
+    return entry if is_share else f'{SMOKE_EPSILON * float(entry):g}'
 
 
 def _enlarged(row: Row) -> Settings:
