@@ -7,7 +7,9 @@ how far light and dark lie apart, and generators of photographs overdo it.
 Colours are seen as brightness and two hues. Hues of photographs vary little and are smooth,
 which channels of red, green and blue hide: there each channel is mostly brightness. So the
 statistics are of hues as such, and colour images have Fourier features of a coarse map of
-their hues, too (docs/research/2026-11-27-hues.md).
+their hues, too (docs/research/2026-11-27-hues.md). Those of the whole map tell how colours go
+together, but hardly where they vary, since each adds up all places: others are of windows
+(docs/research/2026-11-30-hues-by-place.md).
 """
 
 import math
@@ -19,10 +21,11 @@ from dpaf_jax.networks.fixed.cosines import Cosines, cosines_of, init_cosines
 from dpaf_jax.networks.images import averaged, opponent
 
 COLUMNS, HUE_COLUMNS = 128, 256  # cosines of the statistics, and of the map
+WINDOW_COLUMNS = 256  # cosines of windows of the map
 STATISTICS = 3  # of a channel
 SCALES = 0.5, 4.0  # length scales of the statistics' cosines: from fine to coarse
 MEAN, SPREAD = 4.0, 2.0  # what makes a usual difference of each statistic about 1
-PLACES = 8  # along a side of the map, at least
+PLACES, WINDOW = 8, 2  # along a side of the map, at least; of a window
 # Length scales of the map's cosines per root of its entries: those of two photographs of one
 # kind are about .08 apart.
 HUE_SCALES = 0.026, 0.13
@@ -30,7 +33,7 @@ HUE_SCALES = 0.026, 0.13
 
 def num_features(channels: int) -> int:
     """Columns of `contrast_features`."""
-    return COLUMNS + HUE_COLUMNS * (channels == 3)
+    return COLUMNS + (HUE_COLUMNS + WINDOW_COLUMNS) * (channels == 3)
 
 
 def contrast_features(images: jax.Array, params: dict[str, Cosines]) -> jax.Array:
@@ -83,9 +86,27 @@ def init_contrast(key: jax.Array, image_size: int, channels: int) -> dict[str, C
     scales = SCALES[0] * unit, SCALES[1] * unit
     made = {'statistics': init_cosines(key, STATISTICS * channels, COLUMNS, scales)}
     if channels == 3:
-        number = 2 * (image_size // _reduction(image_size)) ** 2
-        unit = math.sqrt(number)
-        scales = HUE_SCALES[0] * unit, HUE_SCALES[1] * unit
-        hues = init_cosines(jax.random.fold_in(key, 1), number, HUE_COLUMNS, scales)
-        made['hues'] = hues
+        side = image_size // _reduction(image_size)
+        whole = _of_map(jax.random.fold_in(key, 1), side, side, HUE_COLUMNS)
+        windows = _of_windows(jax.random.fold_in(key, 2), side)
+        both = jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), whole, windows)
+        made['hues'] = both
     return made
+
+
+def _of_map(key: jax.Array, side: int, seen: int, columns: int) -> Cosines:
+    """Of a map of `side` places a side, of which a cosine sees a square of `seen` a side."""
+    unit = math.sqrt(2) * seen
+    scales = HUE_SCALES[0] * unit, HUE_SCALES[1] * unit
+    return init_cosines(key, 2 * side**2, columns, scales)
+
+
+def _of_windows(key: jax.Array, side: int) -> Cosines:
+    """Each cosine sees a window of the map, at a random place, and nothing else."""
+    key_place, key_cosines = jax.random.split(key)
+    made = _of_map(key_cosines, side, WINDOW, WINDOW_COLUMNS)
+    first = jax.random.randint(key_place, (2, WINDOW_COLUMNS), 0, side - WINDOW + 1)
+    at = jnp.arange(side)[:, None] - first[:, None]  # [2, side, columns]
+    down, right = (at >= 0) & (at < WINDOW)
+    inside = jnp.repeat((down[:, None] & right).reshape(side**2, -1), 2, axis=0)
+    return made | {'directions': made['directions'] * inside}

@@ -109,3 +109,33 @@ def test_rough_hues_are_told_below_rough_brightness():
         - np.asarray(features(np.float32(images)))[:, : contrast.COLUMNS].mean(axis=0)
     )
     assert gap > 7  # 4.8 by statistics of red, green and blue
+
+
+def of_hues(place, number=400, seed=3):
+    """Grey images with squares of random hues at some places, of one variance in all."""
+    rng = np.random.default_rng(seed)
+    strengths = rng.normal(0, 0.08, (number, 8, 8)) * place / np.sqrt(np.mean(place))
+    squares = strengths.repeat(4, axis=1).repeat(4, axis=2)[..., None]
+    return np.float32(0.5 + squares * np.float32([1, 0, -1]))
+
+
+def test_windows_tell_where_hues_vary_and_cosines_of_the_whole_map_do_not():
+    centre = np.pad(np.ones((4, 4)), 2)
+    there, elsewhere = (
+        np.asarray(features(of_hues(place)))[:, contrast.COLUMNS :].mean(axis=0)
+        for place in (centre, 1 - centre)
+    )
+    gaps = np.square(there - elsewhere)
+    whole, windows = np.split(gaps, [contrast.HUE_COLUMNS])
+    assert windows.mean() > 10 * whole.mean()
+
+
+def test_a_window_is_of_neighbouring_places_and_lies_anywhere():
+    made = contrast._of_windows(jax.random.key(0), 8)['directions']
+    seen = np.asarray(made != 0).reshape(8, 8, 2, -1)
+    assert (seen.sum(axis=(0, 1)) == contrast.WINDOW**2).all()
+    down, right, _, _ = np.nonzero(seen)
+    assert set(down) == set(right) == set(range(8))
+    for column in np.moveaxis(seen[..., 0, :], -1, 0):
+        rows, columns = np.nonzero(column)
+        assert np.ptp(rows) == np.ptp(columns) == contrast.WINDOW - 1
