@@ -129,8 +129,8 @@ def test_a_pair_has_a_real_for_one_and_a_fake_for_zero():
 # --- noise ----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('number', [1, 8])
+# Its length is traced, which test_dataflow.py cannot read.
+@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_a_step_adds_the_plans_noise_once(number):
     with mock.patch.object(networks, 'make_optimizer', lambda *_: optax.sgd(1.0)):
         noise = noise_of_a_step(gan_of(number, 1.3, dp_gan__fc_width=40), number)

@@ -280,8 +280,8 @@ def test_a_coin_picks_the_term_and_both_keep_their_mean_weight():
 # --- noise ----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('number', [1, 8])
+# Its length is traced, which test_dataflow.py cannot read.
+@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_a_step_adds_the_noise_of_its_own_scale_once(number):
     with mock.patch.object(networks, 'make_optimizer', lambda *_: optax.sgd(1.0)):
         method = method_of(number, 1.3, dpba_wgan__fc_width=40)
