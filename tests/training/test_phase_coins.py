@@ -137,9 +137,7 @@ def keys_used(phase, run, start):
     return used
 
 
-@pytest.mark.parametrize(
-    'mode', ['canonical', pytest.param('conv1 with D', marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize('mode', ['canonical', 'conv1 with D'])
 def test_a_window_uses_each_key_once_and_those_of_the_plan(mode):
     run, gan, phase, start = gan_phase(**MODES[mode])
     used = keys_used(phase, run, start)
