@@ -186,8 +186,7 @@ def a_turn(number):
     return method, *turned(method, some_units(method), number)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('number', [1, 8])
+@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_a_turn_adds_the_plans_noise_once_and_trains_one_critic(number):
     method, before, after, noisy = a_turn(number)
     noise = noisy.ravel() / method.mechanism.noise_std

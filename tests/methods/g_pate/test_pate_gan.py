@@ -100,8 +100,9 @@ def counts(gan, images):
     return audit._releaser(gan, 1)(state, batch, np.zeros((1, 8), np.uint32))[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('relative', [True, False])
+@pytest.mark.parametrize(
+    'relative', [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_one_record_moves_each_count_by_at_most_1(relative):
     gan = gan_of(
         0.0, pate_gan__relative=relative, g_pate__teacher_learning_rate=1.0
