@@ -1,6 +1,6 @@
 """Appends the figures of a finished run to docs/results.csv.
 
-    python -m experiments.record --workdir=runs/mnist --config=recommended.py:mnist,1 \
+    python -m experiments.record --workdir=runs/mnist --config_name=recommended.py:mnist,1 \
         --data=mnist --hardware='2 CPU cores, idle' --source=docs/results.md
     python docs/tables.py
 
@@ -24,8 +24,9 @@ RESULTS = pathlib.Path(__file__).parent.parent / 'docs' / 'results.csv'
 CLASSIFIERS = {'logistic_regression': 'logreg', 'wide_resnet': 'wrn-16-2'}
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of the run.', allow_override=True)
+# Not `config`: that flag would take the place of the one that reads a config.
 _CONFIG = flags.DEFINE_string(
-    'config', None, "Without its folder, as 'mnist.py:canonical'.", allow_override=True
+    'config_name', None, "Without its folder, as 'mnist.py:canonical'."
 )
 _DATA = flags.DEFINE_string(
     'data', None, "As other rows name them: 'mnist'.", allow_override=True

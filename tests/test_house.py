@@ -148,6 +148,19 @@ def test_a_room_can_be_taken_in_at_a_glance(room):
     assert len(entries - {'__init__.py'}) <= MOST
 
 
+def test_one_module_defines_the_flag_that_reads_a_config():
+    """A second one, once imported, would take its place in every command of the process."""
+    folders = ROOT, ROOT.parent / 'experiments', ROOT.parent / 'benchmarks'
+    defines = re.compile(r"DEFINE_\w+\(\s*'config',")
+    found = [
+        path.name
+        for folder in folders
+        for path in folder.rglob('*.py')
+        if defines.search(path.read_text(encoding='utf-8'))
+    ]
+    assert found == ['config_flag.py']
+
+
 LISTED = re.compile(r'^(\w+(?:\.py|/))  ', re.MULTILINE)
 
 

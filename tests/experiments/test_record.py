@@ -99,7 +99,11 @@ def test_the_command_appends_and_leaves_what_was_there(tmp_path):
     results = shutil.copy(record.RESULTS, tmp_path / 'results.csv')
     before = results.read_text(encoding='utf-8')
     write_json(tmp_path / 'run' / 'report.json', REPORT)
-    flags = ['--config=recommended.py:digits', '--data=digits', '--hardware=a core']
+    flags = [
+        '--config_name=recommended.py:digits',
+        '--data=digits',
+        '--hardware=a core',
+    ]
     made = command(f'--workdir={tmp_path / "run"}', f'--out={results}', *flags)
     assert made.returncode == 0, made.stderr
     after = results.read_text(encoding='utf-8')
@@ -111,8 +115,11 @@ def test_the_command_appends_and_leaves_what_was_there(tmp_path):
 @pytest.mark.parametrize(
     ('flags', 'words'),
     [
-        (['--workdir=x'], '--config and --data and --hardware are needed'),
-        (['--workdir=x', '--config=a', '--data=b', '--hardware=c'], 'finish the run'),
+        (['--workdir=x'], '--config_name and --data and --hardware are needed'),
+        (
+            ['--workdir=x', '--config_name=a', '--data=b', '--hardware=c'],
+            'finish the run',
+        ),
     ],
 )
 def test_what_is_missing_is_named(flags, words):
