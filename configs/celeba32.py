@@ -6,8 +6,8 @@ python -m dpaf_jax.main --config=configs/celeba32.py:gender --workdir=runs/celeb
 The size of DPDM's, DP-Sinkhorn's and DPImageBench's faces, and of G-PATE's
 CelebA-Gender(S). Not measured yet on the whole data set; the first 10 000 faces are, with
 `recommended.py` (its head, and docs/results.md), and by gender with `:canonical`: CNN 0.813
-and 0.749 at certified epsilon = 10, two generators, 16 min of a core, before dpaf.mirrored
-(docs/explanation/algorithm.md).
+and 0.749 at certified epsilon = 10, two generators, 16 and 55 min of a shared core, before
+dpaf.mirrored (docs/explanation/algorithm.md).
 """
 
 from ml_collections import ConfigDict
