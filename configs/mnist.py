@@ -7,8 +7,8 @@ The same as `recommended.py:mnist`, whose head has its figures. On two shared CP
 certified epsilon = 10, delta = 1e-5, one generator each, small CNN on real test images:
 
 `:one_shot`, without labeller, 2026-11-21: 0.871 +- 0.004 (5 classifiers), training 9 min.
-`:canonical`, Algorithm 1 on small class-pure batches and a labeller, 2026-11-27: 0.963 at
-epsilon 10 (0.962 as images are drawn now); 17 min of a core that other work shared.
+`:canonical`, Algorithm 1 on small class-pure batches and a labeller, 2026-11-27: 0.962 and
+0.958 at epsilon 10, two generators; 17 and 21 min of a core that other work shared.
 """
 
 from ml_collections import ConfigDict

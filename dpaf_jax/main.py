@@ -27,7 +27,7 @@ from dpaf_jax.runtime.command import (
     start,
 )
 from dpaf_jax.runtime.config_flag import CONFIG, parse, stated
-from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.errors import InUseError, UserError
 
 _WORKDIR = flags.DEFINE_string(
     'workdir', None, 'Folder of the run; made if absent.', allow_override=True
@@ -46,7 +46,9 @@ _CLUSTER = flags.DEFINE_string(
 
 EXIT_BUG = 1
 EXIT_PIPE = 141  # as a shell reports SIGPIPE
-EXIT_LOST = 143  # another process; as after SIGTERM, launch scripts start again
+EXIT_AGAIN = (
+    144  # another process is gone, or is not gone yet: launch scripts start again
+)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -60,18 +62,24 @@ def main(argv: Sequence[str]) -> None:
     # Imported late, so that --help and a mistyped flag answer at once.
     from dpaf_jax.runtime import processes
     from dpaf_jax.training.signals import Interrupted, StopRequest
+    from dpaf_jax.training.workdir import Workdir
 
     stop = StopRequest()
     stop.listen()
     try:
         if _CLUSTER.value and _STAGE.value == 'plan':
             processes.parse(_CLUSTER.value)  # one process plans
+        elif Workdir(workdir).release.exists():  # the others may have ended already
+            if not processes.goes_on_alone(_CLUSTER.value):
+                return
         else:
             processes.join(_CLUSTER.value)
         if _STAGE.value != 'plan':
             require_devices()
         _run_stages(workdir, stop)
         processes.leave()
+    except InUseError as error:
+        processes.end(EXIT_AGAIN, f'error: {error}')
     except (UserError, FloatingPointError) as error:
         processes.end(EXIT_BAD_INPUT, f'error: {error}')
     except BrokenPipeError:  # whoever reads the output has seen enough
@@ -89,7 +97,7 @@ def main(argv: Sequence[str]) -> None:
         if files.is_full_disk(error):  # as a library has put it
             text = files.full_disk(pathlib.Path(workdir))
             processes.end(EXIT_BAD_INPUT, f'error: {text}')
-        processes.end_where_another_is_gone(error, EXIT_LOST)
+        processes.end_where_another_is_gone(error, EXIT_AGAIN)
         if processes.count() == 1:
             raise
         traceback.print_exc()

@@ -6,8 +6,10 @@
 #   launch/jobset.sh --pods=4 ...     one run on four pods, each with its GPUs
 #   launch/jobset.sh --dry-run ...    prints the manifest and checks the config (plan)
 #
-# Follow it with: kubectl logs --follow --selector=jobset.sigs.k8s.io/jobset-name=dpaf
-# Before another run, or to resume one that has ended: kubectl delete jobset dpaf
+# Follow it with: kubectl logs --follow --tail=-1 --prefix --max-log-requests=64 \
+#   --selector=jobset.sigs.k8s.io/jobset-name=dpaf
+# Before another run, or to resume one that has ended:
+#   kubectl delete jobset dpaf --cascade=foreground
 set -euo pipefail
 here=$(dirname "$0")
 

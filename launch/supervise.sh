@@ -9,9 +9,11 @@
 #
 # A TERM, INT or HUP to this script goes to the run as one TERM: it saves and stops for
 # good. From the environment: PYTHON (default: .venv/bin/python where there is one),
-# LAUNCHER (a command in front of the run's, such as srun; default: none), DPAF_LOG
-# (default: <workdir>.log; empty: none), MAX_RESTARTS, RESTART_SECONDS.
+# LAUNCHER (a command in front of the run's, such as srun; default: none), STOPPER (a
+# command that tells the run to stop; default: a TERM), DPAF_LOG (default: <workdir>.log;
+# empty: none), MAX_RESTARTS, RESTART_SECONDS.
 set -uo pipefail
+umask 077 # a run's files are for its owner
 
 if [[ ${1-} == --help ]]; then
   sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"
@@ -54,17 +56,28 @@ fi
 say() { echo "$(date -u +%FT%TZ) launch: $*"; }
 
 child='' stopping=0
+tell() {
+  if [[ -z ${STOPPER-} ]]; then
+    kill -TERM "$child" 2>/dev/null
+  else # again until it is heard: what LAUNCHER has not begun yet cannot be told
+    while kill -0 "$child" 2>/dev/null; do
+      $STOPPER
+      sleep 5
+    done &
+  fi
+}
 stop() {
-  if ((!stopping)) && [[ -n $child ]]; then kill -TERM "$child" 2>/dev/null; fi
+  if ((!stopping)) && [[ -n $child ]]; then tell; fi
   stopping=1
 }
 trap stop TERM INT HUP
 
 for ((restarts = 0; ; restarts++)); do
   say "start on $HOSTNAME: ${command[*]}"
-  "${command[@]}" &
+  # A terminal that closes tells all processes; the run hears of it from here.
+  (trap '' HUP && exec "${command[@]}") &
   child=$!
-  if ((stopping)); then kill -TERM "$child" 2>/dev/null; fi
+  if ((stopping)); then tell; fi
   wait "$child"
   status=$?
   while kill -0 "$child" 2>/dev/null; do # a signal to this script ends a wait early

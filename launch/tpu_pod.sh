@@ -7,11 +7,15 @@
 #     --config=configs/mnist.py --workdir=/mnt/disk/mnist [--config.x=y ...]
 #   launch/tpu_pod.sh --dry-run ...    prints the commands and checks the config (plan)
 #
-# The slice must exist and have Python >= 3.11, pip and make. A spot slice loses its boot
+# The slice must exist (v6e and older, which gcloud's tpu-vm knows) and have Python >= 3.11
+# with venv, and make. Images of Ubuntu 22.04 have not: sudo apt-get install -y make
+# python3.11 python3.11-venv, by `ssh --worker=all --command=...`. Several hosts are reached
+# at once after ssh-add of the key google_compute_engine. A spot slice loses its boot
 # disks when it is pre-empted: keep the workdir on storage that stays and that all hosts see
 # (such as Filestore). The same command on the next slice resumes there. It holds keys, and
 # un-noised sums cross the network between hosts: both must be trusted. Where one host is
-# lost, all start again.
+# lost in training, all start again; after it the first host's work is all that is left, and
+# goes on without --cluster. To stop: pkill -TERM -f supervise.sh on all hosts, as above.
 set -euo pipefail
 here=$(dirname "$0")
 
@@ -53,10 +57,11 @@ run=$(printf ' %q' launch/supervise.sh "${arguments[@]}" --cluster=auto)
 log=$(printf '%q' "${workdir%/}").\$HOSTNAME.log # each host its own
 git archive --format=tar --output="$scratch/dpaf_jax.tar" HEAD
 call "${vm[@]}" scp "$scratch/dpaf_jax.tar" "$tpu:" "--zone=$zone" --worker=all
-on_all 'mkdir -p dpaf_jax && tar -xf dpaf_jax.tar -C dpaf_jax && cd dpaf_jax &&
+on_all 'mkdir -p dpaf_jax && rm -rf dpaf_jax/dpaf_jax dpaf_jax/configs && tar -xf dpaf_jax.tar -C dpaf_jax && cd dpaf_jax &&
   make install EXTRAS=tpu'
-on_all "cd dpaf_jax && JAX_PLATFORMS=tpu,cpu DPAF_LOG=$log nohup$run \
->/dev/null 2>&1 </dev/null &"
+# In braces: a list in the background would keep ssh's output open until the run ends.
+on_all "cd dpaf_jax && { JAX_PLATFORMS=tpu,cpu DPAF_LOG=$log nohup$run \
+>/dev/null 2>&1 </dev/null & }"
 echo "Follow it with: ${vm[*]} ssh $tpu --zone=$zone --worker=0" \
   "--command='cd dpaf_jax && tail -F $log'"
 

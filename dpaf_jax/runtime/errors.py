@@ -13,3 +13,7 @@ class UserError(Exception):
     def __init__(self, where: str, problem: str, remedy: str):
         super().__init__(f'{where}: {problem}. {remedy}.')
         self.where, self.problem, self.remedy = where, problem, remedy
+
+
+class InUseError(UserError):
+    """Another run still holds what this one needs: the same command may work later."""

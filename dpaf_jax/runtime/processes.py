@@ -24,6 +24,7 @@ from dpaf_jax.runtime.errors import UserError
 T = TypeVar('T')
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 5.0  # for the others to notice an end
+MEET_SECONDS = 1800  # a cluster may have to find machines for the others first
 GONE = re.compile(r'gloo|nccl|connection|socket|peer|unavailable|heartbeat', re.I)
 
 
@@ -76,7 +77,7 @@ def join(cluster: str) -> None:
     # training.signals listens itself.
     jax.config.update('jax_enable_preemption_service', False)
     try:
-        jax.distributed.initialize(**arguments)
+        jax.distributed.initialize(**arguments, initialization_timeout=MEET_SECONDS)
     except (ValueError, RuntimeError) as error:
         raise UserError(
             '--cluster',
@@ -92,6 +93,21 @@ def join(cluster: str) -> None:
         return
     _Process.watch = threading.Thread(target=_watch, daemon=True)
     _Process.watch.start()
+
+
+def goes_on_alone(cluster: str) -> bool:
+    """Whether this process does what is left of a run that is trained, without the others.
+
+    That is the first one's work, and who has ended does not come back. Where the flag does
+    not say which process this is, all meet as before.
+
+    Args:
+        cluster: as `parse` takes it; '' is one process.
+    """
+    if cluster == 'auto':
+        join(cluster)
+        return True
+    return not cluster or parse(cluster)['process_id'] == 0
 
 
 def count() -> int:

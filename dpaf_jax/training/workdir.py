@@ -18,7 +18,7 @@ import stat
 import time
 from collections.abc import Iterator
 
-from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.errors import InUseError, UserError
 from dpaf_jax.runtime.files import read_json, require_space, write_json, write_text
 
 NOT_PRIVATE = '_NOT_PRIVATE'  # what attacks end the names of their files with
@@ -29,6 +29,9 @@ class Workdir:
     """Paths and small files of one run."""
 
     def __init__(self, root: str | os.PathLike[str]):
+        if '://' in os.fspath(root):  # else a folder of that name is made here
+            problem, remedy = f'is {root}, no folder', 'Give a mounted one'
+            raise UserError('--workdir', problem, remedy)
         self.root = pathlib.Path(root).expanduser()  # no shell expands --workdir=~/x
         self.plan = self.root / 'plan.json'
         self.config = self.root / 'private' / 'config.json'
@@ -110,7 +113,8 @@ class Workdir:
         """Holds the folder for one run.
 
         Raises:
-            UserError: it cannot be written, is full, or another run holds it.
+            InUseError: another run holds it.
+            UserError: it cannot be written, or is full.
         """
         with self._writing():
             file = open(self.private / 'lock', 'a')  # noqa: SIM115 (closed below)
@@ -118,7 +122,7 @@ class Workdir:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise UserError(
+                raise InUseError(
                     '--workdir',
                     f'{self.root} is in use by another run',
                     'Wait, or give another',

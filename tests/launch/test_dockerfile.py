@@ -53,6 +53,11 @@ def test_extras_and_command_are_those_of_the_package():
     assert f'ENTRYPOINT ["{entry}"]' in LINES
 
 
+def test_no_image_runs_as_root():
+    users = [line for line in LINES if line.startswith('USER ')]
+    assert users == ['USER 1000:1000', 'USER root', 'USER 1000:1000']
+
+
 def test_every_instruction_is_one_that_docker_knows():
-    known = {'FROM', 'COPY', 'RUN', 'ENV', 'WORKDIR', 'ENTRYPOINT'}
+    known = {'FROM', 'COPY', 'RUN', 'ENV', 'WORKDIR', 'USER', 'ENTRYPOINT'}
     assert {line.split()[0] for line in LINES} <= known

@@ -207,15 +207,17 @@ def test_stop_lets_the_run_save_and_is_not_followed_by_a_restart(cluster, sent):
     assert output.count('launch: start') == 1
 
 
-def test_log_survives_a_signal_to_all_processes(cluster):
+@pytest.mark.parametrize('sent', [signal.SIGTERM, signal.SIGHUP])
+def test_run_and_log_survive_a_signal_to_all_processes(cluster, sent):
     cluster.stand_in('python3', SAVES.replace('exit', 'echo saved; exit'))
     process = cluster.start('gpu_box.sh', *RUN)
     wait_for(cluster.root / 'up')
-    os.killpg(process.pid, signal.SIGTERM)
+    os.killpg(process.pid, sent)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 143
     assert 'saved\n' in output
-    assert (cluster.root / 'runs' / 'mnist.log').read_text() == output
+    log = cluster.root / 'runs' / 'mnist.log'
+    assert log.read_text() == output and not log.stat().st_mode & 0o077
 
 
 @pytest.mark.parametrize(
@@ -272,10 +274,13 @@ def test_jobset_restarts_what_was_pre_empted_and_not_what_failed():
     for rule in spec['podFailurePolicy']['rules']:
         if 'onExitCodes' in rule and rule['onExitCodes']['operator'] == 'In':
             actions |= dict.fromkeys(rule['onExitCodes']['values'], rule['action'])
-    assert actions == {143: 'Ignore', 134: 'Count', 137: 'Count', 139: 'Count'}
+    assert actions == {143: 'Ignore'} | dict.fromkeys((134, 137, 139, 144), 'Count')
     final = spec['podFailurePolicy']['rules'][-1]
     assert final['action'] == 'FailJob'
     assert set(final['onExitCodes']['values']) == set(actions)
+    # What one pod's loss does to the others is not counted against it.
+    assert spec['backoffLimitPerIndex'] > 0 and 'backoffLimit' not in spec
+    assert pod['securityContext']['runAsNonRoot']
     [container] = pod['containers']
     assert container['resources']['limits']['nvidia.com/gpu'] > 0
     mounted = {mount['name'] for mount in container['volumeMounts']}
@@ -317,7 +322,11 @@ def test_every_host_of_a_tpu_slice_is_given_the_code_and_starts_the_run(cluster)
     assert 'tail -F runs/mnist.$HOSTNAME.log' in output
 
 
-ONCE_LOST = '[[ $(wc -l <srun.calls) -gt 1 ]] || exit 143\n"${@:4}"\n'
+ONCE_LOST = """
+if [[ $1 == --help ]]; then echo '--ignore-signals=...'; exit; fi
+[[ $(wc -l <srun.calls) -gt 2 ]] || exit 144
+"${@:5}"
+"""
 
 
 def test_slurm_on_several_nodes_is_one_run_that_starts_again_as_a_whole(cluster):
@@ -325,23 +334,36 @@ def test_slurm_on_several_nodes_is_one_run_that_starts_again_as_a_whole(cluster)
     cluster.environment |= {'SLURM_JOB_NUM_NODES': '2', 'SLURM_GPUS_ON_NODE': '4'}
     status, output = cluster.run('slurm.sbatch', *RUN)
     assert status == 0, output
-    first, second = cluster.calls('srun')
-    assert first == second
+    _, first, second = cluster.calls('srun')
+    assert first == second and '--ignore-signals=TERM' in first
     assert first[-len(RUN) - 1 :] == [*RUN, '--cluster=auto']
     assert cluster.calls('python3') == [['-m', 'dpaf_jax.main', *RUN, '--cluster=auto']]
     assert (cluster.root / 'ids').read_text() == '0,1,2,3\n'
 
 
-def test_a_stop_reaches_srun_and_lets_all_nodes_save(cluster):
-    cluster.stand_in('srun', SAVES)
+# A TERM makes srun kill its tasks; Slurm can tell them.
+KILLS = """
+trap 'exit 137' TERM
+touch up
+while [[ ! -e told ]]; do sleep 0.05; done
+touch saved
+exit 143
+"""
+
+
+def test_a_stop_goes_around_srun_and_lets_all_nodes_save(cluster):
+    cluster.stand_in('srun', f'if [[ $1 == --help ]]; then exit; fi\n{KILLS}')
+    cluster.stand_in('scancel', 'touch told\n')
     cluster.environment |= {'SLURM_JOB_NUM_NODES': '2', 'SLURM_GPUS_ON_NODE': '4'}
     process = cluster.start('slurm.sbatch', *RUN)
     wait_for(cluster.root / 'up')
     process.send_signal(signal.SIGUSR1)
     process.communicate(timeout=300)
     assert process.returncode == 143 and (cluster.root / 'saved').exists()
+    assert cluster.calls('scancel')[0] == ['--quiet', '--signal=TERM', '7']
     assert cluster.calls('scontrol') == [['requeue', '7']]
-    assert len(cluster.calls('srun')) == 1
+    asked, started = cluster.calls('srun')
+    assert asked == ['--help'] and '--ntasks-per-node=1' in started
 
 
 def test_slurm_array_has_a_run_for_each_index(cluster):

@@ -237,6 +237,13 @@ def test_each_stage_alone_in_order(tmp_path):
         assert (tmp_path / 'run' / path).exists()
     done = tiny_runs.call_main(*command)
     assert done.code == 0 and 'done already' in done.out
+    # Of several processes the first does what is left of a trained run; nobody is waited for.
+    first, second = (
+        tiny_runs.call_main(*command, f'--cluster=localhost:1,{index},2')
+        for index in (0, 1)
+    )
+    assert first.code == second.code == 0
+    assert 'done already' in first.out and not second.out + second.err
 
 
 @pytest.mark.parametrize('form', ['--config={}', '-config={}', '--config {}'])

@@ -32,10 +32,12 @@ def refused(tmp_path) -> Callable[..., str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text('earlier')
 
-    def run(*args: str, workdir: pathlib.Path = tmp_path / 'run') -> str:
+    def run(
+        *args: str, workdir: pathlib.Path = tmp_path / 'run', status: int = 2
+    ) -> str:
         before = tiny_runs.contents(workdir)
         outcome = tiny_runs.call_main(*args, f'--workdir={workdir}')
-        assert (outcome.code, outcome.err.count('\n')) == (2, 1), outcome
+        assert (outcome.code, outcome.err.count('\n')) == (status, 1), outcome
         assert outcome.err.startswith('error: ') and 'Traceback' not in outcome.err
         after = tiny_runs.contents(workdir)
         assert {path: after[path] for path in before} == before
@@ -276,9 +278,11 @@ def test_a_disk_that_fills_up_while_a_file_is_written(refused, monkeypatch, tmp_
     assert text.startswith(f'{tmp_path}/run: the disk is full (')
 
 
-def test_a_workdir_in_use(refused, tmp_path):
+def test_a_workdir_in_use_with_a_status_that_launchers_start_again_after(
+    refused, tmp_path
+):
     with Workdir(tmp_path / 'run').locked():
-        text = refused(DIGITS, '--stage=plan')
+        text = refused(DIGITS, '--stage=plan', status=144)
     assert text.startswith(f'--workdir: {tmp_path}/run is in use by another run. Wait')
 
 

@@ -71,6 +71,11 @@ def test_a_second_run_is_refused_until_the_first_is_over(tmp_path):
         pass
 
 
+def test_a_bucket_is_not_a_folder():
+    with pytest.raises(UserError, match='gs://bucket/run, no folder. Give a mounted'):
+        Workdir('gs://bucket/run')
+
+
 def test_a_file_system_without_locks_is_not_another_run(tmp_path, monkeypatch):
     def cannot(file, operation):
         raise OSError(errno.ENOSYS, 'Function not implemented')
