@@ -40,7 +40,8 @@ MAY_IMPORT = {
     'evaluate': {'evaluation'} | RUNTIME,
     'cli': {'main', 'sample', 'evaluate', 'verify', 'audit', 'attack', 'tables'}
     | RUNTIME,
-    'main': {'pipeline', 'training.signals', 'privacy.plan'} | RUNTIME,
+    'main': {'pipeline', 'training.signals', 'training.workdir', 'privacy.plan'}
+    | RUNTIME,
     '__init__': {'pipeline', 'release'} | RUNTIME,
 }
 SHARED_BY_METHODS = 'adversarial', 'embedding'

@@ -17,6 +17,10 @@ import re
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg  # noqa: F401 (JAX takes LAPACK from it: told once it is loaded)
+import threadpoolctl
 
 from dpaf_jax.runtime import gpu_compiler
 
@@ -39,7 +43,7 @@ INSTRUCTIONS = {
 
 VARIABLES = re.compile(
     r'XLA_|TF_|CUDA_|CUBLAS|CUDNN|NVIDIA_TF32_OVERRIDE|NCCL_(ALGO|PROTO)$|LIBTPU_INIT_ARGS'
-    r'|(PJRT_)?NPROC$|OMP_NUM_THREADS|OPENBLAS_|MKL_|DNNL_|ONEDNN_'
+    r'|(PJRT_)?NPROC$|OMP_NUM_THREADS|(OPENBLAS|GOTO|MKL|BLIS|VECLIB|DNNL|ONEDNN)_'
 )
 # Names of devices (their kind and number are told elsewhere), caches of programs that are
 # found again by their content, what is logged, and who else is in a cluster.
@@ -88,6 +92,37 @@ def cores() -> int:
     if hasattr(os, 'sched_getaffinity'):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def linear_algebra() -> str:
+    """Libraries of BLAS and LAPACK in this process: kernels, threads now, SHA-256.
+
+    With other threads an eigenvector may have another sign, and a program may set their
+    number at any time, without a variable.
+    """
+    told = sorted(
+        f'{found["internal_api"]} {found["version"]} {found.get("architecture")} '
+        f'{found["num_threads"]} {_digest(found["filepath"])}'
+        for found in threadpoolctl.threadpool_info()
+        if found['user_api'] == 'blas'
+    )
+    return ', '.join(told)
+
+
+@functools.cache
+def _digest(file: str) -> str:
+    return hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
+
+
+@functools.cache
+def long_sum() -> str:
+    """A sum that XLA splits among the threads it has, to its last bit.
+
+    They are those of the cores that the process had when JAX began, which `cores` no longer
+    tells where a program has changed its affinity since.
+    """
+    numbers = np.random.default_rng(0).standard_normal(2**20, np.float32)
+    return float(jax.jit(jnp.sum)(numbers)).hex()
 
 
 def driver(device: jax.Device) -> str:

@@ -27,6 +27,8 @@ MACHINE = (
     'process count',
     'processor',
     'cores',
+    'long sum',
+    'linear algebra',
     'driver',
     'quick compilation',
 )
@@ -102,6 +104,8 @@ def components(
         'process count': processes.count(),
         'processor': machine.processor(),
         'cores': machine.cores() if on_cpu else 'any',
+        'long sum': machine.long_sum() if on_cpu else 'any',
+        'linear algebra': machine.linear_algebra(),
         'driver': machine.driver(devices[0]),
         'quick compilation': 'any' if on_cpu else gpu_compiler.is_quick(),
         **machine.settings(),

@@ -1,5 +1,6 @@
 """What is told of a machine: all that shapes bits, and nothing that a reboot changes."""
 
+import hashlib
 import os
 import platform
 import types
@@ -7,6 +8,8 @@ import types
 import jax
 import jax._src.lib
 import pytest
+import threadpoolctl
+import tiny_runs
 
 from dpaf_jax.runtime import gpu_compiler, machine
 
@@ -177,6 +180,43 @@ def test_the_file_of_sines_and_cosines_is_told(tmp_path, monkeypatch):
     assert machine.math_library.__wrapped__().startswith(platform.system())
 
 
+def test_the_threads_of_lapack_are_told_though_no_variable_tells_them():
+    """With others an eigenvector has another sign, and a row another query."""
+    before = machine.linear_algebra()
+    with threadpoolctl.threadpool_limits(1, 'blas'):
+        alone = machine.linear_algebra()
+    with threadpoolctl.threadpool_limits(2, 'blas'):
+        assert machine.linear_algebra() != alone
+    assert machine.linear_algebra() == before
+
+
+def test_a_file_of_lapack_is_told_by_its_content(tmp_path, monkeypatch):
+    library = tmp_path / 'libblas.so'
+    library.write_bytes(b'one')
+    found = threadpoolctl.threadpool_info()[0] | {'user_api': 'blas'}
+    found |= {'filepath': str(library), 'internal_api': 'openblas'}
+    monkeypatch.setattr(machine.threadpoolctl, 'threadpool_info', lambda: [found])
+    digest = hashlib.sha256(b'one').hexdigest()
+    assert machine.linear_algebra().endswith(digest)
+
+
+def test_a_long_sum_tells_the_threads_that_jax_began_with():
+    """`cores` tells those of now, which a program may have changed since."""
+    if machine.cores() < 2:
+        pytest.skip('one core')
+    code = (
+        'import os, sys, jax; late = sys.argv[1] == "late"; late and jax.devices();'
+        'os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});'
+        'from dpaf_jax.runtime import machine; print(machine.cores(), machine.long_sum())'
+    )
+    plain = {'XLA_FLAGS': '', 'JAX_DISABLE_MOST_OPTIMIZATIONS': '0'}
+    late, before = (
+        tiny_runs.run_python('-c', code, when, environment=plain).stdout.split()
+        for when in ('late', 'first')
+    )
+    assert late[0] == before[0] == '1' and late[1] != before[1]
+
+
 SHAPING = (
     'XLA_FLAGS',
     'XLA_PYTHON_CLIENT_MEM_FRACTION',  # autotuning leaves out what finds no room
@@ -186,6 +226,7 @@ SHAPING = (
     'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE',
     'NPROC',
     'OMP_NUM_THREADS',
+    'GOTO_NUM_THREADS',
 )
 HARMLESS = (
     'CUDA_VISIBLE_DEVICES',

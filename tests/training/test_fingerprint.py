@@ -111,9 +111,12 @@ def test_data_entropy_plan_devices_and_libraries_are_in_it(monkeypatch):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fingerprint.machine, 'processor', lambda: 'another')
         patch.setattr(fingerprint.machine, 'cores', lambda: 0)
+        patch.setattr(fingerprint.machine, 'long_sum', lambda: '0x1.0p+10')
+        patch.setattr(fingerprint.machine, 'linear_algebra', lambda: 'openblas 1')
         patch.setattr(fingerprint.machine, 'driver', lambda device: 'CUDA 99')
         patch.setenv('XLA_FLAGS', '--xla_cpu_max_isa=SSE4_2')
-        names = ('processor', 'cores', 'driver', 'XLA_FLAGS')
+        names = ('processor', 'cores', 'long sum', 'linear algebra', 'driver')
+        names += ('XLA_FLAGS',)
         changed |= dict.fromkeys(names, parts())
     old = dict.fromkeys(fingerprint.LIBRARIES, '0.0')
     monkeypatch.setattr(fingerprint, '_versions', lambda: old)
@@ -258,16 +261,14 @@ class TestResumeIsRefusedAndNames:
         newest.rename(newest.with_name('0'))
         assert 'device count (was 1, now 2)' in refusal(pipeline)
 
-    @pytest.mark.parametrize('name', ['processor', 'cores', 'driver'])
+    @pytest.mark.parametrize('name', ['processor', 'cores', 'linear_algebra', 'driver'])
     def test_another_machine_after_a_kill(self, resumed, monkeypatch, name):
         pipeline = resumed()
         pipeline.workdir.stopped.unlink()
         monkeypatch.setattr(fingerprint.machine, name, lambda *device: 'another')
-        message = refusal(pipeline)
-        assert (
-            f'{name} (was {(read_json(pipeline.workdir.fingerprint)[name])!r}'
-            in message
-        )
+        message, name = refusal(pipeline), name.replace('_', ' ')
+        noted = read_json(pipeline.workdir.fingerprint)
+        assert f'{name} (was {noted[name]!r}' in message
         assert "now 'another')" in message and 'Restore' in message
 
     @pytest.mark.parametrize('name', ['XLA_FLAGS', 'NVIDIA_TF32_OVERRIDE'])
