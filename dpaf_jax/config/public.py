@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -131,6 +132,8 @@ def to_dict(config: Config) -> dict[str, Any]:
 def public_dict(config: Config) -> dict[str, Any]:
     """The config as it may be released: no path in it, and who wrote it."""
     fields = json.loads(json.dumps(_without_paths(config)))
+    for (section, name), text in _spelt(config).items():
+        fields[section][name] = text
     if not config.privacy.is_private:
         fields['privacy']['epsilon'] = 'inf'
     if not config.data.columns:  # of tables alone, and any text would do
@@ -138,6 +141,39 @@ def public_dict(config: Config) -> dict[str, Any]:
     others = set(METHOD_SECTIONS) - set(sections_of(config.method))
     own = {name: value for name, value in fields.items() if name not in others}
     return {'version': VERSION, **own}
+
+
+def _spelt(config: Config) -> dict[tuple[str, str], str]:
+    """Texts that are read as lists or numbers, spelt in the one way a release has.
+
+    Blanks and digits without end would carry any message past whoever reads them.
+    """
+    made = {
+        ('privacy', 'budgets'): ','.join(
+            map(_budget, config.privacy.budgets.split(','))
+        ),
+        ('data', 'columns'): ','.join(
+            f'{column.name}:{_digits(column.low)}:{_digits(column.high)}'
+            for column in config.data.table
+        ),
+        ('networks', 'layers'): re.sub(
+            r'\d+', lambda number: str(int(number[0])), config.networks.layers
+        ),
+    }
+    if levels := config.data.grey_levels:
+        made['data', 'window'] = ':'.join(map(_digits, levels))
+    if 'dpaf' in sections_of(config.method):
+        made['dpaf', 'taps'] = ','.join(config.dpaf.tap_names)
+    return made
+
+
+def _budget(entry: str) -> str:
+    number, percent, _ = entry.strip().partition('%')
+    return number if number == 'rest' else _digits(float(number)) + percent
+
+
+def _digits(number: float) -> str:
+    return f'{number:.15g}'
 
 
 def _without_paths(section: Any) -> dict[str, Any]:

@@ -379,6 +379,15 @@ def test_json_of_other_bytes_than_the_packages_is_rejected(copied, name, edit):
         (lambda c: c['networks'].update(layers='C9'), 'generator.safetensors'),
         (lambda c: c.update(method='gan'), 'plan'),
         (lambda c: c.update(method='dpgen'), 'config.json'),  # has not its fields
+        # What could carry a message, and no mechanism would notice.
+        (lambda c: c['privacy'].update(budgets='0.1, \t rest,0.1'), 'config.json'),
+        (
+            lambda c: c['privacy'].update(budgets='0.1000000116,rest,0.10'),
+            'config.json',
+        ),
+        (lambda c: c['dpaf'].update(taps='count,\u2003conv2'), 'config.json'),
+        (lambda c: c['data'].update(window='0:4095.000000000000107'), 'config.json'),
+        (lambda c: c['networks'].update(layers='C01-C1-x'), 'config.json'),
     ],
 )
 def test_a_config_of_another_run_is_rejected(copied, change, caught_by):
