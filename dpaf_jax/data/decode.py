@@ -46,17 +46,19 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
     results = _in_threads(decode, _read(source))
     bad: list[str] = []
     begun = time.monotonic()
-    for i in np.flatnonzero(source.is_present).tolist():
+    for i, is_present in enumerate(source.is_present.tolist()):
+        if i and i % 1000 == 0:
+            # Of all records, also those that a filter has emptied: which it has is private.
+            share = 100 * i // len(source.labels)
+            logging.log_every_n_seconds(logging.INFO, 'Decoded %d %%', PATIENCE, share)
+        if not is_present:
+            continue
         result = next(results)
         if isinstance(result, BadPictureError):
             bad.append(f'{source.record_id(i)} {result}')
             if len(bad) == MOST_NAMED:
                 break
             continue
-        if i and i % 1000 == 0:
-            # A share, not a count: counts after filtering are private.
-            share = 100 * i // len(source.labels)
-            logging.log_every_n_seconds(logging.INFO, 'Decoded %d %%', PATIENCE, share)
         yield result
     if bad:
         raise bad_pictures(source.where, bad)

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import struct
+import warnings
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -19,6 +20,10 @@ _DAMAGE = (
     struct.error,
     Image.DecompressionBombError,
 )
+
+
+# Of one private picture, and in whatever log there is.
+warnings.filterwarnings('ignore', module=r'PIL\.')
 
 
 class BadPictureError(Exception):

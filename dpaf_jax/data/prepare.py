@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -67,7 +68,8 @@ def prepare(
         check_records(source, is_test, config)
         found = _prepare(source, is_test, config, directory)
     manifests.check_settings(found, config, directory)
-    if config.num_examples > 2 * found.num_examples:
+    # At a terminal, for the owner's eyes: a log would tell others of the number of records.
+    if sys.stderr.isatty() and config.num_examples > 2 * found.num_examples:
         logging.warning(
             'config.data.num_examples = %d is more than twice the training records of %s. '
             'The guarantee holds, but draws and steps are sized for so many: a public '

@@ -100,6 +100,14 @@ def check_files(directory: pathlib.Path) -> Check:
     )
 
 
+def has_no_end(directory: pathlib.Path) -> bool:
+    """Whether something stands for a file that reading may never finish: a pipe, a device."""
+    return any(
+        path.exists() and not path.is_file() and not path.is_dir()
+        for path in (directory / name for name in FILES)
+    )
+
+
 def check_config(path: pathlib.Path) -> tuple[Config | None, Check]:
     """Exactly the public fields, with values in their ranges and no path."""
     try:

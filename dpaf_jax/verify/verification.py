@@ -102,6 +102,8 @@ def verify(directory: pathlib.Path) -> Verification:
         directory: of the release; must exist.
     """
     checks = [contents.check_files(directory)]
+    if contents.has_no_end(directory):  # nothing more is read
+        return Verification(checks, None)
     config, made = contents.check_config(directory / CONFIG)
     checks.append(made)
     if config is None:

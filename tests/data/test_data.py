@@ -9,17 +9,20 @@ import pathlib
 import resource
 import shutil
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import tiny_runs
 from PIL import Image
 from scipy import stats
 from sources import make_config
 
 from dpaf_jax import data
 from dpaf_jax.config import DataConfig
+from dpaf_jax.data import decode
 from dpaf_jax.data.decode import decoded
 from dpaf_jax.data.manifest import ARRAYS
 from dpaf_jax.data.sources.base import Source
@@ -159,11 +162,18 @@ class TestPrepare:
                 use(small, cache)
 
     @pytest.mark.parametrize('number', [0, 14, 20, 1000])
-    def test_any_larger_n_is_that_of_the_data(self, config, cache, caplog, number):
+    def test_any_larger_n_is_that_of_the_data(
+        self, config, cache, caplog, number, monkeypatch
+    ):
+        monkeypatch.setattr(sys.stderr, 'isatty', lambda: True)
         manifest = data.prepare(config, cache)
         asked = dataclasses.replace(config, num_examples=number)
         assert data.prepare(asked, cache) == manifest
         assert ('more than twice the training records' in caplog.text) is (number > 28)
+        caplog.clear()
+        monkeypatch.setattr(sys.stderr, 'isatty', lambda: False)
+        data.prepare(asked, cache)
+        assert not caplog.text, 'others who read a log learn nothing of the number'
         assert data.load(asked, cache).manifest.num_examples == (number or 14)
         np.testing.assert_array_equal(data.load(asked, cache).index, np.arange(14))
 
@@ -339,6 +349,36 @@ class TestDecoding:
         assert len(read) < 100, 'ten million images must not be in memory at once'
         rest = [int(image[0, 0, 0]) for image in images]
         assert rest == [i % 256 for i in range(1, 1000)]
+
+    def test_what_is_told_on_the_way_says_nothing_of_a_record(
+        self, caplog, monkeypatch
+    ):
+        """Such as whether a filter has emptied it."""
+        monkeypatch.setattr(decode, 'PATIENCE', 0.0)
+        caplog.set_level('INFO')
+        told = []
+        for emptied in (range(0), range(990, 2010)):
+            present = np.ones(3000, bool)
+            present[emptied] = False
+            images = np.zeros((np.sum(present), 8, 8), np.uint8)
+            labels = np.zeros(3000, int)
+            source = Source('x', ('0',), labels, str, None, lambda i=images: iter(i))
+            source = dataclasses.replace(source, is_empty=~present)
+            assert len(list(decoded(source, make_config(image_size=8)))) == len(images)
+            told.append(caplog.messages)
+            caplog.clear()
+        assert told[0] == told[1] and told[0][:2] == ['Decoded 33 %', 'Decoded 66 %']
+
+    def test_what_pillow_remarks_of_a_picture_is_not_told(self):
+        """Its size, for one; in a process of its own, since pytest listens to warnings."""
+        code = (
+            'import io; from PIL import Image; from dpaf_jax.data.pixels import to_pixels;'
+            'Image.MAX_IMAGE_PIXELS = 100; content = io.BytesIO();'
+            'Image.new("L", (12, 12)).save(content, "PNG");'
+            'to_pixels(content.getvalue(), 8, 1, "crop")'
+        )
+        ended = tiny_runs.run_python('-W', 'always', '-c', code)
+        assert (ended.returncode, ended.stderr) == (0, '')
 
 
 class Fixed:

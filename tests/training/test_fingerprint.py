@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 import shutil
 from types import SimpleNamespace
 from unittest import mock
@@ -14,6 +15,7 @@ import tiny_runs
 
 from dpaf_jax.config import METHOD_SECTIONS
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
+from dpaf_jax.pipeline.stages.prepare import private_data
 from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.runtime import gpu_compiler
@@ -293,6 +295,20 @@ class TestResumeIsRefusedAndNames:
         message = refusal(pipeline)
         assert str(path) in message and 'has changed since' in message
         assert 'Delete ' in message and '.npy,' not in message
+
+    def test_data_that_were_edited_while_a_pipeline_was_kept(self, resumed):
+        """As in a notebook between a stop and a second call."""
+        pipeline = resumed()
+        plan = pipeline.run('plan')
+        images = private_data(pipeline._job, plan).images
+        assert private_data(pipeline._job, plan).images is images  # read once
+        path = pipeline.workdir.private / 'data' / 'train_images.npy'
+        *_, last = path.read_bytes()
+        with path.open('r+b') as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([last ^ 1]))
+        with pytest.raises(UserError, match='has changed since'):
+            private_data(pipeline._job, plan)
 
     def test_a_library(self, resumed, monkeypatch):
         newer = fingerprint._versions() | {'flax': '9.9'}

@@ -40,6 +40,13 @@ def test_a_folder_a_missing_file_and_a_link_are_rejected(copied, tmp_path):
 
 
 @pytest.mark.parametrize('name', FILES)
+def test_a_pipe_in_place_of_a_file_is_rejected_unread(copied, name):
+    (copied / name).unlink()
+    os.mkfifo(copied / name)
+    assert (call(copied).code, failed(copied)) == (1, {'files'})
+
+
+@pytest.mark.parametrize('name', FILES)
 def test_a_missing_file_is_named(copied, name):
     (copied / name).unlink()
     outcome = call(copied)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from typing import Any
 
 from dpaf_jax.config import Config
 from dpaf_jax.data import Dataset
@@ -19,14 +20,15 @@ class Job:
         workdir: where a stage finds what others have left, and leaves its own result.
         entropy: for tests: fixed, so that nothing is certified.
         stop: asked between windows and stages.
-        checked: by folder, data that have been read once and compared.
+        checked: data that have been read once and compared, by folder and by what its
+            files were then.
     """
 
     config: Config
     workdir: Workdir
     entropy: bytes | None
     stop: StopRequest
-    checked: dict[pathlib.Path, Dataset] = dataclasses.field(default_factory=dict)
+    checked: dict[Any, Dataset] = dataclasses.field(default_factory=dict)
 
     @property
     def data_directory(self) -> pathlib.Path:

@@ -77,12 +77,17 @@ def public_data(job: Job, private: Dataset) -> Dataset | None:
 
 def _opened(job: Job, config: DataConfig, directory: pathlib.Path) -> Dataset:
     """The data that keys are taken for, each array read once and compared."""
-    if directory not in job.checked:
+    files = tuple(
+        (path, found.st_ino, found.st_size, found.st_mtime_ns)
+        for path in sorted(directory.glob('*'))
+        for found in [path.stat()]
+    )
+    if files not in job.checked:
         data = load(config, directory)
         # Of N images, which is public; how many there are is not.
         size = data.manifest.num_examples * data.images[:1].nbytes
         if size > SLOW_TO_READ and processes.is_first():
             print(f'checking up to {size / 1e9:.1f} GB of prepared data', flush=True)
         check_arrays(data, directory)
-        job.checked[directory] = data
-    return job.checked[directory]
+        job.checked[files] = data
+    return job.checked[files]
