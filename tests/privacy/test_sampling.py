@@ -12,6 +12,7 @@ from scipy import stats
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import (
     Draw,
+    binomial,
     packed,
     poisson_draw,
     shuffled_batches,
@@ -82,6 +83,36 @@ def test_sizes_of_draws_are_binomial(who):
         prob = stats.binom.pmf(value, N, PROB)
         assert is_binomial(np.sum(sizes == value), STEPS, prob)
     assert sizes.var() == pytest.approx(N * PROB * (1 - PROB), rel=0.1)
+
+
+class Told(np.random.Generator):
+    """A uniform number that is told, once; whoever asks for more is told 0."""
+
+    def __init__(self, uniform):
+        super().__init__(np.random.PCG64(0))
+        self._left = [uniform]
+
+    def random(self):
+        return self._left.pop() if self._left else 0.0
+
+
+@pytest.mark.parametrize(
+    ('count', 'prob'), [(60_000, 3 / 60_000), (50, 0.5), (7, 0.999)]
+)
+def test_no_count_is_missing_far_out(count, prob):
+    """NumPy has none above ten standard deviations, and draws again."""
+    uniform = 1 - 1.5e-13
+    size = binomial(Told(uniform), count, prob)
+    assert stats.binom.cdf(size - 1, count, prob) < uniform
+    assert uniform <= stats.binom.cdf(size, count, prob)
+
+
+@pytest.mark.parametrize(
+    ('count', 'prob'), [(0, 0.5), (9, 0.0), (9, 1.0), (10**7, 1.0)]
+)
+def test_counts_without_a_choice(count, prob):
+    for uniform in (0.0, 0.5, 1 - 2**-53):
+        assert binomial(Told(uniform), count, prob) == count * prob
 
 
 def test_mechanisms_draw_independently(who):
