@@ -10,7 +10,7 @@ from dpaf_jax.config import PrivacyConfig
 from dpaf_jax.privacy import accounting, published
 from dpaf_jax.privacy.accounting.shares import FIELD
 from dpaf_jax.privacy.grid import MAX_CONTRIBUTIONS
-from dpaf_jax.privacy.noise import TAIL_DELTA
+from dpaf_jax.privacy.noise import tail_delta
 from dpaf_jax.privacy.plan import ACCOUNTANT, CERTIFIED, Mechanism, PrivacyPlan
 from dpaf_jax.runtime.errors import UserError
 
@@ -110,7 +110,7 @@ class _Request:
         privacy, shares = self.privacy, self.shares
         fitted = _fitted(self.mechanisms, privacy, self.num_examples)
         beta = _overflow(fitted, self.num_examples)
-        delta = privacy.delta - beta
+        delta = _left(privacy.delta, beta, fitted)
         settled = [
             accounting.calibrate(m, (), share, delta)
             for m in fitted
@@ -200,7 +200,7 @@ def make_joint_plan(
         raise too_large
     beta = _overflow(fitted, num_examples)
     settled = accounting.calibrate_together(
-        fitted, (), privacy.epsilon, privacy.delta - beta
+        fitted, (), privacy.epsilon, _left(privacy.delta, beta, fitted)
     )
     return _composed(settled, beta, privacy, num_examples)
 
@@ -247,7 +247,10 @@ def with_last(
         return dataclasses.replace(plan, mechanisms=settled)
     beta = plan.overflow_delta + _overflow([fitted], plan.num_examples)
     last = accounting.calibrate(
-        fitted, plan.mechanisms, privacy.epsilon, privacy.delta - beta
+        fitted,
+        plan.mechanisms,
+        privacy.epsilon,
+        _left(privacy.delta, beta, [*plan.mechanisms, fitted]),
     )
     return _composed([*plan.mechanisms, last], beta, privacy, plan.num_examples)
 
@@ -259,7 +262,7 @@ def _composed(
     num_examples: int,
 ) -> PrivacyPlan:
     """The certified plan of settled mechanisms, with its epsilon."""
-    delta = privacy.delta - beta
+    delta = _left(privacy.delta, beta, settled)
     plan = _plan(settled, CERTIFIED, privacy.delta, num_examples, overflow=beta)
     event = plan.dp_event
     epsilon, by_rdp = (
@@ -281,10 +284,20 @@ def _composed(
     )
 
 
+def _left(delta: float, beta: float, mechanisms: Sequence[Mechanism]) -> float:
+    """What draws that exceed their capacity and the noise's tail leave of delta."""
+    return delta - beta - tail_delta(_releases(mechanisms))
+
+
+def _releases(mechanisms: Sequence[Mechanism]) -> float:
+    """In how many a record is expected to take part."""
+    return sum(m.steps * m.sampling_prob for m in mechanisms)
+
+
 def _check_tail(settled: Sequence[Mechanism], delta: float) -> None:
     """What the noise's tail owes in all must be next to nothing of delta."""
-    releases = sum(m.steps * m.sampling_prob for m in settled)
-    if (owed := TAIL_DELTA * releases) > delta / 1000:
+    releases = _releases(settled)
+    if (owed := tail_delta(releases)) > delta / 1000:
         raise UserError(
             'config.privacy.delta',
             f'is {delta:g}, and the noise of {releases:.0f} releases falls short by '

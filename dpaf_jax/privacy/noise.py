@@ -50,6 +50,15 @@ EXCESS = 2**-12
 TAIL_DELTA = 1e-15
 
 
+def tail_delta(releases: float) -> float:
+    """The delta that the noise's tail owes in all.
+
+    Args:
+        releases: in which a record is expected to take part: steps x sampling_prob, summed.
+    """
+    return TAIL_DELTA * releases
+
+
 def _normals(words: jax.Array) -> jax.Array:
     """[...] float32 normals from [2, ...] words: a sign, a rank, a place within it.
 

@@ -11,6 +11,7 @@ from scipy import stats
 from dpaf_jax import methods
 from dpaf_jax.config import Config
 from dpaf_jax.privacy import accounting
+from dpaf_jax.privacy.noise import tail_delta
 from dpaf_jax.privacy.plan import (
     FIXED_ENTROPY,
     PrivacyPlan,
@@ -59,21 +60,22 @@ def rebuild(config: Config, num_examples: int) -> PrivacyPlan:
 
 
 def recompute(stated: dict[str, Any]) -> Epsilons:
-    """Epsilon of `dp_event` at delta - overflow_delta.
+    """Epsilon of `dp_event` at delta - overflow_delta, less what the noise's tail owes.
 
     Raises:
         ValueError: the event or delta is out of reach.
     """
     queries = accountant.queries_of(stated['dp_event'])
-    delta = stated['delta'] - stated['overflow_delta']
     low, high = accounting.MIN_NOISE_MULTIPLIER, accounting.MAX_NOISE_MULTIPLIER
     normal = [
         query for query in queries if isinstance(query, accountant.SampledGaussian)
     ]
     if not all(low <= query.noise_multiplier <= 2 * high for query in normal):
         raise ValueError(f'a noise_multiplier is not within {low:g} and {high:g}')
+    owed = tail_delta(sum(query.steps * query.sampling_prob for query in normal))
+    delta = stated['delta'] - stated['overflow_delta'] - owed
     if not 0 < delta < 1:
-        raise ValueError(f'delta - overflow_delta = {delta:g}')
+        raise ValueError(f'delta less what is owed is {delta:g}')
     event = event_from_json(stated['dp_event'])
     rdp = accounting.epsilon_rdp(event, delta)
     if not rdp <= MAX_EPSILON:

@@ -12,6 +12,7 @@ import tiny_runs
 from dpaf_jax.methods.dpaf.plan import REST_ORDER
 from dpaf_jax.privacy import accounting, budgets
 from dpaf_jax.privacy.accounting import shares
+from dpaf_jax.privacy.noise import TAIL_DELTA
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.runtime.errors import UserError
 
@@ -132,10 +133,12 @@ def test_the_budget_of_an_absent_mechanism_goes_to_the_others(
     assert spent(calls) == expected
 
 
-def test_the_accountant_gets_delta_less_the_overflow(calls):
+def test_the_accountant_gets_delta_less_the_overflow_and_the_tail(calls):
     plan = settle(NAMES, '0.1,rest,0.2')
     assert 0 < plan.overflow_delta <= 0.01 * plan.delta
-    assert {delta for *_, delta in calls} == {plan.delta - plan.overflow_delta}
+    releases = sum(m.steps * m.sampling_prob for m in plan)
+    left = plan.delta - plan.overflow_delta - TAIL_DELTA * releases
+    assert {delta for *_, delta in calls} == {left} and left < plan.delta
 
 
 def test_the_stated_epsilon_is_rounded_up_but_never_above_the_target(
