@@ -62,7 +62,7 @@ tell() {
   else # again until it is heard: what LAUNCHER has not begun yet cannot be told
     while kill -0 "$child" 2>/dev/null; do
       $STOPPER
-      sleep 5
+      sleep 2
     done &
   fi
 }
