@@ -46,9 +46,8 @@ _CLUSTER = flags.DEFINE_string(
 
 EXIT_BUG = 1
 EXIT_PIPE = 141  # as a shell reports SIGPIPE
-EXIT_AGAIN = (
-    144  # another process is gone, or is not gone yet: launch scripts start again
-)
+# Another process is gone, or is not gone yet: launch scripts start again.
+EXIT_AGAIN = 144
 
 
 def main(argv: Sequence[str]) -> None:
