@@ -125,10 +125,21 @@ def check_config(path: pathlib.Path) -> tuple[Config | None, Check]:
         VERSION.fullmatch(version)
         and re.fullmatch(PUBLIC_SOURCE, config.data.source)
         and (not start or re.fullmatch(PUBLIC_SOURCE, start))
-        and same(completed(fields), public)
+        # As they would be written now, but for fields that came later.
+        and same(fields, _those_of(public, fields))
+        and completed(fields) == public
     ):
         return config, Check(CONFIG, False, 'has a value that is not public')
     return config, Check(CONFIG, True, 'exactly the public fields')
+
+
+def _those_of(fields: Any, named: Any) -> Any:
+    """The fields that `named` has, too, at every depth."""
+    if not isinstance(fields, dict) or not isinstance(named, dict):
+        return fields
+    return {
+        name: _those_of(fields[name], named[name]) for name in fields if name in named
+    }
 
 
 def check_generator(path: pathlib.Path, config: Config) -> Check:

@@ -1,5 +1,8 @@
 """Releases of earlier versions stay what they were: consistent, and good for samples."""
 
+import copy
+import functools
+import json
 import pathlib
 import shutil
 
@@ -9,6 +12,10 @@ import tiny_runs
 from tiny_releases import call, privacy_of, rewrite
 
 from dpaf_jax import sample
+from dpaf_jax.config import from_public_dict, public_dict
+from dpaf_jax.config.public import ADDED
+from dpaf_jax.release.bundle import canonical_json
+from dpaf_jax.verify import contents
 
 RELEASES = pathlib.Path(__file__).parent.parent / 'fixtures' / 'releases'
 KINDS = ('dp_merf', pytest.param('digits', marks=pytest.mark.slow))  # half a minute
@@ -51,3 +58,26 @@ def test_samples_can_be_drawn_from_it(kind, tmp_path):
     assert images.shape == (40, 16, 16, 1) and images.dtype == np.uint8
     assert np.bincount(labels).tolist() == [4] * 10
     assert images.std() > 30  # pictures, not an even grey
+
+
+def test_a_config_from_before_a_field_came_is_accepted_and_another_order_is_not(
+    tmp_path,
+):
+    """Wherever the field stands among the others now."""
+    fields = json.loads((RELEASES / 'digits' / 'config.json').read_text())
+    now = public_dict(from_public_dict(fields)) | {'version': fields['version']}
+    path, tried = tmp_path / 'config.json', 0
+    for where, later in ADDED:
+        before = copy.deepcopy(now)
+        section = functools.reduce(
+            lambda s, name: s.get(name, {}), where.split('.'), before
+        )
+        for name in later.keys() & section.keys():
+            del section[name]
+            tried += 1
+        path.write_text(canonical_json(before))
+        assert contents.check_config(path)[1].passed, where
+    assert tried > 10
+    turned = {**now, 'dpaf': dict(reversed(now['dpaf'].items()))}
+    path.write_text(canonical_json(turned))
+    assert not contents.check_config(path)[1].passed
