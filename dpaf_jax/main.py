@@ -68,9 +68,12 @@ def main(argv: Sequence[str]) -> None:
     try:
         if _CLUSTER.value and _STAGE.value == 'plan':
             processes.parse(_CLUSTER.value)  # one process plans
-        elif Workdir(workdir).release.exists():  # the others may have ended already
-            if not processes.goes_on_alone(_CLUSTER.value):
-                return
+        elif (
+            Workdir(workdir).release.exists()
+            and (index := processes.index_of(_CLUSTER.value)) is not None
+        ):
+            if index:
+                return  # the rest is the first one's work; who has ended does not come back
         else:
             processes.join(_CLUSTER.value)
         if _STAGE.value != 'plan':

@@ -95,7 +95,7 @@ def cores() -> int:
 
 
 def linear_algebra() -> str:
-    """Libraries of BLAS and LAPACK in this process: kernels, threads now, SHA-256.
+    """Libraries of BLAS and LAPACK in this process: kernels, threads now, a hash of the file.
 
     With other threads an eigenvector may have another sign, and a program may set their
     number at any time, without a variable.
@@ -111,7 +111,9 @@ def linear_algebra() -> str:
 
 @functools.cache
 def _digest(file: str) -> str:
-    return hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
+    return hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()[
+        :16
+    ]  # in messages, too
 
 
 @functools.cache

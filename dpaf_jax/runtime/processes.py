@@ -95,19 +95,14 @@ def join(cluster: str) -> None:
     _Process.watch.start()
 
 
-def goes_on_alone(cluster: str) -> bool:
-    """Whether this process does what is left of a run that is trained, without the others.
-
-    That is the first one's work, and who has ended does not come back. Where the flag does
-    not say which process this is, all meet as before.
+def index_of(cluster: str) -> int | None:
+    """The index of this process as the flag tells it, before any has met; None for 'auto'.
 
     Args:
         cluster: as `parse` takes it; '' is one process.
     """
-    if cluster == 'auto':
-        join(cluster)
-        return True
-    return not cluster or parse(cluster)['process_id'] == 0
+    index: int | None = parse(cluster).get('process_id') if cluster else 0
+    return index
 
 
 def count() -> int:

@@ -282,6 +282,8 @@ def test_jobset_restarts_what_was_pre_empted_and_not_what_failed():
     assert spec['backoffLimitPerIndex'] > 0 and 'backoffLimit' not in spec
     assert pod['securityContext']['runAsNonRoot']
     [container] = pod['containers']
+    # That one has programs of any node, which round as it does.
+    assert 'JAX_COMPILATION_CACHE_DIR' not in {v['name'] for v in container['env']}
     assert container['resources']['limits']['nvidia.com/gpu'] > 0
     mounted = {mount['name'] for mount in container['volumeMounts']}
     assert mounted == {volume['name'] for volume in pod['volumes']}

@@ -116,6 +116,8 @@ def messages(ended: list[Ended]) -> list[str]:
 
 def test_a_cluster_is_found_or_given():
     assert hosts.parse('auto') == {}
+    told = [hosts.index_of(each) for each in ('', 'auto', 'node7.local:4321,1,4')]
+    assert told == [0, None, 1]
     found = hosts.parse('node7.local:4321,1,4')
     assert found['coordinator_address'] == 'node7.local:4321'
     assert (found['process_id'], found['num_processes']) == (1, 4)

@@ -196,7 +196,7 @@ def test_a_file_of_lapack_is_told_by_its_content(tmp_path, monkeypatch):
     found = threadpoolctl.threadpool_info()[0] | {'user_api': 'blas'}
     found |= {'filepath': str(library), 'internal_api': 'openblas'}
     monkeypatch.setattr(machine.threadpoolctl, 'threadpool_info', lambda: [found])
-    digest = hashlib.sha256(b'one').hexdigest()
+    digest = hashlib.sha256(b'one').hexdigest()[:16]
     assert machine.linear_algebra().endswith(digest)
 
 
