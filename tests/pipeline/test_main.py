@@ -302,6 +302,8 @@ def test_a_signal_in_training_saves_says_so_and_exits(tmp_path, number):
         _, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number
     name = signal.Signals(number).name
+    log, err = err.split('\n', 1)
+    assert 'Compiled programs are kept in' in log
     if number == signal.SIGINT:
         assert err.startswith('\nstopping after this step, again to abort\n')
         err = err.split('abort\n')[1]
