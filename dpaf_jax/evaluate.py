@@ -83,8 +83,9 @@ _ATTRIBUTE = flags.DEFINE_string(
 _ANNOTATIONS = flags.DEFINE_string('annotations', '', 'Of ffhq: its features JSON.')
 _TEST_FRACTION = flags.DEFINE_float(
     'test_fraction',
-    0.2,
-    'Of real images without a test split; 0: all are test images, none for a ceiling.',
+    None,
+    'Of real images without a test split; 0: all are test images, none for a ceiling. By '
+    "default a release's images are split as its run split them, and others at 0.2.",
     lower_bound=0.0,
     upper_bound=0.9,
 )
@@ -119,14 +120,13 @@ def _evaluate(real: str, synthetic: str) -> None:
         'train_on_real': _CEILING.value,
     }
     command.check(settings)
-    sides = command.opened(
-        real,
-        synthetic,
-        _NUM.value,
-        attribute=_ATTRIBUTE.value,
-        annotations=_ANNOTATIONS.value,
-        test_fraction=_TEST_FRACTION.value,
-    )
+    data = {
+        'attribute': _ATTRIBUTE.value or None,
+        'annotations': _ANNOTATIONS.value,
+        'test_fraction': _TEST_FRACTION.value,
+    }
+    given = {name: value for name, value in data.items() if value is not None}
+    sides = command.opened(real, synthetic, _NUM.value, **given)
     report: dict[str, Any] = command.evaluated(sides, settings, _told)
     print(printout.table(report), flush=True)
     if _OUT.value:

@@ -123,6 +123,12 @@ def largest_bound(repetitions: int, alpha: float, delta: float) -> float:
     return float(epsilon_of(Errors(0, half, 0, half), alpha, delta))
 
 
+def largest_mu(repetitions: int, alpha: float) -> float:
+    """What `mu_lower_bound` gives for an attack that never errs."""
+    half = repetitions // 2
+    return float(mu_of(Errors(0, half, 0, half), alpha))
+
+
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Epsilon of mu-GDP at delta (Dong, Roth and Su 2022, Corollary 2.13)."""
     return float(dp_accounting.get_epsilon_gaussian(1 / mu, delta)) if mu > 0 else 0.0

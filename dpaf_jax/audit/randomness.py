@@ -1,7 +1,7 @@
 """Audits of a run's coins: who is drawn, and from which keys noise is made.
 
-Every test here is exact: under the claim its statistic is binomial, because it counts
-each coin once.
+Every test here is exact: under the claim its statistic is binomial, or a sum of coins of
+several chances that spreads no more, because it counts each coin once.
 """
 
 import functools
@@ -36,6 +36,9 @@ def checks(
     made = [check('plan', 'noise keys', 'all purposes', _keys, trace)]
     for name, draws in trace.draws.items():
         made.append(check(name, 'inclusion', 'rate', _rate, draws))
+        made.append(check(name, 'inclusion', 'twice in a draw', _twice, draws))
+        if draws.sampling_prob < 1:
+            made.append(check(name, 'inclusion', 'sizes', _sizes, draws))
         period = _period(draws)
         if draws.sampling_prob < 1 and period:
             two = check(name, 'inclusion', 'two steps', _two_steps, draws, period)
@@ -134,10 +137,37 @@ def _binomial(count: int, trials: int, prob: float, what: str, alpha: float) -> 
     return Outcome(p >= alpha, p, alpha, detail)
 
 
+def _could_tell(faulty: int, made: Outcome, trials: int, prob: float) -> Outcome:
+    """The same outcome, marked where even the count of a faulty draw would pass."""
+    if stats.binomtest(faulty, trials, min(prob, 1.0)).pvalue < made.claimed:
+        return made
+    detail = f'{made.detail}; too few: {POWERLESS}'
+    return made._replace(detail=detail, has_power=False)
+
+
 def _rate(draws: Draws, alpha: float) -> Outcome:
     chosen = sum(len(np.unique(c)) for c in draws.chosen)
     trials = sum(len(e) for e in draws.eligible)
     return _binomial(chosen, trials, draws.sampling_prob, 'drawn', alpha)
+
+
+def _twice(draws: Draws, _: float) -> Outcome:
+    """A record that is drawn twice moves a sum twice as far."""
+    repeated = sum(len(c) - len(np.unique(c)) for c in draws.chosen)
+    detail = f'records drawn twice, in {len(draws.chosen)} draws'
+    return Outcome(repeated == 0, repeated, 0.0, detail)
+
+
+def _sizes(draws: Draws, alpha: float) -> Outcome:
+    """Draws between the quartiles of a Poisson draw's size: of batches of one size all are."""
+    sizes = [len(c) for c in draws.chosen]
+    number = [len(e) for e in draws.eligible]
+    low, high = stats.binom.ppf([[0.25], [0.75]], number, draws.sampling_prob)
+    each = stats.binom(number, draws.sampling_prob)
+    prob = float(np.mean(each.cdf(high) - each.cdf(low - 1)))
+    within = int(np.sum((low <= sizes) & (sizes <= high)))
+    made = _binomial(within, len(sizes), prob, 'draws of a middling size', alpha)
+    return _could_tell(len(sizes), made, len(sizes), prob)
 
 
 def _period(draws: Draws) -> int:
@@ -159,7 +189,9 @@ def _two_steps(draws: Draws, period: int, alpha: float) -> Outcome:
         for t in range(start, min(start + period, len(draws.chosen) - period)):
             both += len(np.intersect1d(draws.chosen[t], draws.chosen[t + period]))
             trials += len(draws.eligible[t])
-    return _binomial(both, trials, draws.sampling_prob**2, 'in two steps', alpha)
+    prob = draws.sampling_prob**2
+    made = _binomial(both, trials, prob, 'in two steps', alpha)
+    return _could_tell(0, made, trials, prob)  # as where all are drawn in turn
 
 
 def _groups(draws: Draws, alpha: float) -> Outcome:

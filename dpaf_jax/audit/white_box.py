@@ -18,7 +18,7 @@ import numpy as np
 from scipy import stats
 
 from dpaf_jax.audit import bounds
-from dpaf_jax.audit.findings import Check, NotFinite, Outcome, of_bound
+from dpaf_jax.audit.findings import POWERLESS, Check, NotFinite, Outcome, of_bound
 from dpaf_jax.audit.noise_laws import LAWS
 from dpaf_jax.audit.target import AuditTarget, Scene
 from dpaf_jax.privacy import accounting
@@ -33,6 +33,7 @@ BATCH_KEYS = 512
 # Guesses about many canaries say nothing at a delta near 1 / their number: this much less.
 ONE_RUN_DELTA = 1e-3
 ROUNDING = 1e-4, 2e-6  # relative to the sensitivity; to the norm of the sum
+LEAST_MOVE = 0.1  # over the claimed sensitivity: canaries that move less test nothing
 ONE_KEY = np.zeros((1, KEY_WORDS), np.uint32)
 
 
@@ -184,7 +185,16 @@ class MechanismAudit:
         excess = self._canary(number).excess
         tried = sum(3 * len(scene.places) for scene in self._target.scenes)
         detail = f'largest of {tried} neighbours, over the claimed sensitivity'
-        return Outcome(excess <= 1 + ROUNDING[0], excess, 1.0, detail)
+        made = Outcome(excess <= 1 + ROUNDING[0], excess, 1.0, detail)
+        return self._if_moved(number, made)
+
+    def _if_moved(self, number: int, made: Outcome) -> Outcome:
+        """The same outcome, marked where no canary moves the sum: then nobody looked."""
+        excess = self._canary(number).excess
+        if excess >= LEAST_MOVE:
+            return made
+        detail = f'{made.detail}; canaries move the sum by {excess:.2g}: {POWERLESS}'
+        return made._replace(detail=detail, has_power=False)
 
     # --- epsilon -----------------------------------------------------------------------
 
@@ -207,14 +217,22 @@ class MechanismAudit:
         most = bounds.largest_bound(self._repetitions, alpha, self._delta)
         claimed = self.claimed_epsilon(self._delta)
         detail = f'{self._repetitions} repetitions a side'
-        return of_bound(bound, most, claimed, detail)
+        made = of_bound(bound, most, claimed, detail)
+        return self._if_moved(self._one, made)
 
     def _gaussian(self, alpha: float) -> Outcome:
         mu = bounds.mu_lower_bound(*self._scores, alpha)
         claimed = 1 / self._m.noise_multiplier
+        most = bounds.largest_mu(self._repetitions, alpha)
         detail = f'mu {mu:.4g} of {claimed:.4g} claimed'
-        bound = bounds.gaussian_epsilon(mu, self._delta)
-        return Outcome(mu <= claimed, bound, self.claimed_epsilon(self._delta), detail)
+        if most <= claimed:
+            detail += f'; {self._repetitions} repetitions can show {most:.3g} at most'
+            detail += f': {POWERLESS}'
+        bound, epsilon = (
+            bounds.gaussian_epsilon(m, self._delta) for m in (mu, claimed)
+        )
+        made = Outcome(mu <= claimed, bound, epsilon, detail, most > claimed)
+        return self._if_moved(self._one, made)
 
     def _one_run(self, alpha: float) -> Outcome:
         crowd, delta = self._target.crowd, self._delta * ONE_RUN_DELTA
@@ -234,7 +252,8 @@ class MechanismAudit:
             for right in (correct, guesses)
         )
         detail = f'at delta {delta:.0e} {correct} of {guesses} guesses right; all'
-        return of_bound(bound, most, self.claimed_epsilon(delta), detail)
+        made = of_bound(bound, most, self.claimed_epsilon(delta), detail)
+        return self._if_moved(self._one, made)
 
     def _membership_scores(self, release: np.ndarray) -> np.ndarray:
         """[m]: each canary's coefficient in the release by least squares, standardised."""
@@ -291,12 +310,14 @@ class MechanismAudit:
 
 
 def uncorrelated(one: np.ndarray, other: np.ndarray, alpha: float) -> Outcome:
-    """Whether two arrays of the same shape, of mean 0 and variance 1, look independent.
+    """Whether normal values, of mean 0 and variance 1, are independent of others.
 
-    The mean of their products is normal for many values alone.
+    Given the others, their sum weighted by these is normal, however few they are. Where
+    `other` is a part of the same array as `one`, for many values alone.
     """
     a, b = one.ravel(), other.ravel()
     correlation = float(np.mean(a * b))
-    p = float(2 * stats.norm.sf(abs(correlation) * np.sqrt(a.size)))
+    length = max(float(np.linalg.norm(b)), 1e-30)
+    p = float(2 * stats.norm.sf(abs(float(a @ b)) / length))
     detail = f'p; correlation {correlation:+.4f}, {a.size} values'
     return Outcome(p >= alpha, p, alpha, detail)

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpaf_jax.config import DataConfig, EvaluationConfig
+from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation import images, printout, suite, utility
 from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.evaluation.suite import TellFn
@@ -28,13 +28,13 @@ def opened(real: str, synthetic: str, num: int, **settings: Any) -> Sides:
         real: a path or a source.
         synthetic: a path, a source or a release.
         num: images of a release.
-        settings: fields of `DataConfig` beside the images' shape.
+        settings: fields of `DataConfig` that are given; others are those of a release, so
+            that its real images are split as its run split them.
 
     Raises:
         UserError: one of them is not there, or its labels are others.
     """
-    side, channels = images.shape(synthetic, DataConfig())
-    data = DataConfig(image_size=side, channels=channels, **settings)
+    data = images.alike(real, synthetic, settings)
     own = images.class_names(synthetic, data, '--synthetic')
     others = images.class_names(real, data, '--real')
     train, test = images.real(real, data)

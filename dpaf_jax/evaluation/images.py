@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import pathlib
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -10,13 +11,40 @@ from PIL import Image
 from dpaf_jax.config import DataConfig, check_channels
 from dpaf_jax.data.checks import splits
 from dpaf_jax.data.decode import decoded
+from dpaf_jax.data.groups import one_of_each
 from dpaf_jax.data.sources import SOURCES, open_source
 from dpaf_jax.data.sources.base import Source, counting_names
 from dpaf_jax.data.sources.listing import list_folders, list_pictures, read_pictures
+from dpaf_jax.data.subset import drawn
 from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.release.bundle import GENERATOR, RELEASE, load_release
 from dpaf_jax.release.parquet import read_parquet
 from dpaf_jax.runtime.errors import UserError
+
+OF_FACES = 'celeba', 'ffhq', 'tfds:celeb_a'  # sources whose labels are an attribute
+# What a release states of how pictures are read, and of which are held out.
+READING, SPLIT = ('fit', 'window'), ('test_fraction', 'group', 'subset')
+
+
+def alike(real: str, synthetic: str, given: dict[str, Any]) -> DataConfig:
+    """How real images are read and split, so that they stand beside the synthetic ones.
+
+    Those of a release have learnt from all but the test images of its own run: another split
+    would test on images of the training. A `test_fraction` that is given is for other images
+    than the run's; then nobody is left out.
+
+    Args:
+        real, synthetic: `--real` and `--synthetic`.
+        given: fields of `DataConfig`.
+    """
+    side, channels = shape(synthetic, DataConfig())
+    fields: dict[str, Any] = {'image_size': side, 'channels': channels}
+    if released := _released(synthetic):
+        names = READING + SPLIT * ('test_fraction' not in given)
+        fields |= {name: getattr(released, name) for name in names}
+        if real.startswith(OF_FACES):
+            fields['attribute'] = released.attribute
+    return DataConfig(**fields | given)
 
 
 def synthetic(text: str, num: int, data: DataConfig) -> Labelled:
@@ -42,12 +70,13 @@ def real(text: str, data: DataConfig) -> tuple[Labelled, Labelled]:
 
     Args:
         text: `--real`: a path, or a source as `config.data.source` names it.
-        data: image size, channels, attribute, and what to hold out where the source has
-            no test split; with a `test_fraction` of 0 all its images are test images.
+        data: of `alike`; with a `test_fraction` of 0 all images of a source without a test
+            split are test images.
     """
     if (pathlib.Path(text).expanduser() / GENERATOR).exists():
         raise UserError(f'--real: {text}', 'is a release', 'Give real images')
     source, config = opened(text, data, '--real')
+    source = _of_the_run(source, config)
     is_test = np.ones(len(source.labels), bool)
     if source.is_test is not None or config.test_fraction:
         is_test = splits(source, config)
@@ -60,6 +89,16 @@ def real(text: str, data: DataConfig) -> tuple[Labelled, Labelled]:
         Labelled(images[~is_test], labels[~is_test]),
         Labelled(images[is_test], labels[is_test]),
     )
+
+
+def _of_the_run(source: Source, config: DataConfig) -> Source:
+    """One picture of each group, and the subset, where a release has them."""
+    try:
+        return drawn(one_of_each(source, config), config)
+    except UserError as error:
+        remedy = 'Give the images of that run; of others, say --test_fraction'
+        problem = f"does not fit the release's {error.where}: it {error.problem}"
+        raise UserError('--real', problem, remedy) from error
 
 
 def class_names(text: str, data: DataConfig, flag: str) -> tuple[str, ...]:
@@ -118,7 +157,7 @@ def opened(
     if text.startswith('table:'):
         raise UserError(text, 'is a table', 'Give images')
     config = dataclasses.replace(data, source=text)
-    if flag != '--real' and not text.startswith(('celeba', 'ffhq')):
+    if flag != '--real' and not text.startswith(OF_FACES):
         config = dataclasses.replace(config, attribute='')  # that of the real ones
     check_channels(config)
     folder = pathlib.Path(text.partition(':')[2]).expanduser()

@@ -1,5 +1,7 @@
 """Which data a column means, and where they lie: --data=FOLDER, else as the config says."""
 
+import functools
+import hashlib
 import os
 import pathlib
 import tempfile
@@ -138,9 +140,22 @@ def first_records(
         raise UserError(
             '--data', f'has no .npz file for {number} records', 'Add mnist.npz to it'
         )
-    made = folder / f'{pathlib.Path(path).stem}-{number}.npz'
+    # Its name says of which archive: another one's records are another run's.
+    made = folder / f'{pathlib.Path(path).stem}-{number}-{sha256_of(path)[:12]}.npz'
     settings = {'data.source': f'npz:{made.resolve()}', 'data.num_examples': number}
     return settings, Made(made, path, number)
+
+
+def sha256_of(path: str) -> str:
+    """Of a file's content, read once as long as it stays the same."""
+    stat = os.stat(path)
+    return _sha256_of(path, stat.st_size, stat.st_mtime_ns)
+
+
+@functools.cache
+def _sha256_of(path: str, *_: int) -> str:
+    with open(path, 'rb') as file:
+        return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def _first(path: str, number: int) -> dict[str, np.ndarray]:

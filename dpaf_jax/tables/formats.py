@@ -27,7 +27,8 @@ def shown(figure: Figure | None) -> str:
     if figure is None:
         return ABSENT
     digits = 3 if abs(figure.value) < 10 else 1
-    if figure.value == round(figure.value) and abs(figure.value) >= 1:
+    is_whole = figure.value == round(figure.value) and abs(figure.value) >= 1
+    if is_whole and figure.std is None:
         digits = 0
     text = f'{figure.value:.{digits}f}'
     return text if figure.std is None else f'{text} ± {figure.std:.{digits}f}'
@@ -123,6 +124,7 @@ def _notes(made: Page) -> list[str]:
 def _runs_head_and_body(made: Page) -> tuple[list[str], list[list[str]]]:
     """Accuracy and fidelity of each run, whatever the table prints."""
     body, seen = [], set()
+    by_records = made.table.records != (0,)
     measured = {name for each in made.found for name in each.figures}
     also = [*ALSO, *(name for name in STANDARD if name in measured)]
     for cell, each in zip(made.cells, made.found, strict=True):
@@ -136,12 +138,14 @@ def _runs_head_and_body(made: Page) -> tuple[list[str], list[list[str]]]:
                 '' if cell.row.method == 'real' else cell.guarantee.replace('_', ' '),
                 DATA_SETS[cell.column.data].title,
                 number(cell.epsilon),
+                *[str(cell.column.records or 'all')] * by_records,
                 *(shown(each.figures.get(name)) for name in also),
                 f'{each.done} of {each.asked}',
             ]
         )
     names = [FIGURES[name] for name in also]
-    return ['method', 'mode', 'data', 'ε', *names, 'generators'], body
+    head = ['method', 'mode', 'data', 'ε', *['N'] * by_records]
+    return [*head, *names, 'generators'], body
 
 
 def markdown(made: Page) -> str:

@@ -99,8 +99,11 @@ class Run:
 
     @property
     def _has_asked_for_fid(self) -> bool:
+        if not self.inception_weights:
+            return True
         evaluated = read_json(self.workdir.evaluation) or {}
-        return not self.inception_weights or bool(evaluated.get('inception_sha256'))
+        wanted = data_sets.sha256_of(self.inception_weights)
+        return bool(evaluated.get('inception_sha256') == wanted)
 
     @property
     def attack_file(self) -> pathlib.Path:

@@ -27,15 +27,16 @@ class ClipBatch(NamedTuple):
     index: parallel.HostOrDevice
 
     def without_padding(self) -> 'ClipBatch':
-        """Padding holds nothing: its slots point at some record, here they become black.
+        """Padding holds nothing: its slots point at some record, here at none.
 
-        Weights of 0 would not do: a feature that is NaN stays NaN, so one record's
-        could empty every group.
+        They become black, with coins that are nobody's. Weights of 0 would not do: a feature
+        that is NaN stays NaN, so one record's could empty every group.
         """
         blank = self.is_padding_example
         return self._replace(
             images=jnp.where(blank[..., None, None, None], 0, self.images),
             labels=jnp.where(blank, 0, self.labels),
+            index=jnp.where(blank, 0, self.index),
         )
 
     def of_all_devices(self) -> 'ClipBatch':

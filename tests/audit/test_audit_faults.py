@@ -75,6 +75,26 @@ def test_sums_that_are_not_finite_fail_each_check_that_reads_them():
     assert 'not finite' in findings[0].detail
 
 
+def test_a_sum_that_no_canary_moves_is_not_called_tested():
+    config = tiny.config()
+    plan = tiny.plan(config)
+    target = dpaf._target(dpaf._readable(config), plan, plan['conv1'], (1,))
+
+    def still(state, batch, keys):
+        noise = np.random.default_rng(keys.ravel()).normal(size=(len(keys), 9))
+        return plan['conv1'].noise_std * noise
+
+    nothing = dataclasses.replace(
+        target, exact={1: lambda *_: np.zeros((1, 9))}, release={1: still}
+    )
+    checks = MechanismAudit(nothing, plan.delta, REPETITIONS, SEED).checks()
+    findings = {f.kind: f for f in run_checks(checks)}
+    for kind in ('sensitivity', 'epsilon', 'epsilon (Gaussian)', 'epsilon (one run)'):
+        assert findings[kind].passed and not findings[kind].has_power, kind
+        assert 'canaries move the sum by' in findings[kind].detail
+    assert findings['noise by coordinate'].has_power
+
+
 @pytest.mark.slow
 def test_a_gradient_through_the_unclipped_aggregate_of_the_batch():
     def query(self, params, units):
@@ -347,4 +367,55 @@ def test_where_nobody_has_two_turns_no_two_steps_are_compared(turns):
     draws = Draws(0.5, eligible, eligible, eligible, 1)
     trace = Trace({'one': draws}, {}, {}, {})
     findings = run_checks(randomness.checks(trace, {}))
-    assert {finding.case for finding in findings} == {'all purposes', 'rate'}
+    assert {finding.case for finding in findings} == {
+        'all purposes',
+        'rate',
+        'twice in a draw',
+        'sizes',
+    }
+
+
+def drawn(chosen, q, number=2000):
+    """What is found of draws among so many records, by case."""
+    everyone = [np.arange(number)] * len(chosen)
+    groups = [np.zeros(len(c), int) for c in chosen]
+    trace = Trace({'one': Draws(q, everyone, chosen, groups, 1)}, {}, {}, {})
+    findings = run_checks(randomness.checks(trace, {}))
+    return {f.case: f for f in findings if f.kind == 'inclusion'}
+
+
+def poisson(rng, q, number=2000, steps=64):
+    return [np.flatnonzero(rng.random(number) < q) for _ in range(steps)]
+
+
+def failures(found):
+    return {case for case, finding in found.items() if not finding.passed}
+
+
+@pytest.mark.parametrize('q', [0.3, 0.05, 0.002])
+def test_poisson_draws_pass_and_draws_of_one_size_do_not(q):
+    rng = np.random.default_rng(SEED)
+    assert not failures(drawn(poisson(rng, q), q))
+    size = int(2000 * q)
+    fixed = [rng.choice(2000, size, replace=False) for _ in range(64)]
+    assert failures(drawn(fixed, q)) == {'sizes'}
+
+
+def test_epochs_of_small_batches_are_found_by_their_size():
+    """Hardly anybody would be drawn in two steps anyway."""
+    rng = np.random.default_rng(SEED)
+    epoch = rng.permutation(2000)[: 64 * 8].reshape(64, 8)
+    found = drawn(list(epoch), 8 / 2000)
+    assert failures(found) == {'sizes'} and not found['two steps'].has_power
+    assert drawn(poisson(rng, 0.3), 0.3)['two steps'].has_power
+
+
+def test_two_draws_can_have_one_size_by_chance():
+    found = drawn([np.arange(600), np.arange(1400, 2000)], 0.3)
+    assert found['sizes'].passed and not found['sizes'].has_power
+
+
+def test_a_record_twice_in_one_draw():
+    chosen = poisson(np.random.default_rng(SEED), 0.05)
+    chosen[40] = np.append(chosen[40], chosen[40][0])
+    assert failures(drawn(chosen, 0.05)) == {'twice in a draw'}

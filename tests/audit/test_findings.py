@@ -7,6 +7,7 @@ import pytest
 
 from dpaf_jax.audit import randomness
 from dpaf_jax.audit.findings import Check, Outcome, of_bound, run_checks
+from dpaf_jax.audit.white_box import uncorrelated
 from dpaf_jax.runtime.parallel import ReplicasDiffer
 
 
@@ -48,3 +49,16 @@ def test_replicas_that_differ_are_a_violation_and_other_errors_stop_the_audit():
     assert not finding.passed and finding.detail == 'of one step'
     with pytest.raises(RuntimeError, match='somebody else'):
         found(broken)
+
+
+def test_few_values_are_called_correlated_no_more_often_than_stated():
+    rng, alpha, trials = np.random.default_rng(0), 1e-3, 20_000
+    alarms = sum(
+        not uncorrelated(*rng.normal(size=(2, 10)), alpha).passed for _ in range(trials)
+    )
+    assert alarms <= 2 * alpha * trials
+
+
+def test_the_same_values_are_found_correlated():
+    values = np.random.default_rng(0).normal(size=1000)
+    assert not uncorrelated(values, values, 1e-3).passed

@@ -13,6 +13,8 @@ from sources import write_picture
 
 from dpaf_jax import evaluate
 from dpaf_jax.config import EvaluationConfig
+from dpaf_jax.data import dataset
+from dpaf_jax.data.prepare import prepare
 from dpaf_jax.evaluation import classical, command, printout, suite
 from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.networks.perceptual import efficientnet
@@ -313,10 +315,12 @@ def test_a_ceiling_of_nothing_has_no_share():
     assert suite.calibrated(made, {'cnn': none, 'mlp': {'mean': 1.0}}) == {'mlp': 0.5}
 
 
-def release(tmp_path, names='cat/dog/eel', num_classes=3):
+def release(tmp_path, names='cat/dog/eel', num_classes=3, **fields):
     """A release with an untrained generator, of 8 x 8 images."""
     place = tmp_path / 'release'
-    config = tiny.config(data__num_classes=num_classes, data__class_names=names)
+    config = tiny.config(
+        data__num_classes=num_classes, data__class_names=names, **fields
+    )
     tiny_releases.write_config(config, place)
     return str(place)
 
@@ -336,6 +340,48 @@ def test_a_release_of_other_classes_is_refused(classes, message, tmp_path):
     real = folder(tmp_path / 'real', 12, 8, classes=classes)
     with pytest.raises(UserError, match=message):
         command.opened(real, release(tmp_path), 9, test_fraction=0.5)
+
+
+def pixels_of(images):
+    return {image.tobytes() for image in images}
+
+
+@pytest.mark.parametrize('group', ['', r'(\w+/\d)'])
+def test_images_of_a_release_are_split_as_its_run_split_them(group, tmp_path):
+    """Any other split would test on images that the generator has learnt from."""
+    real = folder(tmp_path / 'real', 60, 8, mode='L', classes=('cat', 'dog', 'eel'))
+    fields = {
+        'data__source': f'folder:{real}',
+        'data__test_fraction': 0.4,
+        'data__group': group,
+    }
+    made = release(tmp_path, **fields)
+    config = tiny.config(data__num_classes=3, **fields).data
+    prepare(config, tmp_path / 'prepared')
+    run = dataset.load(config, tmp_path / 'prepared')
+    sides = command.opened(real, made, 2)
+    assert pixels_of(sides.test.images) == pixels_of(run.test_images)
+    assert pixels_of(sides.train.images) == pixels_of(run.images)
+    # One who says how to split them speaks of other images.
+    others = command.opened(real, made, 2, test_fraction=0.0)
+    assert len(others.test.images) == 60
+
+
+def test_pictures_are_made_square_as_those_of_the_release_were(tmp_path):
+    real = folder(tmp_path / 'real', 12, 16, classes=('cat', 'dog', 'eel'))
+    seen = [
+        command.opened(real, release(tmp_path / fit, data__fit=fit), 2).test.images
+        for fit in ('crop', 'pad')
+    ]
+    assert not np.array_equal(*seen)
+
+
+def test_real_images_without_the_groups_of_the_release_are_refused(tmp_path):
+    real = folder(tmp_path / 'real', 12, 8, classes=('cat', 'dog', 'eel'))
+    made = release(tmp_path, data__source=f'folder:{real}', data__group='patient')
+    with pytest.raises(UserError, match=r'--real: does not fit .*say --test_fraction'):
+        command.opened(real, made, 2)
+    assert len(command.opened(real, made, 2, test_fraction=0.0).test.images) == 12
 
 
 def test_a_release_with_numbers_alone_has_as_many_classes_as_the_real_images(tmp_path):

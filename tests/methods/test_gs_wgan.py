@@ -21,6 +21,7 @@ from dpaf_jax.methods.gs_wgan import turn
 from dpaf_jax.methods.gs_wgan.phase import GsWganPhase
 from dpaf_jax.methods.gs_wgan.turn import GsWgan
 from dpaf_jax.privacy import accounting
+from dpaf_jax.privacy.keys import record_keys
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
@@ -151,6 +152,32 @@ def test_of_critics_that_answer_together_each_moves_the_sum_by_its_own():
     for i, pair in enumerate(([one, other], [one, third])):
         both = query(stacked(pair), fakes, labels).units()
         np.testing.assert_array_equal(both, alone[0] + alone[1 + i])
+
+
+def test_an_empty_slot_has_nobodys_coins():
+    """It points at the first record, which is behind another critic.
+
+    A weight of 0 would not keep that record's coins out: 0 times infinity is no number.
+    """
+    method, given = method_of(), []
+    state = jax.device_get(jax.jit(method.init)(jax.random.key(0)))
+    batch = some_units(method, 6)
+    absent = np.arange(6)[:, None] >= 4
+    batch = batch._replace(is_padding_example=absent, index=np.full((6, 1), 7))
+
+    def noted(key, index):
+        given.append(index)
+        return record_keys(key, index)
+
+    critic = jax.tree.map(lambda leaf: leaf[0], state.critics)
+    with (
+        mock.patch.object(turn, 'record_keys', noted),
+        mock.patch.object(parallel, 'total', lambda tree: tree),
+        jax.disable_jit(),
+    ):
+        key = np.arange(4, dtype=np.uint32)
+        method.trained_critic(critic, state.generator.params, batch, key)
+    assert [np.asarray(index).tolist() for index in given] == [[7] * 4 + [0] * 2]
 
 
 def test_an_unclipped_gradient_is_found_out():

@@ -19,6 +19,7 @@ from dpaf_jax.tables.page import page
 from dpaf_jax.tables.papers import TABLES
 from dpaf_jax.tables.runs import Run, cells
 from dpaf_jax.tables.scales import CERTIFIED
+from dpaf_jax.tables.spec import Figure
 
 
 def finished(name, made, wanted, accuracy=lambda i: 0.5 + 0.01 * i):
@@ -74,7 +75,7 @@ def test_a_half_finished_table_prints_what_it_has(tmp_path):
     assert ours.std == pytest.approx(0.01)
     text = formats.markdown(shown)
     assert re.search(r'\| DPAF \| certified, here \| holds \| 0\.\d{3} \| – \|', text)
-    assert '| 3 of 3 |' in text and '| 50 ± 0 | 0.500 ± 0.000 |' in text  # fidelity
+    assert '| 3 of 3 |' in text and '| 50.0 ± 0.0 | 0.500 ± 0.000 |' in text  # fidelity
 
 
 def test_the_best_test_epoch_stands_apart_and_is_called_what_it_is(tmp_path):
@@ -283,3 +284,26 @@ def test_every_row_runs_at_smoke_scale(name, tmp_path_factory):
     assert set(shown.unmeasured) <= absent
     if shown.unmeasured:
         warnings.warn(f'{name}: nobody walked {shown.unmeasured}', stacklevel=1)
+
+
+def test_runs_of_different_numbers_of_records_can_be_told_apart(tmp_path):
+    made = setup(tmp_path)
+    finished('ours/records', made, lambda cell: cell.row.method == 'dp_merf')
+    head, body = formats._runs_head_and_body(page(TABLES['ours/records'], made))
+    assert head[4] == 'N' and {line[4] for line in body} > {'all'}
+    what = [tuple(line[:5]) for line in body]
+    assert len(set(what)) == len(what) > 0
+    assert formats._runs_head_and_body(page(TABLES['dpaf/1'], made))[0][4] != 'N'
+
+
+@pytest.mark.parametrize(
+    ('figure', 'text'),
+    [
+        (Figure(1.0, 0.003), '1.000 ± 0.003'),
+        (Figure(106.0), '106'),
+        (Figure(0.7481, 0.01), '0.748 ± 0.010'),
+        (Figure(-2.0), '-2'),
+    ],
+)
+def test_a_figure_and_its_spread_have_the_same_digits(figure, text):
+    assert formats.shown(figure) == text

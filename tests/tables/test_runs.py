@@ -1,6 +1,7 @@
 """Runs are made once, wherever they stand; several at a time; one may fail or be stopped."""
 
 import dataclasses
+import hashlib
 import pathlib
 import signal
 import stat
@@ -70,15 +71,20 @@ def test_the_command_is_what_the_main_job_takes(tmp_path):
 def test_weights_of_fid_change_no_run_but_what_is_left_to_do(tmp_path):
     """A run that was made without them is evaluated again, not made anew."""
     (one, *_) = runs_of('dpaf/1', setup(tmp_path))
-    with_fid = dataclasses.replace(one, inception_weights='/w.pth')
+    weights = tmp_path / 'w.pth'
+    weights.write_bytes(b'weights')
+    with_fid = dataclasses.replace(one, inception_weights=str(weights))
     assert with_fid.key == one.key
-    flag = '--config.evaluation.inception_weights=/w.pth'
+    flag = f'--config.evaluation.inception_weights={weights}'
     assert flag in with_fid.commands[0] and flag not in one.commands[0]
     finish(one, 0.5)
     assert one.is_done and not with_fid.is_done
     evaluated = read_json(one.workdir.evaluation)
-    write_json(one.workdir.evaluation, {**evaluated, 'inception_sha256': 'abc'})
-    assert with_fid.is_done
+    known = hashlib.sha256(b'weights').hexdigest()
+    for sha256, is_done in (('of others', False), (known, True)):
+        found = {**evaluated, 'inception_sha256': sha256}
+        write_json(one.workdir.evaluation, found)
+        assert with_fid.is_done == is_done
 
 
 def test_parts_are_disjoint_and_do_not_depend_on_what_is_done(tmp_path):
@@ -229,6 +235,10 @@ def test_the_first_records_alone(tmp_path):
     with np.load(found['data.source'].partition(':')[2]) as there:
         np.testing.assert_array_equal(there['train_x'], arrays['train_x'][:4])
         assert len(there['train_y']) == 4 and len(there['test_x']) == 3
+    arrays['train_x'] += 1
+    np.savez(tmp_path / 'mnist.npz', **arrays)
+    _, others = data_sets.first_records(source, 4, tmp_path / 'p')
+    assert others.path != made.path  # so their runs are others, too
     with pytest.raises(UserError, match='--data: has no .npz file for 4 records'):
         data_sets.first_records('tfds:mnist', 4, tmp_path)
 

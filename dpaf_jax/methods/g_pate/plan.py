@@ -10,6 +10,7 @@ from dpaf_jax.config import Config
 from dpaf_jax.methods.g_pate.teachers import num_directions
 from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.budgets import plan_of_one
+from dpaf_jax.privacy.grid import NOISE_BITS
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.smooth import g_pate_sampler
 from dpaf_jax.runtime.errors import UserError
@@ -71,7 +72,15 @@ def answers_plan(
         expected_batch_size=float(num_examples),
         capacity=num_examples,
     )
-    return plan_of_one(answers, config.privacy, num_examples)
+    plan = plan_of_one(answers, config.privacy, num_examples)
+    # The grid that fits longer noise would round a vote to nothing.
+    if (noise := plan[name].noise_std) > 2**NOISE_BITS:
+        raise UserError(
+            'config.privacy.epsilon',
+            f'asks for noise of {noise:.0f} votes, in which none is heard',
+            'Raise it, or ask the teachers less often: fewer g_pate.steps or fakes',
+        )
+    return plan
 
 
 def check(config: Config, num_examples: int) -> None:

@@ -131,7 +131,7 @@ class GsWgan:
         steps, blank = self.settings.discriminator_steps, batch.without_padding()
         labels, number = blank.labels[:, 0], len(blank.labels)
         own = jax.vmap(lambda key: jax.random.split(key, (2, steps)))(
-            record_keys(key, batch.index[:, 0])
+            record_keys(key, blank.index[:, 0])
         )
         for_z, for_mix = own[:, 0].T.ravel(), own[:, 1].T.ravel()  # step by step
         # Drawn in front of the loop, in which a CPU's convolutions would be slow.

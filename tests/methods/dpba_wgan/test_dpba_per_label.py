@@ -253,7 +253,9 @@ def test_the_published_form_gives_each_class_its_own_epochs_and_claims():
     assert np.all(drawn[labels == 1][:, 2:4].sum(axis=1) <= 1)
     (m,) = method.plan.mechanisms
     assert (m.steps, m.sampling_prob) == (4, 3 * 6 / 40)
-    with pytest.raises(UserError, match='the model in turn has 14'):
+    with pytest.raises(
+        UserError, match='asks for 15 images a step: more than the model in turn has. L'
+    ):
         participations(method_of(**published | {'dpba_wgan__batch_size': 15}))
 
 

@@ -344,6 +344,22 @@ def test_the_published_noise_scales_distances_and_leaves_penalties_alone():
     assert 0 < untouched.sum() < 12
 
 
+@pytest.mark.parametrize('make', [method_of, published])
+def test_as_published_nothing_is_told_of_what_nothing_has_noised(make):
+    method, devices = make(), jax.local_devices()[:1]
+    state, batch = states_of(method)[0], some_units(method)
+    noise = np.arange(8 if make is method_of else 2, dtype=np.uint32)
+    keys = noise, np.arange(4, dtype=np.uint32)
+    state, *rest = parallel.replicate((state, *keys, np.float32(1)), devices)
+    critic_step = parallel.pmapped(method.discriminator_step, devices)
+    told = jax.eval_shape(critic_step, state, deal(batch, 1), *rest)[1]
+    generator_step = parallel.pmapped(method.generator_step, devices)
+    told = told | jax.eval_shape(generator_step, state, rest[1])[1]
+    assert set(told) == (
+        set() if make is published else {'noisy_gradient_norm', 'loss_generator'}
+    )
+
+
 @pytest.mark.slow
 def test_nothing_bounds_a_published_gradient():
     method = published()

@@ -16,6 +16,7 @@ from g_pate_cases import audited, gan_of, mixed, settings
 from dpaf_jax.methods import g_pate
 from dpaf_jax.methods.g_pate import phase
 from dpaf_jax.methods.g_pate.phase import GPatePhase
+from dpaf_jax.methods.g_pate.plan import answers_plan
 from dpaf_jax.methods.g_pate.student import GPate
 from dpaf_jax.methods.g_pate.teachers import Parts, Teachers
 from dpaf_jax.privacy import voting
@@ -84,6 +85,21 @@ def test_a_vote_is_whole_on_the_grid(ratio, sigma):
 
 
 # --- who teaches whom -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(('sensitivity', 'is_heard'), [(20.0, True), (2000.0, False)])
+def test_noise_in_which_no_vote_is_heard_is_refused(sensitivity, is_heard):
+    """A grid that fits it would round votes to nothing, and the run would learn of noise."""
+    config = tiny.config(method='datalens', privacy__epsilon=0.1)
+    asked = {'name': 'signs', 'kind': 'signs', 'steps': 400}
+    make = functools.partial(
+        answers_plan, config, 40, l2_sensitivity=sensitivity, **asked
+    )
+    if is_heard:
+        assert 20 * 100 < make()['signs'].noise_std < 2**18
+        return
+    with pytest.raises(UserError, match='asks for noise of [0-9]* votes'):
+        make()
 
 
 def test_parts_are_disjoint_and_hold_everybody():
