@@ -115,7 +115,10 @@ def main(argv: Sequence[str]) -> None:
         report = read_json(pathlib.Path(workdir) / 'report.json')
         if report is None:
             fail(f'--workdir={workdir} has no report.json: finish the run first')
-        text = path.read_text(encoding='utf-8')
+        source = path if path.exists() else RESULTS
+        text = source.read_text(encoding='utf-8')
+        if source != path:  # a file of its own begins with the head alone
+            text = text.partition('\n')[0] + '\n'
         rows = list(csv.DictReader(io.StringIO(text)))
         made = new_rows(report, stated, next_generator(rows))
         added = io.StringIO()

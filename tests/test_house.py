@@ -12,6 +12,8 @@ import sys
 
 import pytest
 
+from dpaf_jax.training import fingerprint
+
 ROOT = pathlib.Path(__file__).parents[1] / 'dpaf_jax'
 MOST = 14  # entries of a room, beside its __init__
 
@@ -98,6 +100,16 @@ def test_imports_run_one_way(room):
 
 def test_every_module_is_in_a_room_of_the_table():
     assert {module.partition('.')[0] for module in MODULES} == set(MAY_IMPORT)
+
+
+def test_what_the_code_hash_leaves_out_is_imported_by_no_training():
+    reached, ahead = set(), {'main', '__init__'}
+    while ahead:
+        reached |= ahead
+        names = {name for room in ahead for name in MAY_IMPORT[room]}
+        ahead = {name.partition('.')[0] for name in names} - reached
+    apart = {name.removesuffix('.py') for name in fingerprint.APART}
+    assert not apart & reached and apart | reached == set(MAY_IMPORT)
 
 
 def test_no_method_imports_another():

@@ -1,6 +1,7 @@
 """Fields of frozen dataclasses with their permitted ranges, and how they are read."""
 
 import dataclasses
+import difflib
 import math
 import typing
 from collections.abc import Mapping
@@ -77,9 +78,10 @@ def read(cls: type[T], values: Mapping[str, Any], path: str) -> T:
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for name in values:
         if name not in fields:
-            raise UserError(
-                f'{path}.{name}', 'no such field', f'Fields here: {", ".join(fields)}'
-            )
+            near = difflib.get_close_matches(name, fields, 1)
+            meant = f'Did you mean {near[0]}? ' if near else ''
+            remedy = f'{meant}Fields here: {", ".join(fields)}'
+            raise UserError(f'{path}.{name}', 'no such field', remedy)
     made: dict[str, Any] = {}
     for name, field in fields.items():
         where = f'{path}.{name}'

@@ -45,12 +45,12 @@ def decoded(source: Source, config: DataConfig) -> Iterator[np.ndarray]:
     )
     results = _in_threads(decode, _read(source))
     bad: list[str] = []
-    begun = time.monotonic()
+    begun = told = time.monotonic()
     for i, is_present in enumerate(source.is_present.tolist()):
-        if i and i % 1000 == 0:
+        if i % 1000 == 0 and time.monotonic() - told > PATIENCE:
+            told = time.monotonic()
             # Of all records, also those that a filter has emptied: which it has is private.
-            share = 100 * i // len(source.labels)
-            logging.log_every_n_seconds(logging.INFO, 'Decoded %d %%', PATIENCE, share)
+            logging.info('Decoded %d %%', 100 * i // len(source.labels))
         if not is_present:
             continue
         result = next(results)

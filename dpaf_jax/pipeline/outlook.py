@@ -121,7 +121,7 @@ class Outlook:
         """Everything but the mechanisms, as lines."""
         lines = [line for line in (self.verdict, self.promise) if line]
         if self.nearest:
-            lines.append('Nearest measured runs (accuracy of a small CNN):')
+            lines.append('Nearest measured runs of recommended settings (a small CNN):')
         lines += [f'  {_told(run)}' for run in self.nearest]
         if self.seconds is not None:
             time = between(self.seconds, 4 * self.seconds)

@@ -5,6 +5,7 @@ them all.
 """
 
 import contextlib
+import importlib.util
 import logging
 import os
 import pathlib
@@ -21,6 +22,8 @@ from dpaf_jax.runtime.memory import keep_freed_memory
 EXIT_BAD_INPUT = 2
 EXIT_CTRL_C = 130  # as a shell reports SIGINT
 CONSOLE = 'dpaf-jax'  # the command that has the others' names behind it
+# Where `configs` stands beside the package: in a clone and where the wheel is installed.
+HOME = str(pathlib.Path(__file__).resolve().parents[2])
 HELP = ('--help', '-help', '-?')
 
 
@@ -177,3 +180,22 @@ def _spelling(program: str) -> str:
         return program
     path = os.path.splitext(program)[0].removesuffix(f'{os.sep}__main__')
     return f'python -m {".".join(path.split(os.sep)[-2:])}'  # package and file
+
+
+def own_configs() -> Any:
+    """Imports the package's own `configs`, though a folder of that name be nearer.
+
+    Modules of another such folder on the path are found behind it.
+    """
+    folder = os.path.join(HOME, 'configs')
+    known = sys.modules.get('configs')
+    if known is None or next(iter(known.__path__), None) != folder:
+        spec = importlib.util.spec_from_file_location(
+            'configs',
+            os.path.join(folder, '__init__.py'),
+            submodule_search_locations=[folder],
+        )
+        assert spec and spec.loader
+        known = sys.modules['configs'] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(known)
+    return known

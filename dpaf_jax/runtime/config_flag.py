@@ -14,9 +14,8 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from dpaf_jax.runtime import command
+from dpaf_jax.runtime.command import HOME
 
-# Where `configs` stands beside the package: in a clone and where the wheel is installed.
-HOME = str(pathlib.Path(__file__).resolve().parents[2])
 FIELDS = (
     'dpaf_jax.config.defaults() has all; docs/reference/fields.md says what they are.'
 )
@@ -66,10 +65,10 @@ def _located(argument: str) -> str:
 
 def _make_importable(argv: Sequence[str]) -> None:
     """A config imports its siblings as `configs.<name>`, from wherever it is run."""
-    sys.path.append(HOME)
     for value in _files(argv):
         path = os.path.abspath(value.partition(':')[0])
         sys.path.append(os.path.dirname(os.path.dirname(path)))
+    command.own_configs()
 
 
 def _files(argv: Sequence[str]) -> Iterator[str]:

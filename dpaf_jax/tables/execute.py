@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import IO, NamedTuple
 
+from dpaf_jax.runtime.command import HOME
 from dpaf_jax.runtime.files import write_text
-from dpaf_jax.tables.runs import HOME, Run
+from dpaf_jax.tables.runs import Run
 
 WAIT = 0.2  # seconds between two looks at a process
 
@@ -135,7 +136,7 @@ class _Pool:
 
 def _environment() -> dict[str, str]:
     """This one's, with the package found from any folder."""
-    paths = [str(HOME), *filter(None, [os.environ.get('PYTHONPATH')])]
+    paths = [HOME, *filter(None, [os.environ.get('PYTHONPATH')])]
     return {**os.environ, 'PYTHONPATH': os.pathsep.join(paths)}
 
 

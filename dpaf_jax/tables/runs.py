@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from dpaf_jax.runtime.command import own_configs
 from dpaf_jax.runtime.files import json_text, read_json
 from dpaf_jax.tables import data_sets
 from dpaf_jax.tables.data_sets import Made
@@ -21,7 +22,6 @@ from dpaf_jax.tables.scales import CERTIFIED, FORMS, GUARANTEES, Scale, Settings
 from dpaf_jax.tables.spec import Column, Row, Table
 from dpaf_jax.training.workdir import Workdir
 
-HOME = pathlib.Path(__file__).resolve().parents[2]  # where `configs` stands
 SMOKE_EPSILON = 10.0
 MOST_TEACHERS = 100  # at smoke
 
@@ -298,7 +298,6 @@ def _config_of(
 
 @functools.cache
 def _loaded(file: str, argument: str) -> dict[str, Any]:
-    if str(HOME) not in sys.path:
-        sys.path.append(str(HOME))
+    own_configs()
     module = importlib.import_module(f'configs.{file}')
     return module.get_config(*[argument] * bool(argument)).to_dict()

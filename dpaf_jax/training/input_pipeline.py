@@ -170,7 +170,15 @@ def sums_of_all(
         shape: of the sums.
         add: (sums, records) -> sums, compiled for all devices.
         present: see `every_record`.
+
+    Raises:
+        ValueError: the mechanism is charged for a sample, and nobody was left out.
     """
+    if present is None and mechanism.sampling_prob < 1:
+        q = mechanism.sampling_prob
+        raise ValueError(
+            f'{mechanism.name} sums all records, but is charged at q = {q}'
+        )
     sums = empty_sums(run, mechanism, shape)
     for chunk in every_record(run, present):
         sums = add(sums, chunk)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tiny
 
+from dpaf_jax.audit import randomness
 from dpaf_jax.audit.session import AUDITS
 
 
@@ -22,6 +23,18 @@ def test_no_noise_key_comes_twice(method):
         assert 0 < len(keys[name]) == len(noted[name])
     for one, other in itertools.combinations(keys, 2):
         assert not keys[one] & keys[other]
+
+
+@pytest.mark.parametrize('method', AUDITS)
+def test_nobody_is_in_more_draws_than_are_charged(method):
+    """What is charged as a sample, and sums all records, has an epsilon far too low."""
+    config = tiny.config(method=method)
+    plan = tiny.plan(config)
+    noted = AUDITS[method].trace(config, plan, tiny.keys()).draws
+    for name, draws in noted.items():
+        case = randomness._rate(draws, 1e-6)
+        assert draws.sampling_prob == plan[name].sampling_prob
+        assert case.passed, (name, case.detail)
 
 
 @pytest.mark.parametrize('method', AUDITS)

@@ -133,7 +133,9 @@ def test_a_field_that_the_data_decide_is_refused_where_nobody_looks_at_them(name
 
 def test_an_unknown_field_is_refused_with_the_fields_there_are():
     message = refused(privacy__epsilonn=1.0)
-    assert message.startswith('config.privacy.epsilonn: no such field. Fields here:')
+    assert message.startswith(
+        'config.privacy.epsilonn: no such field. Did you mean epsilon? F'
+    )
     assert 'epsilon,' in message
 
 

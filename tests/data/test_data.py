@@ -333,6 +333,9 @@ class TestLoad:
                 use(config, cache)
 
 
+IMAGES = np.zeros((1500, 8, 8), np.uint8)
+
+
 class TestDecoding:
     def test_images_are_streamed_in_order(self):
         read: list[int] = []
@@ -354,9 +357,10 @@ class TestDecoding:
         """Such as whether a filter has emptied it."""
         told: list[str] = []
         monkeypatch.setattr(
-            decode.logging,
-            'log_every_n_seconds',
-            lambda level, text, seconds, *given: told.append(text % given),
+            decode, 'PATIENCE', -1.0
+        )  # else no more than begins in time
+        monkeypatch.setattr(
+            decode.logging, 'info', lambda text, *given: told.append(text % given)
         )
         for emptied in (range(0), range(990, 2010)):
             told.clear()
@@ -367,7 +371,17 @@ class TestDecoding:
             source = Source('x', ('0',), labels, str, None, lambda i=images: iter(i))
             source = dataclasses.replace(source, is_empty=~present)
             assert len(list(decoded(source, make_config(image_size=8)))) == len(images)
-            assert told == ['Decoded 33 %', 'Decoded 66 %']
+            shares = [f'Decoded {share} %' for share in (0, 33, 66)]
+            assert told == [*shares, 'Decoded all pictures']
+
+    def test_a_quick_source_is_decoded_without_a_word(self, monkeypatch):
+        told: list[str] = []
+        monkeypatch.setattr(decode.logging, 'info', lambda *said: told.append(said))
+        source = Source(
+            'x', ('0',), np.zeros(1500, int), str, None, lambda: iter(IMAGES)
+        )
+        assert len(list(decoded(source, make_config(image_size=8)))) == 1500
+        assert not told
 
     def test_what_pillow_remarks_of_a_picture_is_not_told(self):
         """Its size, for one; in a process of its own, since pytest listens to warnings."""

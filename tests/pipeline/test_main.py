@@ -274,6 +274,33 @@ def test_a_config_of_the_users_own_may_build_on_ours(tmp_path):
     assert re.search(r'epsilon 1\.(4\d*|5) \(PLD\)', done.stdout)
 
 
+@pytest.mark.parametrize('names', [('default',), ('__init__', 'default', 'sources')])
+def test_a_folder_configs_of_the_users_own_hides_none_of_ours(tmp_path, names):
+    """Not even with a file of the same name, nor as a package: it comes behind ours."""
+    theirs = tmp_path / 'configs'
+    theirs.mkdir()
+    for name in names:
+        (theirs / f'{name}.py').write_text('def get_config():\n    return None\n')
+    (theirs / 'more.py').write_text('EPSILON = 1.5\n')
+    (theirs / 'mine.py').write_text(
+        'from configs import default, digits, more\n\n\n'
+        'def get_config():\n'
+        '    assert default.get_config() is not None\n'
+        '    config = digits.get_config("one_shot")\n'
+        '    config.privacy.epsilon = more.EPSILON\n'
+        '    return config\n'
+    )
+    code = INSTALLED.format(package=str(tiny_runs.ROOT / 'dpaf_jax')) + PLAN
+    for config in ('configs/digits.py:one_shot', 'configs/mine.py'):
+        done = tiny_runs.run_python(
+            *('-c', code, f'--config={config}', '--workdir=run', '--stage=plan'),
+            cwd=tmp_path,
+            environment={'PYTHONPATH': str(tmp_path)},
+        )
+        assert done.returncode == 0, done.stderr
+    assert re.search(r'epsilon 1\.(4\d*|5) \(PLD\)', done.stdout)
+
+
 def wait_for(path: pathlib.Path, process: subprocess.Popen) -> None:
     for _ in range(6000):
         if path.exists() or process.poll() is not None:

@@ -1,5 +1,6 @@
 """In the program that really runs, each step has the keys and the draw of its own."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from dpaf_jax.methods.dp_sinkhorn import DpSinkhorn
 from dpaf_jax.methods.g_pate.phase import GPatePhase
 from dpaf_jax.privacy.chacha import KEY_WORDS
 from dpaf_jax.runtime import parallel
+from dpaf_jax.training.input_pipeline import sums_of_all
 from dpaf_jax.training.run import Run
 from dpaf_jax.training.sampled_phase import SampledPhase
 
@@ -90,3 +92,15 @@ def test_each_step_of_a_window_has_its_own_keys_and_draw(
         np.testing.assert_array_equal(seen['noise'][t], run.keys.noise(name, t))
         np.testing.assert_array_equal(seen['public'][t], run.keys.public('step', t))
     assert len(set(seen['drawn'][: phase.total_steps].tolist())) > 1
+
+
+def test_a_pass_over_all_records_is_not_charged_as_a_sample(tmp_path):
+    run = tiny.run(tmp_path, tiny.config(method='dp_merf'))
+    (mechanism,) = run.plan.mechanisms
+    seen = []
+    add = lambda sums, chunk: seen.append(chunk) or sums  # noqa: E731
+    sums_of_all(run, mechanism, (3,), add)
+    assert seen
+    sampled_half = dataclasses.replace(mechanism, sampling_prob=0.5)
+    with pytest.raises(ValueError, match='sums all records, but is charged at q = 0.5'):
+        sums_of_all(run, sampled_half, (3,), add)

@@ -173,6 +173,16 @@ def test_the_code_hash_changes_with_any_source(tmp_path, monkeypatch):
     assert code_hash() != before
 
 
+def test_the_code_hash_leaves_out_what_no_training_reads(tmp_path, monkeypatch):
+    here = tmp_path / 'training' / 'fingerprint.py'
+    monkeypatch.setattr(fingerprint, '__file__', str(here))
+    before = fingerprint.code_hash()
+    for name in ('verify/a.py', 'cli.py', 'methods/verify/a.py', 'methods/cli.py'):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+        assert (fingerprint.code_hash() == before) == (not name.startswith('methods/'))
+
+
 @pytest.fixture
 def resumed(tmp_path):
     """Makes the pipeline of a later session of a run that was stopped in training."""

@@ -5,6 +5,7 @@ the same.) What a tap computes with is public or a noised output.
 """
 
 from typing import Any
+from zlib import crc32
 
 import jax
 import jax.numpy as jnp
@@ -78,7 +79,8 @@ def init_taps(config: Config, key: jax.Array, learnt: Params) -> Params:
         learnt: by phase 1: with 'labeller', noised, if it has learnt one.
     """
     data, tapped = config.data, config.dpaf.tap_names
-    coins = {tap: jax.random.fold_in(key, i) for i, tap in enumerate(TAPS)}
+    # By name: a tap that is added gives the others no other coins.
+    coins = {n: jax.random.fold_in(key, crc32(n.encode())) for n in (*TAPS, 'axes')}
     like = {'image_size': data.image_size, 'channels': data.channels}
     params: Params = {}
     if 'contrast' in tapped:
@@ -100,7 +102,6 @@ def init_taps(config: Config, key: jax.Array, learnt: Params) -> Params:
         if name in tapped or name in reads:
             params[name] = network.params()
     if along_axes(config):
-        coins['axes'] = jax.random.fold_in(key, len(TAPS))
         params['axes'] = _init_axes(config, coins['axes'], params)
     return params
 
