@@ -216,11 +216,11 @@ def with_first(
         privacy: the guarantee asked for, for both.
 
     Raises:
-        UserError: as_published, whose claims and neighbours are others.
+        UserError: the plan is one as published that certifies nothing.
     """
-    if privacy.as_published:
+    if privacy.as_published and plan.guarantee != CERTIFIED:
         problem = 'is above 0, where config.privacy.guarantee is as_published'
-        remedy = 'Set it to 0: the papers release no class histogram this way'
+        remedy = 'Set it to 0: no epsilon of the whole could be stated'
         raise UserError('config.data.noisy_prior', problem, remedy)
     settled = [first, *plan.mechanisms]
     if plan.guarantee == NO_NOISE:

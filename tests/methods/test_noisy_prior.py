@@ -149,13 +149,24 @@ def test_a_release_of_any_share_verifies(tmp_path, share):
     assert recompute(plan.to_json()).pld == pytest.approx(plan.epsilon, abs=2e-4)
 
 
-@pytest.mark.parametrize(
-    ('changes', 'told'),
-    [
-        ({'data__class_prior': (0.5, 0.5)}, 'where config.data.class_prior is stated'),
-        ({'privacy__guarantee': 'as_published'}, 'as_published'),
-    ],
-)
-def test_what_does_not_go_with_it_is_refused(tmp_path, changes, told):
-    with pytest.raises(UserError, match=f'config.data.noisy_prior: is .*{told}'):
-        methods.plan(from_config_dict(config_dict(tmp_path, **changes)), 100)
+def test_a_stated_prior_does_not_go_with_it(tmp_path):
+    with pytest.raises(
+        UserError, match='noisy_prior: is .*where config.data.class_prior is stated'
+    ):
+        from_config_dict(config_dict(tmp_path, data__class_prior=(0.5, 0.5)))
+
+
+def as_published(method):
+    fields = {'data__noisy_prior': 0.1, 'privacy__guarantee': 'as_published'}
+    return methods.plan(tiny.config(method=method, **fields), 40)
+
+
+def test_as_published_it_goes_with_what_is_certified_all_the_same():
+    """G-PATE, section 6.2, estimates the class distribution so."""
+    plan = as_published('g_pate')
+    assert plan.guarantee == CERTIFIED
+    assert recompute(plan.to_json()).pld == pytest.approx(plan.epsilon, abs=2e-4)
+    with pytest.raises(
+        UserError, match='noisy_prior: is above 0.*as_published. Set it'
+    ):
+        as_published('dpba_wgan')

@@ -70,6 +70,7 @@ def test_one_sample_for_two_mechanisms_is_amplified_once():
     def amplified(epsilon, q=0.01):
         return math.log1p(q * math.expm1(epsilon))
 
+    assert amplified(5) == pytest.approx(0.906, abs=0.0005)
     assert 2 * amplified(5) == pytest.approx(1.81, abs=0.005)
     assert amplified(10) == pytest.approx(5.40, abs=0.005)
 

@@ -121,8 +121,9 @@ TABLES = (
             _with_d('(0.1, ×, 0.1)', '0.1,rest,0.1'), method='dpaf_printed_certified'
         ),
         _with_d('(33%, 34%, 33%)', '33%,34%,33%'),
-        note="Of (0.1, ×, 0.1) there is nothing as published: at conv2*'s sampling rate the "
-        "paper's theorem states no epsilon as small as 0.1, however much the noise.",
+        note='Of (0.1, ×, 0.1) there is nothing as published: as read here, conv1 has '
+        "conv2*'s sampling rate, and at that the paper's theorem states no epsilon as small "
+        'as 0.1, however much the noise.',
     ),
     _ablation(
         6,
