@@ -21,7 +21,7 @@ KINDS = {
     'noise law': 'shape of the noise',
     'noise independence': 'correlation between coordinates, steps and purposes',
     'noise keys': 'no key twice, nor under two entropies',
-    'steps': 'how many a whole run makes',
+    'steps': 'how many a whole run makes, and how many may see one record',
     'parts': 'no record with two teachers, or two critics',
     'inclusion': 'who is drawn, how often, and together with what',
 }

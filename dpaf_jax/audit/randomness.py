@@ -78,6 +78,9 @@ def plan_checks(
     made = [check('plan', 'noise keys', 'whole run', _every_key, plan, worlds, turns)]
     for m in plan:
         made.append(check(m.name, 'steps', 'whole run', _steps, trace, m))
+        if m.name in trace.whole:
+            draws = trace.draws[m.name]
+            made.append(check(m.name, 'steps', 'of one record', _turns, draws, m))
     for name, seen in trace.parts.items():
         made.append(check(name, 'parts', 'disjoint', _parts, seen))
     return made
@@ -102,6 +105,13 @@ def _steps(trace: Trace, m: Mechanism, _: float) -> Outcome:
     made = trace.charged.get(m.name, 0)
     detail = f'steps, where {m.steps} are charged'
     return Outcome(made == m.steps, made, m.steps, detail)
+
+
+def _turns(draws: Draws, m: Mechanism, _: float) -> Outcome:
+    """How many steps a record may be drawn in, whatever the phase says that it charges."""
+    most = int(np.bincount(np.concatenate(draws.eligible)).max(initial=0))
+    detail = f'steps, where {m.steps} are charged'
+    return Outcome(most <= m.steps, most, m.steps, detail)
 
 
 def _parts(seen: Sequence[Seen], _: float) -> Outcome:

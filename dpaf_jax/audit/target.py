@@ -11,7 +11,7 @@ own words would audit those.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
@@ -153,6 +153,7 @@ class Trace:
         charged: by mechanism, the steps that a whole run makes by its phases' own count.
         parts: of mechanisms whose proof needs records in disjoint parts, step by step the
             records seen and the part (teacher, critic) that sees each.
+        whole: the mechanisms of which every step was traced.
     """
 
     draws: dict[str, Draws]
@@ -163,6 +164,7 @@ class Trace:
     )
     charged: dict[str, int] = dataclasses.field(default_factory=dict)
     parts: dict[str, list[Seen]] = dataclasses.field(default_factory=dict)
+    whole: Collection[str] = ()
 
 
 class MethodAudit(Protocol):

@@ -12,6 +12,7 @@ from dpaf_jax.audit.findings import run_checks
 from dpaf_jax.audit.session import AUDITS
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.methods.dpaf.phase1.classifier_phase import ClassifierPhase
+from dpaf_jax.methods.embedding.phase import MatchPhase
 from dpaf_jax.methods.g_pate.teachers import Parts
 from dpaf_jax.methods.gs_wgan.phase import GsWganPhase
 from dpaf_jax.privacy.keys import RunKeys
@@ -71,6 +72,25 @@ def test_steps_that_the_phase_of_a_labeller_adds(monkeypatch):
 
     monkeypatch.setattr(ClassifierPhase, '__init__', longer)
     assert ('labeller', 'steps') in failed(findings_of('dpaf', **LABELLED))
+
+
+def test_a_second_release_of_all_records(monkeypatch):
+    """Its phase says that one was charged, and its key is another one."""
+    window, noise = MatchPhase.window, RunKeys.noise
+
+    def again(self, state, step):
+        if step == 3:
+            another = lambda keys, name, step: noise(keys, name, 7)  # noqa: E731
+            with monkeypatch.context() as patch:
+                patch.setattr(RunKeys, 'noise', another)
+                state = self._release(state)
+        return window(self, state, step)
+
+    monkeypatch.setattr(MatchPhase, 'window', again)
+    findings = findings_of('dp_merf')
+    assert failed(findings) == {('embedding', 'steps')}
+    (found,) = (f for f in findings if not f.passed)
+    assert (found.case, found.measured, found.claimed) == ('of one record', 2, 1)
 
 
 def test_keys_that_anybody_can_compute(monkeypatch):

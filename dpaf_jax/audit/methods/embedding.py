@@ -8,7 +8,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpaf_jax.audit.harness import Notes, Step, blank_run, make_target, small, thin
+from dpaf_jax.audit.harness import (
+    Notes,
+    Step,
+    blank_run,
+    make_target,
+    run_steps,
+    small,
+    thin,
+)
 from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
 from dpaf_jax.methods import get
@@ -71,8 +79,11 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     """The coins of a run: who is in the one sum, and the one noise key."""
     run = blank_run(config, plan, keys)
     notes = Notes(plan)
-    _TracedPhase(run, _matching(config, plan, 1), notes).go()
-    return notes.trace()
+    phase = _TracedPhase(run, _matching(config, plan, 1), notes)
+    embedding = np.zeros((1, 1, 1), np.float32)
+    state = SimpleNamespace(embedding=embedding, coins=None)
+    run_steps(phase, phase.total_steps, state)
+    return notes.trace(whole={EMBEDDING})
 
 
 class _TracedPhase(MatchPhase):
@@ -81,11 +92,7 @@ class _TracedPhase(MatchPhase):
         self._notes = notes
         notes.phase(self)
         self._accumulate, self._release_fn = self._note_chunk, self._note_release
-
-    def go(self) -> None:
-        embedding = np.zeros((1, 1, 1), np.float32)
-        self._release(SimpleNamespace(embedding=embedding, coins=None))
-        self._notes.all_records(EMBEDDING)
+        self._window_fn = lambda state, keys: (state, {})
 
     def _note_chunk(self, sums: Any, _: Any, batch: ClipBatch) -> Any:
         self._notes.chunk(batch)
@@ -93,6 +100,7 @@ class _TracedPhase(MatchPhase):
 
     def _note_release(self, state: Any, _: Any, key: np.ndarray) -> Any:
         self._notes.key(EMBEDDING, key[0])
+        self._notes.all_records(EMBEDDING)
         return state
 
 

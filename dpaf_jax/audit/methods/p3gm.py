@@ -90,7 +90,7 @@ def trace(config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace:
     state = jax.tree.map(lambda leaf: leaf[None], first.init())
     run_steps(first, first.total_steps, state)
     run_steps(_NotedDecoder(notes, run, vae, vae.encoder.init()), STEPS)
-    return notes.trace()
+    return notes.trace(whole={PCA, EM})
 
 
 class _TracedMoments(MomentsPhase):
