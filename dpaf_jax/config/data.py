@@ -29,6 +29,7 @@ _FLAGS = """
     Wearing_Necklace Wearing_Necktie Young
 """
 CELEBA_FLAGS = tuple(_FLAGS.split())
+LONGEST_NAME = 200  # bytes of a class: a folder and its file have room for it
 
 
 class Column(NamedTuple):
@@ -263,6 +264,7 @@ def name_problem(name: str) -> str:
     problems = {
         'is empty': not name,
         'has a slash': '/' in name,
+        f'is longer than {LONGEST_NAME} bytes': len(name.encode()) > LONGEST_NAME,
         'has a line break': name.splitlines() != [name],
         'begins with a dot': name.startswith('.'),
         'begins or ends with a blank': name.strip() != name,

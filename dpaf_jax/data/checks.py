@@ -101,7 +101,8 @@ def check_sides(
         raise UserError(
             source.where,
             'has no test images',
-            'Add some'
-            if source.is_test is not None
-            else 'Raise config.data.test_fraction',
+            'Raise config.data.test_fraction'
+            if source.is_test is None
+            else 'Add some'
+            + ', or raise config.data.test_fraction' * bool(config.group),
         )

@@ -51,7 +51,17 @@ class Settings:
     def of(cls, config: DataConfig) -> 'Settings':
         """The settings that `config` asks for."""
         names = [f.name for f in dataclasses.fields(cls) if f.name != 'format']
-        return cls(**{name: getattr(config, name) for name in names})
+        made = {name: getattr(config, name) for name in names}
+        if config.cache:  # others share it, from whatever folder
+            made['source'] = _from_anywhere(config.source)
+        return cls(**made)
+
+
+def _from_anywhere(source: str) -> str:
+    """The same source, where its path is relative to the current folder by its whole path."""
+    kind, colon, path = source.partition(':')
+    is_path = colon and kind not in ('tfds', 'private')
+    return f'{kind}:{os.path.abspath(os.path.expanduser(path))}' if is_path else source
 
 
 @dataclasses.dataclass(frozen=True)

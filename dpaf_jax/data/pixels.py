@@ -6,7 +6,7 @@ import struct
 import warnings
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps
 
 from dpaf_jax.data.sources.base import Content
 
@@ -79,13 +79,29 @@ def to_pixels(
 def _open(content: Content) -> Image.Image:
     if isinstance(content, np.ndarray):
         return Image.fromarray(content[:, :, 0] if content.shape[2] == 1 else content)
-    picture = Image.open(io.BytesIO(content))
-    picture.load()  # open() reads only the header
+    file = Image.open(io.BytesIO(content))
+    levels = _stated_levels(file)
+    file.load()  # open() reads only the header
+    if levels:
+        own = np.asarray(file, np.float64) * (levels / (2**16 - 1))
+        return Image.fromarray(np.rint(own).astype(np.int32))
     # Cameras note how they were held. A note that cannot be read, for whatever reason,
     # leaves the picture as it lies.
     with contextlib.suppress(Exception):
-        ImageOps.exif_transpose(picture, in_place=True)
-    return picture
+        ImageOps.exif_transpose(file, in_place=True)
+    return file
+
+
+def _stated_levels(picture: ImageFile.ImageFile) -> int:
+    """The largest level of a grey PNM file of 9 to 15 bits; 0 for all other pictures.
+
+    Pillow stretches such levels to 16 bits, so a window would be of other ones.
+    """
+    if picture.format != 'PPM' or not picture.mode.startswith(DEEP):
+        return 0
+    args = picture.tile[0].args
+    levels = args[-1] if isinstance(args, tuple) else 0
+    return levels if isinstance(levels, int) and 255 < levels < 2**16 - 1 else 0
 
 
 def _convert(

@@ -234,7 +234,8 @@ def _side(sizes: Mapping[tuple[int, int], int]) -> int:
         if width == height and SIDES[0] <= width <= SIDES[-1]:
             return width
     short = np.repeat([min(size) for size in sizes], list(sizes.values()))
-    return max((s for s in SIDES if s <= np.median(short)), default=SIDES[0])
+    half = np.quantile(short, 0.5, method='higher')
+    return max((s for s in SIDES if s <= half), default=SIDES[0])
 
 
 def delta_of(num_examples: int) -> float:

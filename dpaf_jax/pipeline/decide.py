@@ -55,6 +55,8 @@ def _begun_or_seen(config: Config, workdir: Workdir) -> Decided:
     before = (read_json(workdir.config) or {}).get('config')
     if before and (_has_begun(workdir) or _was_prepared(before, config, workdir)):
         return before
+    if not before and (released := fingerprint.released(workdir.release)):
+        return released  # the pictures may be gone
     values, seen, told = look(config)
     if seen and sys.stdout.isatty():
         print(seen)

@@ -223,15 +223,13 @@ class Pipeline:
     def is_done(self) -> bool:
         """Whether a whole run has been finished here with this config."""
         self._refuse_other_config()
-        evaluated, asked = (
-            read_json(self.workdir.evaluation),
-            evaluate.asked(self.config),
-        )
+        workdir, asked = self.workdir, evaluate.asked(self.config)
         if (
-            self.workdir.entropy.exists()
-            or not evaluate.is_current(evaluated, self.config)
-            or not has_all_files(self.workdir.release)
-            or not self.workdir.samples.exists()
+            workdir.entropy.exists()
+            or not evaluate.is_current(workdir, self.config)
+            or not has_all_files(workdir.release)
+            or not workdir.samples.exists()
+            or not (workdir.root / 'report.html').exists()
         ):
             return False
         told = (read_json(self.workdir.report) or {}).get('config', {})

@@ -21,8 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
+from PIL import Image
 
-from dpaf_jax.config import Config, from_public_dict, public_dict
+from dpaf_jax.config import Config, check_public, from_public_dict, public_dict
 from dpaf_jax.networks.images import to_float, to_uint8
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release import pictures
@@ -306,11 +307,7 @@ def write_release(
         )
     flat = flax.traverse_util.flatten_dict(params, sep='/')
     host = {name: np.ascontiguousarray(value) for name, value in flat.items()}
-    num_classes = config.data.num_classes
-    labels = balanced_labels(8 * num_classes, (1,) * num_classes)
-    shown = dataclasses.replace(release, config=unbent(release.config))
-    images = np.concatenate(list(shown.generate(labels)))
-    grid = pictures.sample_grid(images, labels, num_classes)
+    grid = _shown(release)
     with written_whole(directory) as staging:
         staging.mkdir()
         # Not save_file: it makes the file unreadable for everybody else.
@@ -320,6 +317,29 @@ def write_release(
         pictures.save_png(grid, staging / PICTURE)
         write_text(staging / CARD, model_card(release.config, release.privacy))
     return release
+
+
+def _shown(release: Release) -> Image.Image:
+    """Eight samples of each class, as the release draws them, but for bends."""
+    num_classes = release.config.data.num_classes
+    labels = balanced_labels(8 * num_classes, (1,) * num_classes)
+    unlike = dataclasses.replace(release, config=unbent(release.config))
+    images = np.concatenate(list(unlike.generate(labels)))
+    return pictures.sample_grid(images, labels, num_classes)
+
+
+def mended(directory: pathlib.Path) -> tuple[str, ...]:
+    """Writes card and picture of a release anew where they are gone; names those.
+
+    Both follow from the rest. A card written here states no accuracies.
+    """
+    release = load_release(directory)
+    gone = tuple(n for n in (CARD, PICTURE) if not (directory / n).is_file())
+    if CARD in gone:
+        write_text(directory / CARD, model_card(release.config, release.privacy))
+    if PICTURE in gone:
+        pictures.save_png(_shown(release), directory / PICTURE)
+    return gone
 
 
 def has_all_files(directory: pathlib.Path) -> bool:
@@ -373,6 +393,7 @@ def load_release(directory: str | os.PathLike[str]) -> Release:
                 remedy = f"{directory} is a run's folder: give {inner}"
             raise UserError(str(directory / name), 'is missing', remedy)
     config = from_public_dict(_read(directory / CONFIG, _read_object))
+    check_public(config)
     privacy = _read(directory / PRIVACY, _read_object)
     if 'guarantee' not in privacy:
         problem = 'is damaged (it states no guarantee)'

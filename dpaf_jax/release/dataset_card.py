@@ -13,7 +13,6 @@ from dpaf_jax.release.card import classes, headline, is_certified
 from dpaf_jax.runtime.text import factor
 from dpaf_jax.runtime.version import VERSION
 
-MARK = '<!-- Data set card by dpaf_jax. -->'  # a file with it may be written anew
 SIZES = ('n<1K', '1K<n<10K', '10K<n<100K', '100K<n<1M', '1M<n<10M', '10M<n<100M')
 
 TEMPLATE = """\
@@ -36,7 +35,6 @@ configs:
   - split: train
     path: {file}
 ---
-{mark}
 
 # Synthetic {records}
 
@@ -104,7 +102,6 @@ def dataset_card(
     privacy, data = release.privacy, release.config.data
     certified = is_certified(privacy)
     return TEMPLATE.format(
-        mark=MARK,
         under=' under differential privacy' if certified else '',
         tag='- differential-privacy\n' if certified else '',
         records='rows of a table' if data.columns else 'images',

@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import math
 import pathlib
 import zipfile
 
@@ -12,6 +13,8 @@ from dpaf_jax.release.bundle import Release
 from dpaf_jax.release.pictures import picture
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import written_whole
+
+DIGITS = 8  # of a column's range: a float32 between its bounds has no more
 
 
 def write_npz(path: pathlib.Path, images: np.ndarray, labels: np.ndarray) -> None:
@@ -50,14 +53,23 @@ def write_csv(
         writer = csv.writer(file)
         writer.writerow([*(column.name for column in data.table), data.label])
         for row, label in zip(values.tolist(), labels.tolist(), strict=True):
-            writer.writerow([*(f'{value:.7g}' for value in row), label])
+            writer.writerow([*(f'{value:.15g}' for value in row), label])
 
 
 def in_units(data: DataConfig, rows: np.ndarray) -> np.ndarray:
-    """Rows [N, 1, F, 1], 0 and 1 at the bounds, as [N, F] in the units of their columns."""
-    low = np.array([column.low for column in data.table])
-    high = np.array([column.high for column in data.table])
-    return low + (high - low) * rows.reshape(len(rows), -1)
+    """Rows [N, 1, F, 1], 0 and 1 at the bounds, in the units of their columns.
+
+    Returns:
+        [N, F] float64 within the bounds, with as many digits as tell ten million values
+        between them apart: no more are in the float32 that a generator makes.
+    """
+    low = np.array([column.low for column in data.table], np.float64)
+    high = np.array([column.high for column in data.table], np.float64)
+    values = low + (high - low) * rows.reshape(len(rows), -1).astype(np.float64)
+    for i, span in enumerate(high - low):
+        values[:, i] = np.round(values[:, i], DIGITS - math.ceil(math.log10(span)))
+    made: np.ndarray = np.clip(values, low, high)
+    return made
 
 
 def write_folder(

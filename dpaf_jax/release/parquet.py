@@ -13,7 +13,7 @@ import numpy as np
 
 from dpaf_jax.config import DataConfig
 from dpaf_jax.release.bundle import BATCH, Release
-from dpaf_jax.release.dataset_card import MARK, dataset_card
+from dpaf_jax.release.dataset_card import dataset_card
 from dpaf_jax.release.export import in_units
 from dpaf_jax.release.pictures import picture, png_bytes
 from dpaf_jax.runtime.errors import UserError
@@ -34,16 +34,13 @@ def write_parquet(
         seed: as for `Release.generate`.
 
     Raises:
-        UserError: pyarrow is not there, or a README.md is that is no such card.
+        UserError: pyarrow is not there, or a README.md is.
     """
     pa, pq = _pyarrow('--out', path, 'write .npz')
     card = path.parent / CARD
-    if card.exists() and MARK not in card.read_text(encoding='utf-8', errors='replace'):
-        raise UserError(
-            str(card),
-            "exists, and is not a data set's card that this command wrote",
-            f'Give --out a folder of its own, such as synthetic/{path.name}',
-        )
+    if card.exists():
+        remedy = f'Give --out a folder of its own, such as synthetic/{path.name}'
+        raise UserError(str(card), 'exists, and is not written over', remedy)
     data = release.config.data
     features = _features(data)
     schema = pa.schema(
@@ -120,7 +117,7 @@ def _features(data: DataConfig) -> dict[str, Any]:
     if not data.columns:
         label = {'names': list(data.names), '_type': 'ClassLabel'}
         return {'image': {'_type': 'Image'}, 'label': label}
-    number = {'dtype': 'float32', '_type': 'Value'}
+    number = {'dtype': 'float64', '_type': 'Value'}
     return {
         **{column.name: number for column in data.table},
         data.label: {'dtype': 'int64', '_type': 'Value'},
@@ -130,7 +127,7 @@ def _features(data: DataConfig) -> dict[str, Any]:
 def _arrow_type(pa: Any, feature: dict[str, Any]) -> Any:
     if feature['_type'] == 'Image':
         return pa.struct({'bytes': pa.binary(), 'path': pa.string()})
-    return pa.float32() if feature.get('dtype') == 'float32' else pa.int64()
+    return pa.float64() if feature.get('dtype') == 'float64' else pa.int64()
 
 
 def _batches(
@@ -142,7 +139,7 @@ def _batches(
         meant = labels[start : start + len(images)].astype(np.int64)
         start += len(images)
         if data.columns:
-            rows = in_units(data, images).astype(np.float32)
+            rows = in_units(data, images)
             named = zip((column.name for column in data.table), rows.T, strict=True)
             yield {**dict(named), data.label: meant}
         else:

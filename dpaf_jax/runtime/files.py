@@ -141,13 +141,16 @@ def _is_of(path: pathlib.Path, place: pathlib.Path) -> bool:
     return any(path.is_relative_to(p) for p in own) or path in place.parents
 
 
+FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG  # the last by `ulimit -f`
+
+
 def is_full_disk(error: BaseException) -> bool:
     """Whether a full disk, or a quota, is what an error is about, however it was wrapped."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(seen, OSError) and seen.errno in FULL:
             return True
-        if os.strerror(errno.ENOSPC) in str(seen):
+        if any(os.strerror(number) in str(seen) for number in FULL):
             return True
         seen = seen.__cause__ or seen.__context__
     return False

@@ -63,8 +63,13 @@ def started_with(fingerprint: pathlib.Path, release: pathlib.Path) -> dict[str, 
     if noted := read_json(fingerprint):
         of_config = ((n.partition('config.'), v) for n, v in noted.items())
         return {name: v for (before, _, name), v in of_config if name and not before}
-    fields = read_json(release / 'config.json') or {}
-    return _flatten({n: v for n, v in fields.items() if n != 'data'}, '')
+    fields = released(release)
+    return {n: v for n, v in fields.items() if not n.startswith('data.')}
+
+
+def released(release: pathlib.Path) -> dict[str, Any]:
+    """The fields of a release's config, flat; {} where there is none."""
+    return _flatten(read_json(release / 'config.json') or {}, '')
 
 
 def _flatten(fields: Any, path: str) -> dict[str, Any]:

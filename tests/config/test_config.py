@@ -308,6 +308,7 @@ def test_names_of_classes_are_their_numbers_or_what_is_declared():
         ('?', 'with 1 of them'),
         ('a/b/c', 'with 3 of them'),
         ('a/.b', "where '.b' begins with a dot"),
+        ('a/' + 'é' * 101, f"where '{'é' * 101}' is longer than 200 bytes"),
         ('a/ b', "where ' b' begins or ends with a blank"),
         ('a/b\n', "where 'b\\n' has a line break"),
         ('a/\x07b', "where '\\x07b' has a character that cannot be printed"),

@@ -18,7 +18,7 @@ import pytest
 import tiny_runs
 from PIL import Image
 from scipy import stats
-from sources import make_config
+from sources import make_config, write_picture
 
 from dpaf_jax import data
 from dpaf_jax.config import DataConfig
@@ -67,6 +67,25 @@ class TestPrepare:
         assert dataset.manifest == manifest == data.read_manifest(cache)
         assert (manifest.num_examples, manifest.num_test) == (14, 6)
         assert manifest.class_names == ('0', '1')
+
+    def test_a_shared_cache_is_of_one_folder_wherever_one_stands(
+        self, tmp_path, monkeypatch
+    ):
+        cache = tmp_path / 'cache'
+        fields = {'num_classes': 2, 'test_fraction': 0.0, 'cache': str(cache)}
+        config = make_config(source='folder:pics', **fields)
+        for name in ('A', 'B'):
+            for i in range(4):
+                place = tmp_path / name / 'pics' / 'xy'[i % 2] / f'{i}.png'
+                write_picture(place, i + ord(name))
+        for _ in range(2):
+            monkeypatch.chdir(tmp_path / 'A')
+            first = data.prepare(config, cache)
+        monkeypatch.chdir(tmp_path / 'B')
+        with pytest.raises(UserError, match=r'source = .*A/pics.*asked: .*B/pics'):
+            data.prepare(config, cache)
+        absolute = dataclasses.replace(config, source=f'folder:{tmp_path}/A/pics')
+        assert data.prepare(absolute, cache) == first
 
     def test_images_are_read_only_memory_maps(self, config, cache):
         data.prepare(config, cache)

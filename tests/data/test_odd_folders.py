@@ -137,6 +137,12 @@ ODD = {
     'splits without classes': (
         lambda r: renamed(r, cat='train', dog='valid'), 'splits, and no classes in', 0
     ),
+    'splits in other letters': (
+        lambda r: into(r, 'Train', 'Test'), 'Train: splits by their names. Call', 0
+    ),
+    'splits by other names': (
+        lambda r: into(r, 'Training', 'Testing'), 'Training: splits by their names. C', 0
+    ),
     'train and valid': (lambda r: into(r, 'train', 'valid'), '20 to train on', 40),
     'train and test of other classes': (
         lambda r: (into(r, 'train', 'test'), renamed(r / 'test', dog='cow')),

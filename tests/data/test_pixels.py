@@ -72,6 +72,22 @@ def test_a_window_says_what_is_black_and_what_is_white(suffix, tmp_path):
     assert found[..., 0].tolist() == [[0, 0], [128, 255]]
 
 
+@pytest.mark.parametrize('kind', ['P5', 'P2'])
+def test_a_window_is_of_the_levels_that_a_pgm_states(kind):
+    """Pillow stretches 12 bits to 16: all but the darkest levels would be white."""
+    levels = [[0, 1000], [2000, 4095]]
+    body = np.array(levels, '>u2').tobytes()
+    if kind == 'P2':
+        body = b' '.join(b'%d' % level for row in levels for level in row)
+    content = f'{kind} 2 2 4095\n'.encode() + body
+    found = to_pixels(content, 2, 1, window=(0.0, 4095.0))
+    assert found[..., 0].tolist() == [[0, 62], [125, 255]]
+    whole = f'{kind} 2 2 255\n'.encode() + (
+        b'0 7 9 255' if kind == 'P2' else b'\0\7\x09\xff'
+    )
+    assert to_pixels(whole, 2, 1)[..., 0].tolist() == [[0, 7], [9, 255]]
+
+
 def test_padding_keeps_all_of_a_picture_on_black():
     pixels = np.full((4, 8), 200, np.uint8)
     found = to_pixels(encode(pixels), 8, 1, 'pad')[..., 0]

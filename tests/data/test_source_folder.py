@@ -18,6 +18,7 @@ from sources import (
 )
 
 from dpaf_jax.config import DataConfig
+from dpaf_jax.data.sources import open_source
 from dpaf_jax.data.sources.listing import SUFFIXES
 
 
@@ -196,6 +197,7 @@ class TestFolder:
             ('file,label\n0.png,0\n./0.png,1\n', 'line 3: lists 0.png a second time'),
             ('file,label\n0.png\n', 'line 2: has no file or no label'),
             ('file,label,split\n0.png,0,val\n', 'line 2: has a split other than'),
+            ('file,label,label\n0.png,0,1\n', 'labels.csv: has the column label twice'),
             ('file,label,split\n0.png,0\n', 'line 2: has a split other than'),
             (
                 'file,label,split\n0.png,0,train\n1.png,5,train\n',
@@ -205,6 +207,13 @@ class TestFolder:
     )
     def test_a_bad_table_names_the_line(self, tmp_path, text, match):
         refused(self.table(tmp_path / 'x', text), tmp_path, match)
+
+    def test_what_python_alone_takes_for_a_number_is_a_name(self, tmp_path):
+        text = 'file,label,split\n0.png,0_1,train\n1.png,1_0,train\n0.jpg,1_0,test\n'
+        config = self.table(tmp_path / 'x', text)
+        write_picture(tmp_path / 'x' / '0.jpg', 7)
+        source = open_source(config)
+        assert source.class_names == ('0_1', '1_0')
 
     def test_a_table_in_another_encoding(self, tmp_path):
         config = self.table(tmp_path / 'x', '')

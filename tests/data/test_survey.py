@@ -123,6 +123,7 @@ def test_what_follows(root):
         ([(28, 30)], 16),
         ([(20, 90), (90, 20), (33, 40)], 16),
         ([(5, 5)], 8),
+        ([(16, 17), (15, 17)], 16),
     ],
 )
 def test_the_side_is_one_that_half_of_the_pictures_reach(tmp_path, sizes, side):

@@ -459,6 +459,39 @@ class TestAgain:
         with np.load(pipeline.run('samples')) as arrays:
             assert len(arrays['labels']) == 30
 
+    def test_what_is_gone_and_follows_from_the_rest_is_made_again(self, copied):
+        pipeline = copied()
+        root = pipeline.workdir.root
+        names = 'release/README.md', 'release/samples.png', 'report.html'
+        before = [(root / name).read_bytes() for name in names]
+        for name in names:
+            (root / name).unlink()
+            assert not pipeline.is_done()
+        for stage in STAGES:
+            pipeline.run(stage)
+        assert pipeline.is_done() and verify(pipeline.workdir.release).passed
+        assert (root / names[0]).read_bytes() == before[0]
+        assert (root / names[1]).exists() and (root / names[2]).exists()
+
+    def test_other_samples_are_judged_anew(self, copied):
+        copied(samples__num=30).run('samples')
+        pipeline = copied()
+        assert not pipeline.is_done()
+        with pytest.raises(
+            UserError, match='is of other samples than .*evaluate again'
+        ):
+            pipeline.run('report')
+        for stage in STAGES:
+            pipeline.run(stage)
+        assert pipeline.is_done()
+
+    def test_a_report_needs_no_pictures_where_there_is_a_release(self, copied):
+        """As data owners delete both, and then let it show what `verify` found."""
+        shutil.rmtree(copied().workdir.private)
+        open_fields = {'data__image_size': 0, 'data__channels': 0}
+        pipeline = copied(data__source='npz:/gone', **open_fields)
+        assert pipeline.config.data.shape == (8, 8, 1)
+
     def test_damaged_samples_are_named(self, copied):
         pipeline = copied()
         content = pipeline.workdir.samples.read_bytes()

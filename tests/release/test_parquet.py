@@ -13,7 +13,6 @@ from PIL import Image
 
 from dpaf_jax import sample
 from dpaf_jax.release.bundle import load_release
-from dpaf_jax.release.dataset_card import MARK
 
 RELEASES = pathlib.Path(__file__).parents[1] / 'fixtures' / 'releases'
 
@@ -66,13 +65,14 @@ def test_a_readme_of_somebody_elses_stays(tmp_path):
     assert (tmp_path / 'README.md').read_text() == '# Mine\n'
 
 
-def test_an_earlier_card_is_written_anew_but_an_earlier_set_is_kept(tmp_path):
+def test_an_earlier_set_and_its_card_are_kept(tmp_path):
+    """The owner may have added a licence to it."""
     call(f'--out={tmp_path}/digits.parquet')
-    (tmp_path / 'README.md').write_text(f'{MARK}\nof an earlier set')
+    card = (tmp_path / 'README.md').read_text()
     assert 'digits.parquet: exists' in call(f'--out={tmp_path}/digits.parquet').err
-    (tmp_path / 'digits.parquet').unlink()
-    assert call(f'--out={tmp_path}/digits.parquet').code == 0
-    assert front_matter(tmp_path / 'README.md')
+    assert 'README.md: exists' in call(f'--out={tmp_path}/more.parquet').err
+    assert (tmp_path / 'README.md').read_text() == card
+    assert call(f'--out={tmp_path}/more/more.parquet').code == 0
 
 
 def test_without_pyarrow_a_line_says_what_to_install(tmp_path, monkeypatch):

@@ -45,6 +45,8 @@ def wrapped(inner: Exception) -> Exception:
     [
         (OSError(errno.ENOSPC, 'full'), True),
         (OSError(errno.EDQUOT, 'quota'), True),
+        (OSError(errno.EFBIG, 'ulimit'), True),
+        (ValueError(f'in C++: {os.strerror(errno.EFBIG)}'), True),
         (wrapped(OSError(errno.ENOSPC, 'full')), True),
         (ValueError('write 7 bytes: No space left on device [28]'), True),
         (OSError(errno.EACCES, 'denied'), False),

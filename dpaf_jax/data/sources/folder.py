@@ -4,6 +4,7 @@ import collections
 import csv
 import pathlib
 import posixpath
+import re
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from dpaf_jax.runtime.errors import UserError
 
 # Names of splits; of those with test images the first that is there counts.
 _HELD_OUT = 'test', 'valid', 'validation', 'val', 'dev'
+_TRAIN, _TEST = ('train', 'training'), (*_HELD_OUT, 'testing')  # in any case of letters
 TABLE = 'labels.csv'
 _LAYOUT = 'Give a folder with one sub-folder a class, or with pictures and a labels.csv'
 
@@ -96,9 +98,14 @@ def _from_folders(root: pathlib.Path) -> _Listed:
     # A class may be called 'train': then its pictures are directly in it.
     is_split = 'train' in top and list_folders(root / 'train') != []
     held_out = next((name for name in _HELD_OUT if name in top), '')
-    if not is_split and held_out and set(top) <= {'train', *_HELD_OUT}:
-        problem = f'has the folders {", ".join(top)}: splits, and no classes in them'
-        raise UserError(str(root), problem, _LAYOUT)
+    called = {name.casefold() for name in top}
+    if not is_split and called & set(_TEST) and called <= {*_TRAIN, *_TEST}:
+        nested = any(list_folders(root / name) for name in top)
+        problem = f'has the folders {", ".join(top)}: splits'
+        if nested:
+            remedy = 'Call them train and test: else they would be taken for classes'
+            raise UserError(str(root), f'{problem} by their names', remedy)
+        raise UserError(str(root), f'{problem}, and no classes in them', _LAYOUT)
     sides = [side for side in ('train', held_out) if side] if is_split else ['']
     class_names = list_folders(root / sides[0])
     names, labels, is_test = [], [], []
@@ -176,11 +183,7 @@ def _from_table(table: pathlib.Path, config: DataConfig) -> _Listed:
 
 
 def _is_number(text: str) -> bool:
-    try:
-        int(text)
-    except ValueError:
-        return False
-    return True
+    return re.fullmatch(r'[+-]?[0-9]+', text.strip()) is not None
 
 
 def _rows(table: pathlib.Path, group: str) -> list[dict[str, str]]:
@@ -195,7 +198,11 @@ def _rows(table: pathlib.Path, group: str) -> list[dict[str, str]]:
             if not {'file', 'label'} <= set(reader.fieldnames or ()):
                 remedy = 'Its first line must be: file,label or file,label,split'
                 raise UserError(str(table), 'lacks the columns file and label', remedy)
-            if group and group not in (reader.fieldnames or ()):
+            names = list(reader.fieldnames or ())
+            if twice := sorted(name for name in set(names) if names.count(name) > 1):
+                problem = f'has the column {twice[0]} twice'
+                raise UserError(str(table), problem, 'Name each column once')
+            if group and group not in names:
                 remedy = 'Name one of its columns, or a pattern with parentheses'
                 problem = f'is {group!r}, which is no column of {table}'
                 raise UserError('config.data.group', problem, remedy)

@@ -6,6 +6,7 @@ there into the report.
 """
 
 import contextlib
+import hashlib
 import io
 import logging
 from collections.abc import Iterator, Mapping
@@ -27,9 +28,11 @@ from dpaf_jax.release.export import read_npz
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json, write_json, write_text
 from dpaf_jax.training.progress import Progress
+from dpaf_jax.training.workdir import Workdir
 
 SHAPES_RESULTS = ('samples', 'evaluation', 'release')  # sections read after the release
 INCEPTION = 'inception_sha256'  # of the weights of FID; no path leaves the config
+SAMPLES = 'samples_sha256'  # of the data set that was judged
 
 
 def asked(config: Config) -> dict[str, Any]:
@@ -38,15 +41,32 @@ def asked(config: Config) -> dict[str, Any]:
     return {name: fields[name] for name in SHAPES_RESULTS}
 
 
-def is_current(evaluated: dict[str, Any] | None, config: Config) -> bool:
+def is_current(workdir: Workdir, config: Config) -> bool:
     """Whether evaluation.json is of what is asked for, by all that is installed now."""
+    evaluated = read_json(workdir.evaluation)
     if not evaluated or evaluated['config'] != asked(config):
+        return False
+    if not is_of_samples(evaluated, workdir):
         return False
     wanted = _inception(config)
     if wanted and wanted != evaluated.get(INCEPTION):
         return False
     lacked = evaluated.get('lacked', [])
     return not lacked or lacked == suite.notices(config.evaluation)
+
+
+def is_of_samples(evaluated: dict[str, Any], workdir: Workdir) -> bool:
+    """Whether it is of the samples that are there; of before they were noted, it may be."""
+    noted = evaluated.get(SAMPLES)
+    return noted is None or noted == _samples_checksum(workdir)
+
+
+def _samples_checksum(workdir: Workdir) -> str:
+    """SHA-256 of the synthetic data set; '' where there is none."""
+    if not workdir.samples.exists():
+        return ''
+    with workdir.samples.open('rb') as file:
+        return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def _inception(config: Config) -> str:
@@ -59,8 +79,10 @@ def run(job: Job) -> dict[str, Any]:
     """Trains on synthetic, tests on real: not covered by epsilon."""
     workdir, config = job.workdir, job.config
     job.require(workdir.samples, 'samples')
-    before = read_json(workdir.evaluation)
-    if before and is_current(before, config):
+    if is_current(workdir, config):
+        before: dict[str, Any] = read_json(workdir.evaluation) or {}
+        if before['accuracy']:
+            _state_in_release(job, before['accuracy']['synthetic'])
         return before['accuracy']
     if read_manifest(job.data_directory) is None:  # deleted since the release was made
         prepare(config.data, job.data_directory)
@@ -72,6 +94,7 @@ def run(job: Job) -> dict[str, Any]:
             'config': asked(config),
             'accuracy': {},
             INCEPTION: _inception(config),
+            SAMPLES: _samples_checksum(workdir),
         }
         write_json(workdir.evaluation, nothing)
         return {}
@@ -93,6 +116,7 @@ def run(job: Job) -> dict[str, Any]:
         'floor': found['floor'],
         'fidelity': found['fidelity'],
         INCEPTION: _inception(config),
+        SAMPLES: _samples_checksum(workdir),
         'lacked': [] if config.data.columns else suite.notices(config.evaluation),
     }
     write_json(workdir.evaluation, evaluated)

@@ -4,7 +4,7 @@ from typing import Any
 
 from dpaf_jax.config import public_dict
 from dpaf_jax.pipeline import checks, report
-from dpaf_jax.pipeline.stages.evaluate import asked
+from dpaf_jax.pipeline.stages.evaluate import asked, is_of_samples
 from dpaf_jax.pipeline.stages.job import Job
 from dpaf_jax.release import pictures
 from dpaf_jax.release.bundle import load_release
@@ -30,6 +30,9 @@ def run(job: Job) -> dict[str, Any]:
             'Give the fields of config.evaluation and config.samples that it was made '
             'with, or run --stage=evaluate again',
         )
+    if not is_of_samples(evaluated, workdir):
+        problem = f'is of other samples than {workdir.samples}'
+        raise UserError(str(workdir.evaluation), problem, 'Run --stage=evaluate again')
     found = {
         'privacy': privacy,
         'accuracy': evaluated.get('accuracy', {}),
