@@ -23,7 +23,7 @@ from dpaf_jax.evaluation import suite
 from dpaf_jax.methods.embedding import plan as embedding_plan
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.networks.perceptual.inception import Weights
-from dpaf_jax.pipeline.stages import prepare
+from dpaf_jax.pipeline.stages import prepare, samples
 from dpaf_jax.pipeline.synthesize import STAGES, Pipeline
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED, FIXED_ENTROPY, PrivacyPlan, event_from_json
@@ -491,6 +491,18 @@ class TestAgain:
         open_fields = {'data__image_size': 0, 'data__channels': 0}
         pipeline = copied(data__source='npz:/gone', **open_fields)
         assert pipeline.config.data.shape == (8, 8, 1)
+
+    def test_more_samples_than_memory_holds_are_refused(self, copied, monkeypatch):
+        pipeline = copied(samples__num=1000)
+        before = pipeline.workdir.samples.read_bytes()
+        monkeypatch.setattr(samples, 'machine_memory', lambda: 127_999)
+        with pytest.raises(
+            UserError, match=r'samples\.num: asks for 1000, which take .* of memory'
+        ):
+            pipeline.run('samples')
+        assert pipeline.workdir.samples.read_bytes() == before
+        monkeypatch.setattr(samples, 'machine_memory', lambda: 128_000)
+        pipeline.run('samples')
 
     def test_damaged_samples_are_named(self, copied):
         pipeline = copied()

@@ -8,7 +8,9 @@ from dpaf_jax.pipeline.stages import plan
 from dpaf_jax.pipeline.stages.job import Job
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.release.export import read_npz, write_csv, write_npz
-from dpaf_jax.runtime.files import require_space
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.files import require_space, size_text
+from dpaf_jax.runtime.memory import machine_memory
 
 
 def run(job: Job) -> pathlib.Path:
@@ -26,10 +28,18 @@ def run(job: Job) -> pathlib.Path:
 
 
 def require_room(job: Job) -> None:
-    """UserError where the disk has no room for the data set; asked before training, too."""
+    """UserError where memory or disk has no room for it; asked before training, too."""
     needed = wanted(job) * _record_bytes(job.config.data)
     remedy = 'Lower config.samples.num, or free them'
     require_space(job.workdir.root, needed, remedy)
+    in_memory, there = 2 * needed, machine_memory()  # in parts, and joined
+    if in_memory > there:
+        raise UserError(
+            'config.samples.num',
+            f'asks for {wanted(job)}, which take {size_text(in_memory)} of memory, and there '
+            f'are {size_text(there)}',
+            'Lower it, and draw several sets from the release with dpaf_jax.sample',
+        )
 
 
 def wanted(job: Job) -> int:
