@@ -98,11 +98,9 @@ def check_sides(
     if config.test_fraction == 0 and source.is_test is None:
         return  # trained on everything, tested on nothing
     if not (is_test & source.is_present).any():
-        raise UserError(
-            source.where,
-            'has no test images',
-            'Raise config.data.test_fraction'
-            if source.is_test is None
-            else 'Add some'
-            + ', or raise config.data.test_fraction' * bool(config.group),
-        )
+        remedy = 'Raise config.data.test_fraction'
+        if source.is_test is not None:  # its own, or that of its groups
+            remedy = 'Add some'
+            if config.group:
+                remedy = 'Add some, or raise config.data.test_fraction'
+        raise UserError(source.where, 'has no test images', remedy)

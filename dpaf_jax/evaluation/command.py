@@ -38,6 +38,10 @@ def opened(real: str, synthetic: str, num: int, **settings: Any) -> Sides:
     own = images.class_names(synthetic, data, '--synthetic')
     others = images.class_names(real, data, '--real')
     train, test = images.real(real, data)
+    if not (data.test_fraction or 'test_fraction' in settings or len(train.labels)):
+        problem = "is what the release's run trained on: it held nothing out"
+        remedy = 'Give other images, with --test_fraction=0'
+        raise UserError('--real', problem, remedy)
     made = images.synthetic(synthetic, num, data)
     if own and others and own != others:
         numbers = [all(map(str.isdecimal, names)) for names in (own, others)]

@@ -182,20 +182,20 @@ def _spelling(program: str) -> str:
     return f'python -m {".".join(path.split(os.sep)[-2:])}'  # package and file
 
 
-def own_configs() -> Any:
+def own_configs() -> None:
     """Imports the package's own `configs`, though a folder of that name be nearer.
 
     Modules of another such folder on the path are found behind it.
     """
     folder = os.path.join(HOME, 'configs')
     known = sys.modules.get('configs')
-    if known is None or next(iter(known.__path__), None) != folder:
-        spec = importlib.util.spec_from_file_location(
-            'configs',
-            os.path.join(folder, '__init__.py'),
-            submodule_search_locations=[folder],
-        )
-        assert spec and spec.loader
-        known = sys.modules['configs'] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(known)
-    return known
+    if known and next(iter(getattr(known, '__path__', ())), None) == folder:
+        return
+    spec = importlib.util.spec_from_file_location(
+        'configs',
+        os.path.join(folder, '__init__.py'),
+        submodule_search_locations=[folder],
+    )
+    assert spec and spec.loader
+    sys.modules['configs'] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules['configs'])

@@ -111,9 +111,8 @@ def linear_algebra() -> str:
 
 @functools.cache
 def _digest(file: str) -> str:
-    return hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()[
-        :16
-    ]  # in messages, too
+    whole = hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
+    return whole[:16]  # in messages, too
 
 
 @functools.cache

@@ -367,6 +367,16 @@ def test_images_of_a_release_are_split_as_its_run_split_them(group, tmp_path):
     assert len(others.test.images) == 60
 
 
+def test_images_of_which_none_was_held_out_are_no_test(tmp_path):
+    real = folder(tmp_path / 'real', 12, 8, mode='L', classes=('cat', 'dog', 'eel'))
+    made = release(tmp_path, data__test_fraction=0.0)
+    with pytest.raises(
+        UserError, match=r'--real: is what .*Give other images, with --t'
+    ):
+        command.opened(real, made, 2)
+    assert len(command.opened(real, made, 2, test_fraction=0.0).test.images) == 12
+
+
 def test_pictures_are_made_square_as_those_of_the_release_were(tmp_path):
     real = folder(tmp_path / 'real', 12, 16, classes=('cat', 'dog', 'eel'))
     seen = [
