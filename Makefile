@@ -35,7 +35,7 @@ demo: install
 	@echo 'Report:  $(DEMO)/report.html'
 	@echo 'Release: $(DEMO)/release; its ε, and why it holds, in privacy.json there'
 	@echo 'Next:    source $(VENV)/bin/activate, once per terminal; then' \
-	  'python -m dpaf_jax.verify --release=$(DEMO)/release'
+	  'dpaf-jax verify $(DEMO)'
 
 # One worker per core, at most 8, and 3 GiB of memory for each.
 MOST_WORKERS := import os; size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"); \

@@ -144,6 +144,7 @@ def gpu() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     'now': recommended_tables.now_table,
+    'brief': recommended_tables.brief_table,
     'main': recommended_tables.main_table,
     'classifiers': recommended_tables.classifiers,
     'methods': method_tables.methods,
