@@ -13,7 +13,6 @@ import tiny
 from dpaf_jax.audit import canaries
 from dpaf_jax.audit.methods.adversarial import wild_states
 from dpaf_jax.audit.target import Scene
-from dpaf_jax.methods.adversarial import phase as adversarial_phase
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.run import Run
@@ -98,12 +97,11 @@ def noise_of_a_step(method, number, step=0):
     return noise / m.noise_std
 
 
-def trained(method_of, config, unrolls=True, unrolled=2):
+def trained(method_of, config, unrolls=True):
     """(start, end, metrics) of a whole phase."""
     run = tiny.run(tempfile.gettempdir(), config)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, 'unrolls', property(lambda self: unrolls))
-        patch.setattr(adversarial_phase, 'UNROLLED', unrolled)
         method = method_of(config, run.plan, 1)
         phase = AdversarialPhase(run, method)
         start = phase.init()

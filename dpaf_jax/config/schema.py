@@ -149,13 +149,11 @@ class Config:
         start = self.warm_start
         if not start or start.startswith('private:'):
             return None
-        attribute = (
-            self.data.attribute if start.startswith(('celeba:', 'ffhq:')) else ''
-        )
         return dataclasses.replace(
             self.data,
             source=start,
-            attribute=attribute,
+            attribute=_public_attribute(start, self.data.attribute),
+            class_names='',
             num_classes=self.dpaf.warm_start_classes if self.method == 'dpaf' else 1,
             num_examples=0,
             class_prior=(),
@@ -164,6 +162,13 @@ class Config:
             subset=0,
             cache='',
         )
+
+
+def _public_attribute(source: str, private: str) -> str:
+    """What is asked of public images: of faces the private attribute, or gender."""
+    if source.startswith(('celeba:', 'tfds:celeb_a')):
+        return private or 'gender'
+    return 'gender' if source.startswith('ffhq:') else ''
 
 
 # A method's fields; a release has those of its own method alone.

@@ -92,7 +92,7 @@ class FirstImagesPhase:
         self._released = parallel.replicate(released, run.devices)
         self.total_steps = run.config.dpgen.warm_start_steps
         self._size = -(-run.config.dpgen.microbatch // len(run.devices))
-        self.images_per_step = float(self._size * len(run.devices))
+        self.images = float(self._size * len(run.devices))
         self._compiled = parallel.pmapped(self._step, run.devices, donate=(0,))
 
     def init(self) -> TrainState:

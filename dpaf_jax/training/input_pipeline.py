@@ -5,6 +5,7 @@ it does not, the images of a window are gathered on the host and sent with it, w
 device still computes the window before. Either way the same records reach the same step.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -34,7 +35,8 @@ class Feed:
     """Deals draws to devices and finds their images.
 
     What is decided here, and every shape, follows from the public N: records that are
-    empty have rows of zeros behind those that are not.
+    empty have rows of zeros behind those that are not. Nothing is read or sent before the
+    first draw: a phase that has ended needs no data.
 
     Args:
         run: its data and devices.
@@ -43,20 +45,27 @@ class Feed:
             stand for the images.
         params: public or noised; they stay as they are while this feed is used.
 
-    Attributes:
-        data: what a compiled step gets besides the draws; empty where images are sent.
     """
 
     def __init__(self, run: Run, features: Features | None = None, params: Any = None):
-        self._run = run
-        self.data: dict[str, jax.Array] = {}
-        self._records = records(run.data)
-        images, number = run.data.images, run.data.manifest.num_examples
+        self._run, self._features, self._params = run, features, params
+
+    @functools.cached_property
+    def _records(self) -> dict[str, np.ndarray]:
+        run, features, params = self._run, self._features, self._params
+        found = records(run.data)
         if features and _fits(run, features_size(run, features, params)):
-            images = self._records['images'] = every_feature(run, features, params)
-        if _fits(run, number * images[:1].nbytes):
-            host = {name: _up_to(rows, number) for name, rows in self._records.items()}
-            self.data = parallel.replicate(host, run.devices)
+            found['images'] = every_feature(run, features, params)
+        return found
+
+    @functools.cached_property
+    def data(self) -> dict[str, jax.Array]:
+        """What a compiled step gets besides the draws; empty where images are sent."""
+        run, number = self._run, self._run.data.manifest.num_examples
+        if not _fits(run, number * self._records['images'][:1].nbytes):
+            return {}
+        host = {name: _up_to(rows, number) for name, rows in self._records.items()}
+        return parallel.replicate(host, run.devices)
 
     def deal(self, draws: list[Draw]) -> dict[str, np.ndarray]:
         """Stacks draws [W, U, M] and deals their units to the devices: [D, W, U / D, M].

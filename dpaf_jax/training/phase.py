@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +16,17 @@ class Phase(Protocol):
     Attributes:
         name: of its checkpoints and log lines.
         total_steps: when it is done.
-        images_per_step: expected, public; for the rate that people see.
     """
 
     name: str
     total_steps: int
-    images_per_step: float
+
+    @property
+    def images(self) -> float | Callable[[int], float]:
+        """Of a step, expected and public, for the rate that people see.
+
+        Where steps differ, a function of a step: images until it is reached.
+        """
 
     def init(self) -> Any:
         """The state at step 0, as host arrays."""
@@ -36,12 +41,9 @@ class Phase(Protocol):
         """Synthetic samples of a host state; None where the phase has no generator."""
 
 
-@runtime_checkable
-class UnevenPhase(Protocol):
-    """What a phase has besides, if its steps differ in how many images they take."""
-
-    def images_at(self, step: int) -> float:
-        """Expected images until `step` is reached, public."""
+def images_until(images: float | Callable[[int], float], step: int) -> float:
+    """Of `Phase.images`, those until `step` is reached."""
+    return images(step) if callable(images) else step * images
 
 
 WINDOW = 10  # at most so many steps in one compiled call

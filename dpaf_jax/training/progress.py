@@ -28,6 +28,7 @@ from PIL import Image
 
 from dpaf_jax.runtime.text import duration, number
 from dpaf_jax.training.history import History
+from dpaf_jax.training.phase import images_until
 
 ROWS_PER_PHASE = 200  # of the history, at most
 TTY_SECONDS = 0.5
@@ -41,30 +42,33 @@ Scalar = Any  # a float, or an array of one number
 
 
 class TensorBoard:
-    """Scalars and sample grids for TensorBoard, in `<workdir>/tensorboard`.
+    """Scalars and sample grids of a phase for TensorBoard, in `<workdir>/tensorboard/<phase>`.
 
     What lies there is deleted and made again from the history: a process that was killed
     may have left events of steps that are now computed again.
 
     Args:
         workdir: of the run.
-        history: rows that are to stay.
+        phase: its name.
+        history: rows of the run that are to stay.
     """
 
     def __init__(
         self,
         workdir: str | os.PathLike[str],
+        phase: str,
         history: Sequence[Mapping[str, Any]] = (),
     ):
         # Its import takes a while, and only runs that train need it.
         from tensorboardX import SummaryWriter
 
-        folder = pathlib.Path(workdir) / 'tensorboard'
+        folder = pathlib.Path(workdir) / 'tensorboard' / phase
         if folder.exists():
             shutil.rmtree(folder)
         self._writer = SummaryWriter(str(folder))
         for row in history:
-            self.row(row)
+            if row['phase'] == phase:
+                self.row(row)
 
     def row(self, row: Mapping[str, Any]) -> None:
         """Adds a row of the history: one point to each curve `<phase>/<name>`."""
@@ -193,8 +197,7 @@ class Progress:
     Args:
         phase: its name.
         total_steps: when it is done.
-        examples: expected images per step, public; 0: no rate is shown. Or a function of a
-            step, where steps differ: images until it is reached.
+        examples: as `Phase.images`; 0: no rate is shown.
         planned_epsilon: of the whole run; None: no epsilon is shown.
         epsilon_at: epsilon spent by the whole run when this phase has reached a step.
         rows: of the phase; default: they go nowhere.
@@ -291,9 +294,8 @@ class Progress:
 
     def _work(self, first: int, last: int) -> float:
         """Images between two steps; steps, where no images are told."""
-        if callable(self._examples):
-            return self._examples(last) - self._examples(first)
-        return (last - first) * (self._examples or 1.0)
+        images = self._examples or 1.0
+        return images_until(images, last) - images_until(images, first)
 
     def _line(self) -> str:
         parts = [f'{self._phase}  step {self._step}/{self._total}']

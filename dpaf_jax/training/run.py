@@ -88,10 +88,12 @@ class Run:
                     # Its noise is charged nowhere, so nothing may see its state.
                     end = f'step {step} of {phase.total_steps}'
                     raise RuntimeError(f'{phase.name}: a window has ended at {end}')
-                # One window ahead of the device, not more: a stop is noticed soon.
+                # One window ahead of the device, not more: a stop is noticed soon. Where a
+                # window tells nothing, the least of its state says when it has ended.
                 jax.block_until_ready(ahead)
-                ahead = parallel.first(metrics)
-                session.told(step, ahead)
+                told = parallel.first(metrics)
+                ahead = told or parallel.first(_least(placed))
+                session.told(step, told)
                 asked = int(session.is_save_due and processes.is_first())
                 save, number = vote((asked, self.stop.signal_number))
                 if step < phase.total_steps and number:
@@ -144,3 +146,8 @@ class Run:
         elsewhere a scan compiles faster.
         """
         return self.devices[0].platform == 'cpu'
+
+
+def _least(state: Any) -> Any:
+    """Its smallest array, if it has any: to wait for."""
+    return min(jax.tree.leaves(state), key=np.size, default=())

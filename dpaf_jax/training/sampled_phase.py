@@ -58,7 +58,7 @@ class SampledPhase:
         self._unrolls = unrolls
         self._mechanism = method.mechanism
         self.total_steps = self._mechanism.steps
-        self.images_per_step = self._mechanism.expected_batch_size
+        self.images = self._mechanism.expected_batch_size
         self._length = window_length(self.total_steps, unrolls)
         self._compiled = parallel.pmapped(self._steps, run.devices, donate=(0,))
         self._feed: Feed | None = None  # once a window asks for it

@@ -10,7 +10,7 @@ from dpaf_jax.privacy.class_histogram import CLASSES
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.training.checkpoint import Checkpoints
 from dpaf_jax.training.history import History
-from dpaf_jax.training.phase import Phase, UnevenPhase
+from dpaf_jax.training.phase import Phase
 from dpaf_jax.training.progress import Progress, Rows, TensorBoard
 from dpaf_jax.training.resume import Stops
 from dpaf_jax.training.signals import Interrupted
@@ -38,7 +38,7 @@ class Session:
         if processes.is_first():
             history = History(run.workdir)
             history.truncate(phase.name, step)
-            self._board = TensorBoard(run.workdir, history.rows())
+            self._board = TensorBoard(run.workdir, phase.name, history.rows())
             if step:
                 logging.info('%s: goes on at %s', phase.name, self._at(step))
         self._rows = Rows(
@@ -52,9 +52,7 @@ class Session:
         self._progress = Progress(
             phase.name,
             phase.total_steps,
-            phase.images_at
-            if isinstance(phase, UnevenPhase)
-            else phase.images_per_step,
+            phase.images,
             planned_epsilon=run.plan.epsilon,
             epsilon_at=lambda at: spent_so_far(
                 run.plan, {CLASSES: 1, **phase.charged(at)}

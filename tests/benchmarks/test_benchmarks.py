@@ -30,7 +30,7 @@ class Toy:
         self.multiply = parallel.pmapped(multiply, devices, donate=(0,))
         self.add = parallel.pmapped(functools.partial(add, 1.0), devices)
         self.state, self.steps, self.on_host = jnp.ones((1, SIDE, SIDE)), 2, 0
-        self.phase = SimpleNamespace(images_per_step=3)
+        self.phase = SimpleNamespace(images=3)
 
     def __call__(self):
         self.on_host += 1

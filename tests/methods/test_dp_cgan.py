@@ -173,7 +173,7 @@ def by_one(gan, state):
 
 @pytest.mark.slow
 def test_a_whole_phase_trains_both_networks():
-    start, end, metrics = trained(DpCgan, settings(), unrolled=1)
+    start, end, metrics = trained(DpCgan, settings())
     assert set(metrics) == {'noisy_gradient_norm', 'loss_generator', 'fakes_rejected'}
     for name in ('discriminator', 'generator.params', 'generator.ema_params'):
         part = operator.attrgetter(name)

@@ -209,7 +209,7 @@ def test_a_run_releases_what_verify_accepts_and_samples_come_from(network, tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize('network', BOTH)
 def test_a_whole_phase_trains_both_networks(network):
-    start, end, metrics = trained(DpGan, settings(network), unrolled=1)
+    start, end, metrics = trained(DpGan, settings(network))
     assert set(metrics) >= {'noisy_gradient_norm', 'loss_generator'}
     assert math.isfinite(metrics['loss_generator'][0])
     for name in ('discriminator', 'generator.params', 'generator.ema_params'):

@@ -279,12 +279,12 @@ def test_seconds_go_on_after_a_resume(tmp_path):
 
 
 def test_curves_and_pictures_reach_tensorboard(tmp_path):
-    board = TensorBoard(tmp_path)
+    board = TensorBoard(tmp_path, 'gan')
     progress, _, _ = watched(total=2, rows=Rows('gan', 2, writer=board))
     progress.update(2, {'loss_head': 0.25, 'loss_match': math.nan})
     board.picture(Image.new('RGBA', (5, 4), (9, 8, 7, 255)), 2)
     board.close()
-    (events,) = (tmp_path / 'tensorboard').iterdir()
+    (events,) = (tmp_path / 'tensorboard' / 'gan').iterdir()
     content = events.read_bytes()
     assert b'gan/loss_head' in content
     assert b'gan/loss_match' not in content
@@ -293,18 +293,30 @@ def test_curves_and_pictures_reach_tensorboard(tmp_path):
 
 def test_curves_are_made_again_from_the_history(tmp_path):
     """A killed process has left points that the history has taken back."""
-    board = TensorBoard(tmp_path)
+    board = TensorBoard(tmp_path, 'gan')
     board.row({'phase': 'gan', 'step': 2, 'seconds': 1.0, 'lost': 0.25})
     board.close()
-    (events,) = (tmp_path / 'tensorboard').iterdir()
+    (events,) = (tmp_path / 'tensorboard' / 'gan').iterdir()
     events.rename(events.with_name('events.out.tfevents.1.elsewhere'))
     rows = [{'phase': 'gan', 'step': 1, 'seconds': 1.0, 'kept': 1.0, 'none': None}]
-    TensorBoard(tmp_path, rows).close()
-    (events,) = (tmp_path / 'tensorboard').iterdir()
+    TensorBoard(tmp_path, 'gan', rows).close()
+    (events,) = (tmp_path / 'tensorboard' / 'gan').iterdir()
     content = events.read_bytes()
     assert b'gan/kept' in content
     for name in (b'gan/lost', b'gan/none', b'gan/seconds', b'gan/phase'):
         assert name not in content
+
+
+def test_a_phase_leaves_the_pictures_of_those_before_it(tmp_path):
+    rows = [{'phase': 'labeller', 'step': 1, 'seconds': 1.0, 'loss': 1.0}]
+    board = TensorBoard(tmp_path, 'labeller')
+    board.picture(Image.new('RGBA', (5, 4), (9, 8, 7, 255)), 1)
+    board.close()
+    TensorBoard(tmp_path, 'gan', rows).close()
+    (events,) = (tmp_path / 'tensorboard' / 'labeller').iterdir()
+    assert b'PNG' in events.read_bytes()
+    (events,) = (tmp_path / 'tensorboard' / 'gan').iterdir()
+    assert b'loss' not in events.read_bytes()
 
 
 def test_rows_that_are_held_wait_for_a_checkpoint(tmp_path):

@@ -127,7 +127,7 @@ class Session:
         """All points of curves that TensorBoard would find, and steps of pictures."""
         return [
             (value.tag, event.step, value.simple_value)
-            for path in (self.workdir / 'tensorboard').iterdir()
+            for path in sorted((self.workdir / 'tensorboard').glob('*/*'))
             for event in read_events(path)
             for value in event.summary.value
         ]
@@ -254,7 +254,7 @@ def test_kills_after_the_one_release_change_no_bit(session, whole, stops):
         assert run.process(TERM, 'gan', 20).returncode == 143
     assert run.process(KILL, 'gan', 40, seconds=0.0).returncode == -KILL
     saved = run.saved('gan')[-1]
-    with SummaryWriter(str(run.workdir / 'tensorboard')) as flushed:
+    with SummaryWriter(str(run.workdir / 'tensorboard' / 'gan')) as flushed:
         flushed.add_scalar('gan/loss_match', 123.0, saved + 1)
     assert ('gan/loss_match', saved + 1, 123.0) in run.events()
     run.done()

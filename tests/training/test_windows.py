@@ -3,6 +3,9 @@
 import math
 from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import tiny
 from g_pate_cases import gan_of
@@ -12,6 +15,7 @@ from dpaf_jax import methods
 from dpaf_jax.methods.dpaf.phase1.classifier_phase import LabellerPhase
 from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
 from dpaf_jax.methods.g_pate.phase import GPatePhase
+from dpaf_jax.runtime import parallel
 from dpaf_jax.training.phase import window_steps
 from dpaf_jax.training.run import Run
 
@@ -87,7 +91,7 @@ def test_a_one_shot_run_that_moves_misses_no_release(monkeypatch):
 class Overrun:
     """A phase whose window ends behind the last step."""
 
-    name, total_steps, images_per_step = 'overrun', 4, 1.0
+    name, total_steps, images = 'overrun', 4, 1.0
 
     def init(self):
         return {}
@@ -100,6 +104,38 @@ class Overrun:
 
     def window(self, state, step):
         return state, step + 3, {}
+
+
+class Silent(Overrun):
+    """A phase whose windows tell nothing and take a while on the device."""
+
+    name, total_steps = 'silent', 8
+
+    def __init__(self, devices):
+        self.marks, self.waiting = [], []
+        self._step = parallel.pmapped(self._compute, devices, donate=(0,))
+
+    def init(self):
+        return {'x': np.zeros(100_000, np.float32), 'steps': np.zeros((), np.int32)}
+
+    def _compute(self, state):
+        x = jax.lax.fori_loop(0, 300, lambda _, x: jnp.sin(x + 1), state['x'])
+        return {'x': x, 'steps': state['steps'] + 1}, jnp.sum(x)
+
+    def window(self, state, step):
+        state, mark = self._step(state)
+        self.marks.append(mark)
+        self.waiting.append(sum(not mark.is_ready() for mark in self.marks))
+        return state, step + 1, {}
+
+
+def test_the_host_is_one_window_ahead_even_of_one_that_tells_nothing(tmp_path):
+    (tmp_path / 'private').mkdir()
+    run = tiny.run(tmp_path, tiny.config())
+    phase = Silent(run.devices)
+    assert run.train(phase)['steps'] == 8
+    # The last one, the one before it, and one more that has just ended.
+    assert max(phase.waiting) <= 3
 
 
 def test_a_window_behind_the_last_step_ends_the_run_and_is_not_kept(tmp_path):

@@ -100,7 +100,7 @@ def trace(make: Make, config: Config, plan: PrivacyPlan, keys: RunKeys) -> Trace
     run = blank_run(config, plan, keys)
     notes = Notes(plan)
     phase = _TracedPhase(run, make(config, plan, 1), notes)
-    step, least = 0, WINDOWS * phase.window_steps
+    step, least = 0, WINDOWS * getattr(config, config.method).discriminator_steps
     while step < phase.total_steps:
         if step >= least and _all_have(notes, plan, SOME):
             break
@@ -120,10 +120,6 @@ class _TracedPhase(AdversarialPhase):
         notes.phase(self)
         self._discriminator_fn = lambda state, *_: (state, {})
         self._generator_fn = lambda state, _: (state, {})
-
-    @property
-    def window_steps(self) -> int:
-        return self._window_steps
 
     def _coins(self, steps: range) -> tuple[Any, ...]:
         rng = super()._coins(steps)

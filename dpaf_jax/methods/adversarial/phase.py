@@ -14,10 +14,8 @@ from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import Feed, gather
-from dpaf_jax.training.phase import repeat
+from dpaf_jax.training.phase import repeat, window_steps
 from dpaf_jax.training.run import Run
-
-UNROLLED = 5  # at most so many discriminator steps in one unrolled call
 
 
 class Method(Protocol):
@@ -56,9 +54,9 @@ class Method(Protocol):
 
 
 class AdversarialPhase:
-    """`discriminator_steps` on real images, then one generator step: a window.
+    """A round is `discriminator_steps` on real images, then one generator step.
 
-    The window's discriminator steps are scanned in one call, or unrolled a few at a time.
+    A window is a round whose discriminator steps are scanned, or one step of them.
     """
 
     name = 'gan'
@@ -66,12 +64,10 @@ class AdversarialPhase:
     def __init__(self, run: Run, method: Method):
         self._run, self._method = run, method
         settings = method.adversaries.settings
-        self._window_steps = settings.discriminator_steps
-        self.total_steps = settings.generator_steps * self._window_steps
-        self.images_per_step = method.mechanism_at(0).expected_batch_size
-        most = UNROLLED if run.unrolls else self._window_steps
-        divisors = [n for n in range(1, most + 1) if self._window_steps % n == 0]
-        self._call_steps = max(divisors)
+        self._round = settings.discriminator_steps
+        self._length = 1 if run.unrolls else self._round
+        self.total_steps = settings.generator_steps * self._round
+        self.images = method.mechanism_at(0).expected_batch_size
         self._discriminator_fn = parallel.pmapped(self._steps, run.devices, (0,))
         self._generator_fn = parallel.pmapped(method.generator_step, run.devices, (0,))
         self._feed = Feed(run)
@@ -87,14 +83,15 @@ class AdversarialPhase:
         return self._run.picture(state.generator.ema_params, sampler)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, Metrics]:
-        run, end = self._run, step + self._window_steps
-        metrics: Metrics = {}
-        for start in range(step, end, self._call_steps):
-            xs = self._coins(range(start, start + self._call_steps))
-            state, metrics = self._discriminator_fn(state, self._feed.data, *xs)
-        key = run.keys.public('generator', step // self._window_steps)
-        state, made = self._generator_fn(state, run.on_every_device(key))
-        return state, end, metrics | made
+        steps = window_steps(step, self._length)
+        xs = self._coins(steps)
+        state, metrics = self._discriminator_fn(state, self._feed.data, *xs)
+        rounds, left = divmod(steps.stop, self._round)
+        if not left:
+            key = self._run.keys.public('generator', rounds - 1)
+            state, made = self._generator_fn(state, self._run.on_every_device(key))
+            metrics |= made
+        return state, steps.stop, metrics
 
     def _coins(self, steps: range) -> tuple[Any, ...]:
         """Draws, noise keys, public keys and noise levels of discriminator steps."""

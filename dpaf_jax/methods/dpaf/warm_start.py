@@ -90,7 +90,7 @@ class WithoutNoise:
         self._phase, self._private = phase, private
         self.name = f'warm_{phase.name}'
         self.total_steps = phase.total_steps
-        self.images_per_step = phase.images_per_step
+        self.images = phase.images
         self.init, self.window = phase.init, phase.window
 
     def charged(self, step: int) -> Mapping[str, int]:

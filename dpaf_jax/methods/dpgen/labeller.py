@@ -42,7 +42,7 @@ class LabellerPhase:
         self._classifier = Classifier(run.config.data.num_classes)
         self._size = min(dpgen.microbatch, len(run.data.labels))
         self.total_steps = dpgen.labeller_steps
-        self.images_per_step = float(self._size)
+        self.images = float(self._size)
         self._optimizer = make_optimizer('adam', RATE, self.total_steps)
         self._feed = Feed(run)
         self._compiled = parallel.pmapped(self._step, run.devices, donate=(0,))

@@ -96,7 +96,7 @@ def _check(config: Config, num_examples: int) -> None:
     make_score_network(config)
     field, otherwise = 'config.dpgen.batch_size', ', or 0 for all'
     check_batch_size(field, dpgen.batch_size, num_examples, otherwise)
-    if dpgen.candidates > num_examples:
+    if is_published(config) and dpgen.candidates > num_examples:
         raise UserError(
             'config.dpgen.candidates',
             f'is {dpgen.candidates}, but there are {num_examples} images',
@@ -128,7 +128,7 @@ class ScorePhase:
         self._run, self._matching, self._start = run, matching, start
         self._mechanism = matching.mechanism
         self.total_steps = self._mechanism.steps
-        self.images_per_step = self._mechanism.expected_batch_size
+        self.images = self._mechanism.expected_batch_size
         self._feed = Feed(run)
         self._compiled = parallel.pmapped(self._step, run.devices, donate=(0,))
 

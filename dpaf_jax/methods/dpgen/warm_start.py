@@ -59,7 +59,7 @@ class WarmStartPhase:
         self._size = min(run.config.dpgen.microbatch, len(hidden))
         self._is_public = run.config.public_data is not None
         self.total_steps = run.config.dpgen.warm_start_steps
-        self.images_per_step = float(self._size)
+        self.images = float(self._size)
         self._feed = Feed(self._run)
         self._compiled = parallel.pmapped(self._step, run.devices, donate=(0,))
 

@@ -24,7 +24,7 @@ class MatchPhase:
     def __init__(self, run: Run, matching: Matching):
         self._run, self._matching = run, matching
         self.total_steps = matching.settings.generator_steps
-        self.images_per_step = float(matching.settings.batch_size)
+        self.images = float(matching.settings.batch_size)
         self._length = window_length(self.total_steps, run.unrolls)
         self._accumulate = parallel.pmapped(self._add, run.devices, donate=(0,))
         self._release_fn = parallel.pmapped(matching.release, run.devices, donate=(0,))

@@ -63,7 +63,7 @@ class GPatePhase:
         self._run, self._gan, self.name = run, gan, gan.name
         g_pate = run.config.g_pate
         self.total_steps = g_pate.steps
-        self.images_per_step = float(g_pate.fakes)
+        self.images = float(g_pate.fakes)
         single = run.unrolls or g_pate.agreement
         self._length = window_length(g_pate.steps, single)
         self._agreement = self._of_the_teachers() if g_pate.agreement else None

@@ -40,7 +40,7 @@ class GsWganPhase:
         self.total_steps = method.settings.generator_steps
         settings = method.settings
         records = settings.batch_size * len(self._whose(0))
-        self.images_per_step = float(records * settings.discriminator_steps)
+        self.images = float(records * settings.discriminator_steps)
         self._turn_fn = parallel.pmapped(self._turn, run.devices, (0,))
         self._feed = Feed(run)
 

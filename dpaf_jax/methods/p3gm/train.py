@@ -47,7 +47,7 @@ class MomentsPhase:
 
     def __init__(self, run: Run, encoder: Encoder):
         self._run, self._encoder = run, encoder
-        self.images_per_step = float(run.plan.num_examples)
+        self.images = float(run.plan.num_examples)
 
     def init(self) -> Moments:
         return jax.device_get(self._encoder.init())

@@ -22,7 +22,7 @@ from dpaf_jax.methods.dpaf.phase1.classifier_phase import ClassifierPhase
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
 from dpaf_jax.methods.dpaf.train import algorithm
-from dpaf_jax.methods.dpaf.warm_start import public_config, warm_start
+from dpaf_jax.methods.dpaf.warm_start import WithoutNoise, public_config, warm_start
 from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.release.card import model_card
@@ -87,6 +87,30 @@ def test_the_public_images_have_classes_of_their_own():
         7,
         (),
     )
+
+
+@pytest.mark.parametrize(
+    'source, private, asked',
+    [
+        ('celeba:/p', 'hair', 'hair'),
+        ('celeba:/p', '', 'gender'),  # the private images are no faces
+        ('tfds:celeb_a', 'gender', 'gender'),
+        ('ffhq:/p', 'hair', 'gender'),
+        ('npz:/p.npz', 'hair', ''),
+    ],
+)
+def test_public_faces_are_asked_for_an_attribute_that_they_have(source, private, asked):
+    data = config(
+        source, data__attribute=private, data__class_names='a/b/c'
+    ).public_data
+    assert (data.attribute, data.class_names) == (asked, '')
+
+
+def test_a_phase_without_noise_counts_its_images_as_itself(tmp_path):
+    fields = {**tiny.ONE_SHOT, 'dpaf__generator__whitenings': 1}
+    run = tiny.run(tmp_path, tiny.config(**fields))
+    phase = OneShotPhase(run, Gan(run.config, run.plan, 1), None)
+    assert WithoutNoise(phase, run.plan).images == phase.images
 
 
 def test_the_released_config_says_so_without_a_path():

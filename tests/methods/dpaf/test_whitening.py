@@ -196,9 +196,9 @@ def test_until_it_is_whitened_a_step_looks_at_a_share_of_the_fakes(
         if seen:  # it was traced anew
             told.append(seen[-1])
     assert told == [0.0, 90 // EARLY, 90]
-    assert phase.images_per_step == 90 // EARLY
+    assert phase.images(1) == 90 // EARLY
     half = phase.total_steps // 2
-    assert phase.images_at(half) == half * 90 // EARLY
-    assert phase.images_at(phase.total_steps) == half * (90 // EARLY + 90)
+    assert phase.images(half) == half * 90 // EARLY
+    assert phase.images(phase.total_steps) == half * (90 // EARLY + 90)
     plain = make_gan(dpaf__generator__batch_size=90, dpaf__generator__whitenings=0)
-    assert OneShotPhase(run, plain, None).images_at(4) == 4 * 90
+    assert OneShotPhase(run, plain, None).images(4) == 4 * 90

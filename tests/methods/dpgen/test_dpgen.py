@@ -235,11 +235,17 @@ def test_all_images_at_once_are_no_sample():
     ({'dpgen__sigma_min': 10.0}, r'sigma_min: is 10\.0, not below'),
     ({'dpgen__guidance': 2.0, 'dpgen__label_dropout': 0.0}, r'guidance: is 2\.0'),
     ({'dpgen__scales': 4}, r'scales: is 4'),
-    ({'dpgen__candidates': 41}, r'candidates: is 41'),
+    ({'dpgen__candidates': 41, 'privacy__guarantee': 'as_published'},
+     r'candidates: is 41'),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(fields, problem):
     with pytest.raises(UserError, match=r'config\.dpgen\.' + problem):
         dpgen.plan(config(**fields), 40)
+
+
+def test_candidates_are_of_the_published_sanitiser_alone():
+    made = dpgen.plan(config(dpgen__candidates=41), 40)
+    assert made.guarantee == 'certified'
 
 
 def test_as_published_claims_what_the_theorem_says_and_certifies_nothing():

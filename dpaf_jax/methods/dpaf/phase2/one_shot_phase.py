@@ -33,8 +33,8 @@ class OneShotPhase(GanPhase):
         super().__init__(run, gan, learnt, start)
         self._per_release = gan.schedule.generator_steps
         self._length = window_length(self._per_release, run.unrolls)
+        self.images = self._fakes_until
         self.total_steps = gan.schedule.dpagg_steps * self._per_release
-        self.images_per_step = self.images_at(1)  # at first
         pmapped = functools.partial(parallel.pmapped, devices=run.devices)
         self._accumulate = pmapped(self._add_chunk, donate=(0,))
         self._window_fn = pmapped(self._window, donate=(0,))
@@ -53,8 +53,8 @@ class OneShotPhase(GanPhase):
             **dict.fromkeys(self._gan.updates, updates),
         }
 
-    def images_at(self, step: int) -> float:
-        """See `UnevenPhase`: steps of the first part may look at fewer fakes."""
+    def _fakes_until(self, step: int) -> float:
+        """Steps of the first part may look at fewer."""
         schedule = self._gan.schedule
         plain = min(step, self._part_length) * schedule.fakes_per_aggregate(False)
         late = max(0, step - self._part_length) * schedule.fakes_per_aggregate(True)

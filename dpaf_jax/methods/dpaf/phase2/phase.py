@@ -5,6 +5,7 @@ unrolled on CPU. The host draws the coins; images stay on the device where they 
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,13 @@ class GanPhase:
 
     name = 'gan'
     total_steps: int
+    images: float | Callable[[int], float]
 
     def __init__(self, run: Run, gan: Gan, learnt: Any, start: Params | None = None):
         self._run, self._gan, self._learnt = run, gan, learnt
         self._start = start or {}
-        self.images_per_step = gan.schedule.dpagg.expected_batch_size
+        self._feed = Feed(run)
+        self.images = gan.schedule.dpagg.expected_batch_size
         before = {'conv1', LABELLER} - gan.updates.keys()
         self._before = {m.name: m.steps for m in run.plan if m.name in before}
 
@@ -44,10 +47,6 @@ class GanPhase:
     def picture(self, state: GanState) -> Image.Image:
         generator = latent_sampler(self._run.config)
         return self._run.picture(state.generator.ema_params, generator)
-
-    @functools.cached_property
-    def _feed(self) -> Feed:
-        return Feed(self._run)
 
     @functools.cached_property
     def _eligible(self) -> list[Any]:

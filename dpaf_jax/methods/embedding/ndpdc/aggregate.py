@@ -33,7 +33,7 @@ class AggregatePhase:
     def __init__(self, run: Run, method: Condensation):
         self._run, self._method = run, method
         self.total_steps = method.mechanism.steps
-        self.images_per_step = method.mechanism.expected_batch_size
+        self.images = method.mechanism.expected_batch_size
         self._feed = Feed(run)
         self._coins = parallel.pmapped(method.coins, run.devices)
         self._accumulate = parallel.pmapped(self._add, run.devices, donate=(0,))

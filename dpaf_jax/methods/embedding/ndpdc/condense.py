@@ -34,9 +34,7 @@ class CondensePhase:
     def __init__(self, run: Run, method: Condensation, released: Aggregates):
         self._run, self._method, self._released = run, method, released
         self.total_steps = method.settings.steps
-        self.images_per_step = float(
-            method.sampler.number * run.config.data.num_classes
-        )
+        self.images = float(method.sampler.number * run.config.data.num_classes)
         self._length = window_length(self.total_steps, run.unrolls)
         self._window_fn = parallel.pmapped(self._window, run.devices, donate=(0,))
 
