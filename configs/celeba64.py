@@ -29,10 +29,7 @@ def get_config(argument: str = 'gender') -> ConfigDict:
     config.data.image_size = 64
     config.data.channels = 3
     config.privacy.delta = 1e-6  # N is between 10^5 and 10^6
-    variants.large(config, variant, 'C2-C2-C1')
-    if variant == 'one_shot':
-        config.networks.generator_width = 32
-    return config
+    return variants.large(config, variant, 'C2-C2-C1')
 
 
 def variant_of(argument: str) -> str:

@@ -145,7 +145,6 @@ def colour32(config: ConfigDict, variant: str) -> ConfigDict:
         return config
     config.networks.layers = 'C2-C1-x' if variant == 'printed' else 'C1-C1-x'
     if variant == 'one_shot':
-        config.networks.generator_width = 32
         config.dpaf.taps = 'count,fourier,conv2'
         config.dpaf.generator_steps = 4000
         config.dpaf.generator.batch_size = 200

@@ -100,6 +100,7 @@ def plan(config: Config, num_examples: int) -> PrivacyPlan:
     Raises:
         UserError: the config does not fit the method, or epsilon cannot be met.
     """
+    config = config.with_num_examples(num_examples)
     privacy, share = config.privacy, config.data.noisy_prior
     made = get(config.method).plan(_with_the_rest(config), num_examples)
     if share:

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.config import Config
+from dpaf_jax.networks.images import averaged
 from dpaf_jax.networks.layers import convolve, convolve_by_products
 from dpaf_jax.runtime.errors import UserError
 
@@ -95,7 +96,7 @@ class ScoreNetwork(nn.Module):
         scales: list[jax.Array] = []
         for width in self.widths:
             if scales:
-                maps = nn.Dense(width)(_halve(maps))
+                maps = nn.Dense(width)(averaged(maps, 2))
             if len(scales) == len(self.widths) - 1:
                 maps = maps + self._class_map(labels, maps.shape)
             maps = Block(width)(maps, condition)
@@ -180,12 +181,6 @@ def _pool(maps: jax.Array) -> jax.Array:
     rows = sum((padded[:, i : i + side] for i in range(1, 5)), padded[:, :side])
     cells = sum((rows[:, :, j : j + side] for j in range(1, 5)), rows[:, :, :side])
     return cells / 25
-
-
-def _halve(maps: jax.Array) -> jax.Array:
-    batch, side, _, width = maps.shape
-    cells = maps.reshape(batch, side // 2, 2, side // 2, 2, width)
-    return jnp.mean(cells, axis=(2, 4))
 
 
 def _double(maps: jax.Array) -> jax.Array:

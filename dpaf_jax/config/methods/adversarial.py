@@ -51,8 +51,6 @@ class DpGanConfig(AdversarialConfig):
 class DpCganConfig(AdversarialConfig):
     """DP-CGAN."""
 
-    network = 'dcgan'  # no field: its loss takes reals and fakes apart
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DpbaWganConfig(AdversarialConfig):

@@ -24,11 +24,13 @@ from dpaf_jax.config import Config
 from dpaf_jax.methods.adversarial.networks import AdversarialState, Metrics
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase
 from dpaf_jax.methods.dp_gan.gan import DpGan, discriminator_plan
+from dpaf_jax.methods.dp_gan.networks import CHOICES, Choice
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch, prior_labels, share_of_fakes
 from dpaf_jax.training.run import Run
@@ -49,6 +51,16 @@ def train(run: Run) -> Any:
 
 class DpCgan(DpGan):
     """The static part; its methods are pure functions of arrays."""
+
+    @property
+    def choice(self) -> Choice:
+        """No other: its loss takes reals and fakes apart."""
+        return CHOICES['dcgan']
+
+    @property
+    def sampler(self) -> LatentSampler:
+        """The generator."""
+        return latent_sampler(self.config)
 
     def query(self, state: AdversarialState, batch: ClipBatch, key: jax.Array) -> Any:
         """This device's pre-noise sum of clipped gradients by reals.

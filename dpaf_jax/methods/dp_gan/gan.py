@@ -43,6 +43,7 @@ from dpaf_jax.privacy.noise import noisy_total
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.release.samplers.dp_gan import dp_gan_sampler
+from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.run import Run
@@ -120,7 +121,12 @@ class DpGan:
     @property
     def choice(self) -> Choice:
         """What it is made of."""
-        return CHOICES[settings(self.config).network]
+        return CHOICES[self.config.dp_gan.network]
+
+    @property
+    def sampler(self) -> LatentSampler:
+        """The generator."""
+        return dp_gan_sampler(self.config)
 
     @property
     def adversaries(self) -> Adversaries:
@@ -129,7 +135,7 @@ class DpGan:
         return choice.adversaries(
             self.config,
             gan,
-            dp_gan_sampler(self.config),
+            self.sampler,
             choice.discriminator(self.config, gan),
             self.num_devices,
         )

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.config.methods.dpaf import LEAVES, PERCEPTUAL
+from dpaf_jax.networks.images import averaged
 from dpaf_jax.networks.perceptual import efficientnet, leaves
 from dpaf_jax.networks.pieces import in_pieces
 from dpaf_jax.networks.rows import side_by_side, unit_rows
@@ -87,8 +88,8 @@ def _seen(network: Network, params: Any, images: jax.Array) -> jax.Array:
     shape = (batch, side, side, channels)
     resized = jax.image.resize(images, shape, 'linear', antialias=True)
     maps = network.stages(params, resized)
-    flat = [_averaged(stage, places).reshape(batch, -1) for stage in maps]
-    return side_by_side([unit_rows(x) for x in flat])
+    coarse = [averaged(x, x.shape[1] // min(places, x.shape[1])) for x in maps]
+    return side_by_side([unit_rows(x.reshape(batch, -1)) for x in coarse])
 
 
 def with_squares(rows: jax.Array) -> jax.Array:
@@ -101,10 +102,3 @@ def _input(network: Network, image_size: int) -> tuple[int, int]:
     """Of `inputs` the first that is as large as the image; the last where none is."""
     fits = (each for each in network.inputs if each[0] >= image_size)
     return next(fits, network.inputs[-1])
-
-
-def _averaged(maps: jax.Array, most: int) -> jax.Array:
-    batch, side, _, width = maps.shape
-    places = min(most, side)
-    squares = maps.reshape(batch, places, side // places, places, side // places, width)
-    return jnp.mean(squares, axis=(2, 4))

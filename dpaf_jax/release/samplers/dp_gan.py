@@ -12,7 +12,7 @@ GENERATORS = {'biggan': BigGanGenerator, 'pggan': PgganGenerator}
 
 def dp_gan_sampler(config: Config) -> LatentSampler:
     """Of the generator that `network` names, fully grown."""
-    network = getattr(config, config.method).network
+    network = config.dp_gan.network
     if network == 'dcgan':
         return latent_sampler(config)
     sides, inner = make_architecture(config).sides, generator_widths(config)

@@ -99,7 +99,7 @@ def test_a_whitened_run_that_stops_within_a_part_goes_on_with_its_metric():
     fields = {**MODES['one shot, whitened'], 'dpaf__generator_steps': 8}
     run, gan, phase, start = gan_phase(**fields)
     whole = train(run, phase, start)
-    steps = phase._part_length + 1  # of eight, one a window
+    steps = gan.schedule.updates_per_part + 1  # of eight, one a window
     stopped = train(run, OneShotPhase(run, gan, None), start, windows=steps)
     assert not equal(stopped.reference, stopped.generator.ema_params)
     assert not equal(stopped.reference, start.reference)

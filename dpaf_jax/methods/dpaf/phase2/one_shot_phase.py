@@ -56,8 +56,9 @@ class OneShotPhase(GanPhase):
     def _fakes_until(self, step: int) -> float:
         """Steps of the first part may look at fewer."""
         schedule = self._gan.schedule
-        plain = min(step, self._part_length) * schedule.fakes_per_aggregate(False)
-        late = max(0, step - self._part_length) * schedule.fakes_per_aggregate(True)
+        first = min(step, schedule.updates_per_part)
+        plain = first * schedule.fakes_per_aggregate(False)
+        late = (step - first) * schedule.fakes_per_aggregate(True)
         return float((plain + late) * schedule.num_aggregates)
 
     def window(self, state: Any, step: int) -> tuple[Any, int, dict[str, jax.Array]]:
@@ -92,17 +93,10 @@ class OneShotPhase(GanPhase):
                 gan.schedule.noise_length,
                 gan.schedule.whiten_below,
             )
-        part, into = divmod(step, self._part_length)
+        part, into = divmod(step, gan.schedule.updates_per_part)
         if part and not into:
             state = self._begin_fn(state)
         return state, self._whitening.metric(state, part) if part else None
-
-    @property
-    def _part_length(self) -> int:
-        """Steps with one metric, in whole windows of any machine that the run may go on at."""
-        unit = window_length(self._per_release, unrolls=False)
-        parts = self._gan.schedule.whitenings + 1
-        return -(-self.total_steps // (parts * unit)) * unit
 
     def _begin_part(self, state: GanState) -> GanState:
         # The optimiser starts anew: Adam's moments are those of another, flatter loss.

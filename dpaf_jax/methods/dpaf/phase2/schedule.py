@@ -10,6 +10,7 @@ from dpaf_jax.methods.dpaf.plan import class_turns, dpagg_steps
 from dpaf_jax.methods.dpaf.taps.features import along_axes
 from dpaf_jax.methods.dpaf.taps.layout import TapLayout
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
+from dpaf_jax.training.phase import window_length
 
 FEWEST_STEPS, MOST_STEPS = 100, 2000  # of the generator, behind one table
 # Where the table's noise is as long as a row's bound: about as many as fakes take to come as
@@ -144,7 +145,11 @@ class Schedule:
 
     @property
     def updates_per_part(self) -> int:
-        """Generator steps with one metric, which have an optimiser of their own."""
+        """Generator steps with one metric, which have an optimiser of their own.
+
+        In whole windows of any machine that the run may go on at.
+        """
         rounds = self.dpagg_steps // self.config.dpaf.n_critic
         updates = rounds * self.generator_steps
-        return -(-updates // (self.whitenings + 1))
+        unit = window_length(self.generator_steps, unrolls=False)
+        return -(-updates // ((self.whitenings + 1) * unit)) * unit

@@ -1,6 +1,7 @@
 """What NDPDC sums of a record, and how images are fitted to the noisy sums."""
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -78,7 +79,7 @@ class Condensation:
         prior = np.array(self.config.data.prior, np.float32)
         return self.mechanism.expected_batch_size * prior[:, None]
 
-    @property
+    @functools.cached_property
     def table(self) -> tuple[int, int]:
         """(K, F), the shape of an aggregate."""
         image = jax.ShapeDtypeStruct((1, *self.config.data.shape), np.float32)
