@@ -310,9 +310,27 @@ def _parser() -> _Parser:
     return parser
 
 
+def _refuse_late(
+    given: argparse.Namespace, words: Sequence[str], rest: Sequence[str]
+) -> None:
+    """What a command is about stands in front of flags that only its module knows.
+
+    Behind `--real real.npz` it would be taken for the first word there.
+    """
+    about = COMMANDS[given.command].about
+    if not about:
+        return
+    before = words[words.index(given.about) - 1]
+    if before in rest and before.startswith('-') and '=' not in before:
+        first = f'{CONSOLE} {given.command} {about[0]} {before} {given.about}'
+        fail(f'{about[0]} comes first: {first} ...')
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """The command, `argv` without its name."""
-    given, rest = _parser().parse_known_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    given, rest = _parser().parse_known_args(words)
+    _refuse_late(given, words, rest)
     if given.command in ('synthesize', 'plan'):
         _refuse_config(rest)
     command = COMMANDS[given.command]

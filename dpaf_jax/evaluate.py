@@ -128,11 +128,14 @@ def _evaluate(real: str, synthetic: str) -> None:
     given = {name: value for name, value in data.items() if value is not None}
     sides = command.opened(real, synthetic, _NUM.value, **given)
     report: dict[str, Any] = command.evaluated(sides, settings, _told)
-    print(printout.table(report), flush=True)
+    try:
+        print(printout.table(report), flush=True)  # whatever becomes of the files
+    finally:  # also where whoever reads that has seen enough of it
+        if _OUT.value:
+            out = pathlib.Path(_OUT.value)
+            write_json(out / 'evaluation.json', report)
+            write_bytes(out / 'real_and_synthetic.png', command.picture(sides))
     if _OUT.value:
-        out = pathlib.Path(_OUT.value)
-        write_json(out / 'evaluation.json', report)
-        write_bytes(out / 'real_and_synthetic.png', command.picture(sides))
         print(f'\nWritten: {out}/evaluation.json, {out}/real_and_synthetic.png')
 
 

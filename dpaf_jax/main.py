@@ -17,9 +17,11 @@ from typing import Any
 
 from absl import flags
 
-from dpaf_jax.runtime import files
+from dpaf_jax.runtime import files, memory
 from dpaf_jax.runtime.command import (
+    EXIT_AGAIN,
     EXIT_BAD_INPUT,
+    EXIT_PIPE,
     flush,
     prepare_jax,
     require,
@@ -45,9 +47,6 @@ _CLUSTER = flags.DEFINE_string(
 )
 
 EXIT_BUG = 1
-EXIT_PIPE = 141  # as a shell reports SIGPIPE
-# Another process is gone, or is not gone yet: launch scripts start again.
-EXIT_AGAIN = 144
 
 
 def main(argv: Sequence[str]) -> None:
@@ -75,7 +74,8 @@ def main(argv: Sequence[str]) -> None:
             if index:
                 return  # the rest is the first one's work; who has ended does not come back
         else:
-            processes.join(_CLUSTER.value)
+            with stop.deferred():  # a signal would wait as long as they do
+                processes.join(_CLUSTER.value)
         if _STAGE.value != 'plan':
             require_devices()
         _run_stages(workdir, stop)
@@ -99,6 +99,8 @@ def main(argv: Sequence[str]) -> None:
         if files.is_full_disk(error):  # as a library has put it
             text = files.full_disk(pathlib.Path(workdir))
             processes.end(EXIT_BAD_INPUT, f'error: {text}')
+        if memory.is_out_of_memory(error):
+            processes.end(EXIT_BAD_INPUT, f'error: {memory.out_of_memory(error)}')
         processes.end_where_another_is_gone(error, EXIT_AGAIN)
         if processes.count() == 1:
             raise

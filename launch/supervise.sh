@@ -47,6 +47,7 @@ if ((dry_run)); then
   exec "${command[@]}" --stage=plan
 fi
 
+if [[ $workdir == "~"/* ]]; then workdir=$HOME/${workdir:2}; fi # as the run reads it
 log=${DPAF_LOG-${workdir%/}.log}
 if [[ -n $log ]]; then
   mkdir -p "$(dirname "$log")" && touch "$log" || exit 1

@@ -55,10 +55,11 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 run=$(printf ' %q' launch/supervise.sh "${arguments[@]}" --cluster=auto)
 log=$(printf '%q' "${workdir%/}").\$HOSTNAME.log # each host its own
+log=${log/#'\~'/'~'} # in their home, not in a folder of that name
 git archive --format=tar --output="$scratch/dpaf_jax.tar" HEAD
 call "${vm[@]}" scp "$scratch/dpaf_jax.tar" "$tpu:" "--zone=$zone" --worker=all
 on_all 'mkdir -p dpaf_jax && rm -rf dpaf_jax/dpaf_jax dpaf_jax/configs &&
-  tar -xf dpaf_jax.tar -C dpaf_jax && cd dpaf_jax &&
+  tar -xmf dpaf_jax.tar -C dpaf_jax && cd dpaf_jax &&
   make install EXTRAS=tpu'
 # In braces: a list in the background would keep ssh's output open until the run ends.
 on_all "cd dpaf_jax && { JAX_PLATFORMS=tpu,cpu DPAF_LOG=$log nohup$run \

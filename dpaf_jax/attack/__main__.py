@@ -29,6 +29,7 @@ from dpaf_jax.runtime.command import (
     require_devices,
     start,
 )
+from dpaf_jax.runtime.files import require_place
 
 _ATTACK = flags.DEFINE_string(
     'attack', None, 'membership, memorisation or gradient_inversion.'
@@ -69,6 +70,7 @@ def main(argv: Sequence[str]) -> None:
     with errors_in_one_line(pathlib.Path(workdir), '--workdir'):
         require_devices()
         target = open_target(workdir, _DATA.value)
+        require_place(target.folder, '--workdir')
         made = attack.run(target, **counts)
     print(attack.table(made))
     print(f'in {target.folder}: {WARNING}')

@@ -92,8 +92,10 @@ def _audit(out: pathlib.Path, devices: list[int]) -> int:
             f'{check.mechanism}: {check.kind}, {check.case}', file=sys.stderr
         ),
     )
-    print(report.table(made), flush=True)  # whatever becomes of the files
-    report.write_audit(made, out)
+    try:
+        print(report.table(made), flush=True)  # whatever becomes of the files
+    finally:  # also where whoever reads that has seen enough of it
+        report.write_audit(made, out)
     return EXIT_VIOLATION if made.violations else 0
 
 

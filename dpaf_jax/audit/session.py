@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from ml_collections import ConfigDict
 
 from dpaf_jax import methods
 from dpaf_jax.audit import black_box, class_histogram, randomness
@@ -32,7 +33,7 @@ from dpaf_jax.audit.methods import (
 )
 from dpaf_jax.audit.target import MethodAudit
 from dpaf_jax.audit.white_box import MechanismAudit
-from dpaf_jax.config import Config
+from dpaf_jax.config import Config, from_config_dict
 from dpaf_jax.privacy.class_histogram import CLASSES
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import CERTIFIED, PrivacyPlan
@@ -94,7 +95,7 @@ class Audit:
 
 
 def audit(
-    config: Config,
+    config: Config | ConfigDict,
     *,
     plan: PrivacyPlan | None = None,
     devices: Sequence[int] = (1,),
@@ -117,6 +118,8 @@ def audit(
     Raises:
         UserError: there is nothing certified to audit, or too few devices.
     """
+    if isinstance(config, ConfigDict):
+        config = from_config_dict(config)
     method, plan = _method(config), plan or _plan(config)
     _check(plan, devices)
     seed = secrets.randbits(63) if seed is None else seed

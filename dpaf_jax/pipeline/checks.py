@@ -34,14 +34,14 @@ def outcomes(workdir: Workdir, privacy: dict[str, Any]) -> dict[str, Any]:
         'verify': verification
         and _outcome(
             verification,
-            passed=verification['passed'],
-            current=verification['release'] == checksum(workdir.release),
+            passed=bool(verification.get('passed')),
+            current=verification.get('release') == checksum(workdir.release),
         ),
         'audit': audit
         and _outcome(
             audit,
-            passed=not audit['violation_found'],
-            current=audit['plan'] == privacy,
+            passed=not audit.get('violation_found', True),
+            current=audit.get('plan') == privacy,
         ),
         'attacks': {
             path.stem.removesuffix(NOT_PRIVATE): _attacked(read_json(path), attacked)
@@ -58,5 +58,5 @@ def _attacked(found: dict[str, Any], generator: str) -> dict[str, Any]:
     return _outcome(
         found,
         violated=bool(found.get('violations')),
-        current=found['generator'] == generator,
+        current=found.get('generator') == generator,
     )

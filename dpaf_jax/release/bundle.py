@@ -43,6 +43,11 @@ GENERATOR, CONFIG = 'generator.safetensors', 'config.json'
 RELEASE = 'release'  # its folder within a run's
 PRIVACY, CARD, PICTURE = 'privacy.json', 'README.md', 'samples.png'
 FILES = (GENERATOR, CONFIG, PRIVACY, CARD, PICTURE)
+# Of privacy.json, what cards and headlines say.
+STATED = {
+    'guarantee', 'epsilon', 'epsilon_rdp', 'delta', 'overflow_delta', 'neighbors',
+    'num_examples',
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -395,8 +400,8 @@ def load_release(directory: str | os.PathLike[str]) -> Release:
     config = from_public_dict(_read(directory / CONFIG, _read_object))
     check_public(config)
     privacy = _read(directory / PRIVACY, _read_object)
-    if 'guarantee' not in privacy:
-        problem = 'is damaged (it states no guarantee)'
+    if missing := sorted(STATED - privacy.keys()):
+        problem = f'is damaged (it states no {missing[0]})'
         raise UserError(str(directory / PRIVACY), problem, 'Copy the release again')
     flat = _read(directory / GENERATOR, safetensors.numpy.load_file)
     params = flax.traverse_util.unflatten_dict(flat, sep='/')

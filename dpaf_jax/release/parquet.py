@@ -47,13 +47,18 @@ def write_parquet(
         [(name, _arrow_type(pa, kind)) for name, kind in features.items()],
         metadata={'huggingface': json.dumps({'info': {'features': features}})},
     )
+    told = dataset_card(release, labels, features, path.name)
     with (
         written_whole(path) as temporary,
         pq.ParquetWriter(temporary, schema, compression='zstd') as writer,
     ):
         for columns in _batches(release, labels, seed):
             writer.write_table(pa.table(columns, schema=schema))
-    write_text(card, dataset_card(release, labels, features, path.name))
+    try:
+        write_text(card, told)
+    except OSError:  # neither without the other
+        path.unlink()
+        raise
 
 
 class Pictures(NamedTuple):

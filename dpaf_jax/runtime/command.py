@@ -20,6 +20,9 @@ from dpaf_jax.runtime.files import refusal
 from dpaf_jax.runtime.memory import keep_freed_memory
 
 EXIT_BAD_INPUT = 2
+EXIT_PIPE = 141  # as a shell reports SIGPIPE
+# Another process is gone, or is not gone yet: launch scripts start again.
+EXIT_AGAIN = 144
 EXIT_CTRL_C = 130  # as a shell reports SIGINT
 CONSOLE = 'dpaf-jax'  # the command that has the others' names behind it
 # Where `configs` stands beside the package: in a clone and where the wheel is installed.
@@ -46,6 +49,9 @@ def start(
     except KeyboardInterrupt:
         print('stopped', file=sys.stderr)
         sys.exit(EXIT_CTRL_C)
+    except BrokenPipeError:  # whoever reads the output has seen enough
+        flush()
+        sys.exit(EXIT_PIPE)
 
 
 def prepare_jax() -> None:
@@ -112,6 +118,8 @@ def errors_in_one_line(place: pathlib.Path | None, flag: str) -> Iterator[None]:
         yield
     except UserError as error:
         fail(str(error))
+    except BrokenPipeError:  # no error of the place: `start` ends the command
+        raise
     except OSError as error:
         fail(refusal(error, place, flag))
 

@@ -7,11 +7,9 @@ import pathlib
 import sys
 from collections.abc import Iterator
 
-# Of a control group: version 2, version 1.
-MEMORY_LIMITS = (
-    pathlib.Path('/sys/fs/cgroup/memory.max'),
-    pathlib.Path('/sys/fs/cgroup/memory/memory.limit_in_bytes'),
-)
+# Control groups, and the lines that say which ones this process is in.
+GROUPS = pathlib.Path('/sys/fs/cgroup')
+OWN_GROUPS = pathlib.Path('/proc/self/cgroup')
 
 # glibc's <malloc.h>
 M_TRIM_THRESHOLD = -1
@@ -49,7 +47,42 @@ def machine_memory() -> int:
 
 
 def _limits() -> Iterator[int]:
-    """Bytes that a container or a batch system leaves this process, by its control group."""
-    for limit in MEMORY_LIMITS:
+    """Bytes that a container or a batch system leaves this process, by its control groups.
+
+    A container sees its own group as the root. A job of a batch system is in a group below,
+    and each group above it may set a limit, too.
+    """
+    for limit in _limit_files():
         with contextlib.suppress(OSError, ValueError):  # none, or 'max'
             yield int(limit.read_text())
+
+
+def _limit_files() -> Iterator[pathlib.Path]:
+    """Of version 2 and of version 1."""
+    lines = ['0::/', '1:memory:/']
+    with contextlib.suppress(OSError):
+        lines += OWN_GROUPS.read_text().splitlines()
+    for line in lines:
+        _, controllers, path = line.split(':', 2)
+        root, name = GROUPS, 'memory.max'
+        if 'memory' in controllers.split(','):
+            root, name = GROUPS / 'memory', 'memory.limit_in_bytes'
+        elif controllers:
+            continue
+        own = root / path.lstrip('/')
+        yield from (group / name for group in (own, *own.parents))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device, or the machine, has too little memory for what was computed."""
+    told = 'RESOURCE_EXHAUSTED', 'Out of memory'  # as XLA says it
+    return isinstance(error, MemoryError) or any(word in str(error) for word in told)
+
+
+def out_of_memory(error: BaseException) -> str:
+    """What to say of it."""
+    why = (str(error).splitlines() or ['too large'])[0][:200]
+    return (
+        f'there is too little memory ({why}). Use more devices, smaller batches or a smaller '
+        'config.data.image_size; docs/howto/cluster.md says what takes memory.'
+    )

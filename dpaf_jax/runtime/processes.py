@@ -25,6 +25,7 @@ T = TypeVar('T')
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 5.0  # for the others to notice an end
 MEET_SECONDS = 1800  # a cluster may have to find machines for the others first
+MOST_PORT = 65535
 GONE = re.compile(r'gloo|nccl|connection|socket|peer|unavailable|heartbeat', re.I)
 
 
@@ -50,17 +51,18 @@ def parse(cluster: str) -> dict[str, Any]:
     """
     if cluster == 'auto':
         return {}
-    match = re.fullmatch(r'(.+:\d+),(\d+),(\d+)', cluster)
-    if not match or int(match[2]) >= int(match[3]):
+    match = re.fullmatch(r'(.+:(\d+)),(\d+),(\d+)', cluster)
+    if not match or int(match[3]) >= int(match[4]) or int(match[2]) > MOST_PORT:
         raise UserError(
             '--cluster',
             f'is {cluster!r}',
-            "Use 'auto', or ADDRESS:PORT,INDEX,COUNT with INDEX below COUNT",
+            "Use 'auto', or ADDRESS:PORT,INDEX,COUNT with INDEX below COUNT and PORT at "
+            f'most {MOST_PORT}',
         )
     return {
         'coordinator_address': match[1],
-        'process_id': int(match[2]),
-        'num_processes': int(match[3]),
+        'process_id': int(match[3]),
+        'num_processes': int(match[4]),
         'cluster_detection_method': 'deactivate',
     }
 
@@ -74,6 +76,12 @@ def join(cluster: str) -> None:
     if not cluster:
         return
     arguments = parse(cluster)
+    # Where they do not come, the service ends this process with a message of its own.
+    print(
+        f'waiting for the other processes of --cluster={cluster}, at most '
+        f'{MEET_SECONDS // 60} min',
+        flush=True,
+    )
     # training.signals listens itself.
     jax.config.update('jax_enable_preemption_service', False)
     try:
@@ -166,7 +174,7 @@ def end(status: int, message: str) -> NoReturn:
         print(message, file=sys.stderr)
         sys.exit(status)
     with contextlib.suppress(jax.errors.JaxRuntimeError):  # somebody else was earlier
-        if not is_first() and not message.startswith(('SIGTERM', 'SIGINT')):
+        if not is_first() and not message.startswith(('SIGTERM', 'SIGINT', 'SIGHUP')):
             message = f'process {_Process.index} of {_Process.count}: {message}'
         _Process.client.key_value_set('end', json.dumps([status, message]))
     _end_as_told(_told() or (status, message), prints=is_first() or _told() is None)

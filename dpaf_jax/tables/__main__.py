@@ -25,7 +25,7 @@ from dpaf_jax.runtime.errors import UserError
 
 PLACE = 'runs/tables'
 EXIT_FAILED = 1  # some runs
-EXIT_TERMINATED = 143  # as a shell reports SIGTERM
+ENDED_BY_SIGNAL = 128  # plus its number, as shells report it
 _LIST = flags.DEFINE_bool('list', False, 'Names all tables, and stops.')
 _TABLE = flags.DEFINE_list(
     'table', [], "Such as dpaf/1; several; 'dpaf': all of its paper; or all."
@@ -90,7 +90,9 @@ def _filled() -> int:
     data = _folder(_DATA.value)
     weights = _file(_INCEPTION.value)
     setup = Setup(_SCALE.value, SCALES[_SCALE.value], _out(), data, weights)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda heard, _: sys.exit(ENDED_BY_SIGNAL + heard))
     share = _part(_PART.value)
     failed = fill(list(tables.values()), setup, _JOBS.value, share, _ROWS.value)
     return EXIT_FAILED if failed else 0

@@ -1,17 +1,22 @@
 """Runs what is not there yet, several at a time; each in a process of its own."""
 
+import itertools
 import os
+import pathlib
+import queue
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import IO, NamedTuple
 
-from dpaf_jax.runtime.command import HOME
+from dpaf_jax.runtime.command import EXIT_AGAIN, HOME
 from dpaf_jax.runtime.files import write_text
 from dpaf_jax.tables.runs import Run
 
 WAIT = 0.2  # seconds between two looks at a process
+VISIBLE = 'CUDA_VISIBLE_DEVICES'
 
 
 class Outcome(NamedTuple):
@@ -21,7 +26,7 @@ class Outcome(NamedTuple):
         run: which.
         status: 0, or that of the command that failed.
         minutes: on the clock.
-        reason: the last line of its log, if it failed.
+        reason: why, if it failed: the last line of its log.
     """
 
     run: Run
@@ -57,7 +62,7 @@ def execute(
 
     Args:
         runs: to be run.
-        jobs: at a time.
+        jobs: at a time. Where they are several, each has one of this machine's GPUs.
         on_end: is told of each, in this thread.
         on_start: is told of each, in a thread of the run's.
 
@@ -71,7 +76,7 @@ def execute(
     for made in {run.reads for run in runs if run.reads}:
         made.write()
     failed = []
-    pool = _Pool(on_start)
+    pool = _Pool(on_start, gpus() if jobs > 1 else [], jobs)
     with ThreadPoolExecutor(jobs) as threads:
         futures = [threads.submit(pool.run, run) for run in runs]
         try:
@@ -88,11 +93,23 @@ def execute(
 
 
 class _Pool:
-    """The processes of several threads, which stop together."""
+    """The processes of several threads, which stop together.
 
-    def __init__(self, on_start: Callable[[Run], None]) -> None:
+    Args:
+        on_start: see `execute`.
+        cards: the GPUs that they share, one for each process; none: all see all there is.
+        jobs: processes at a time.
+    """
+
+    def __init__(
+        self, on_start: Callable[[Run], None], cards: list[str], jobs: int
+    ) -> None:
         self.on_start, self.stopped = on_start, False
         self.processes: set[subprocess.Popen[bytes]] = set()
+        self.cards: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for card in itertools.islice(itertools.cycle(cards), jobs if cards else 0):
+            self.cards.put(card)
+        self.has_cards = bool(cards)
 
     def stop(self) -> None:
         self.stopped = True
@@ -104,23 +121,26 @@ class _Pool:
         run.log.parent.mkdir(parents=True, exist_ok=True)
         run.failure_file.unlink(missing_ok=True)
         self.on_start(run)
+        card = self.cards.get() if self.has_cards else ''
         with run.log.open('a', encoding='utf-8') as log:
             for command in run.commands:
-                status = status or self._one(command, log)
+                status = status or self._one(command, log, card)
+        if card:
+            self.cards.put(card)
         minutes = (time.monotonic() - start) / 60
-        reason = _last_line(run) if status else ''
-        if status and not self.stopped:
-            write_text(run.failure_file, reason or f'exit status {status}')
+        reason = _reason(run, status) if status else ''
+        if status not in (0, EXIT_AGAIN) and not self.stopped:
+            write_text(run.failure_file, reason)
         return Outcome(run, status, minutes, reason)
 
-    def _one(self, command: list[str], log: IO[str]) -> int:
+    def _one(self, command: list[str], log: IO[str], card: str) -> int:
         if self.stopped:
             return 1
         process = subprocess.Popen(
             command,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=_environment(),
+            env=_environment(card),
             start_new_session=True,  # a Ctrl-C reaches it through us, once
         )
         self.processes.add(process)
@@ -134,13 +154,25 @@ class _Pool:
         return int(process.returncode)
 
 
-def _environment() -> dict[str, str]:
-    """This one's, with the package found from any folder."""
+def _environment(card: str) -> dict[str, str]:
+    """This one's, with the package found from any folder, and with one GPU alone, if any."""
     paths = [HOME, *filter(None, [os.environ.get('PYTHONPATH')])]
-    return {**os.environ, 'PYTHONPATH': os.pathsep.join(paths)}
+    own = {VISIBLE: card} if card else {}
+    return {**os.environ, 'PYTHONPATH': os.pathsep.join(paths), **own}
 
 
-def _last_line(run: Run) -> str:
+def gpus() -> list[str]:
+    """The NVIDIA GPUs that processes started here may use, as CUDA numbers them."""
+    if (visible := os.environ.get(VISIBLE)) is not None:
+        return [card for card in visible.split(',') if card]
+    there = sorted(pathlib.Path('/dev').glob('nvidia[0-9]*'))
+    return [str(number) for number in range(len(there))]
+
+
+def _reason(run: Run, status: int) -> str:
+    """The last line of its log; a kill leaves none of its own."""
+    if status < 0:
+        return f'killed by {signal.Signals(-status).name}: too little memory?'
     lines = run.log.read_text(encoding='utf-8', errors='replace').splitlines()
     told = [line for line in lines if line.strip()]
-    return told[-1].strip() if told else ''
+    return told[-1].strip() if told else f'exit status {status}'

@@ -55,7 +55,10 @@ def fill(
         print(f'{names[outcome.run.key]}: {_told(outcome)}', flush=True)
         for table in tables if writes else ():
             if outcome.run.key in {run.key for c in of[table.name] for run in c.runs}:
-                write(page(table, setup), with_pictures=False)
+                try:
+                    write(page(table, setup), with_pictures=False)
+                except OSError as error:  # it is written again at the end
+                    print(f'{table.name} was not written now: {error}', flush=True)
 
     failed = execute(todo, jobs, on_end, on_start) if todo else []
     if not writes:

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: a run that is asked to stop saves what it has.
+"""SIGTERM, SIGINT and SIGHUP: a run that is asked to stop saves what it has.
 
 Python runs a signal's handler between two instructions, and a compiled call may take long.
 So a thread answers at once, whatever the main thread does.
@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from dpaf_jax.runtime import processes
 
+HEARD = signal.SIGTERM, signal.SIGINT, signal.SIGHUP  # the last: a terminal has closed
 SOON = 0.05  # seconds, in which a callback ends
 ENDED_BY_SIGNAL = 128  # plus its number: the exit status that shells report
 
@@ -38,7 +39,7 @@ class WindowLeft(Exception):
 
 
 class StopRequest:
-    """Notices SIGTERM and SIGINT.
+    """Notices SIGTERM, SIGINT and SIGHUP.
 
     The training loop asks between windows, and saves. Everything else leaves its result
     whole or not at all, so there a signal ends the run at once. A second Ctrl-C ends it
@@ -53,11 +54,18 @@ class StopRequest:
         self.signal_number = 0
         self.unsaved = False
         self._where, self._deferred = 'the start', False
+        self._terminals: list[int] = []
 
     def listen(self) -> None:
-        """Takes the signals over; only possible in the main thread."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._note)
+        """Takes the signals over, but for those that `nohup` ignores.
+
+        Only possible in the main thread.
+        """
+        for number in HEARD:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._note)
+        # Which they are cannot be told any more once the terminal has closed.
+        self._terminals = [number for number in (1, 2) if os.isatty(number)]
         sys.unraisablehook = functools.partial(_once_more, sys.unraisablehook)
         _Watch.start(self)
 
@@ -123,6 +131,11 @@ class StopRequest:
             count: how many of it have come; a second SIGTERM is what schedulers send anyway.
         """
         name = signal.Signals(number).name
+        if (
+            number == signal.SIGHUP
+        ):  # the next line would be an error, before all is saved
+            for terminal in self._terminals:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), terminal)
         if number == signal.SIGINT and count > 1:
             _end(number, f'{name}: aborted. Run the same command to go on.')
         elif self._deferred and not self.unsaved and processes.count() == 1:
@@ -164,7 +177,7 @@ class _Watch:
 
 
 def _answer(stop: StopRequest, reading: int) -> None:
-    counts = {int(signal.SIGTERM): 0, int(signal.SIGINT): 0}
+    counts = {int(number): 0 for number in HEARD}
     with open(reading, 'rb', buffering=0) as pipe:
         while came := pipe.read(1):
             number = came[0]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from dpaf_jax.runtime.command import fail, parse, require, start
+from dpaf_jax.runtime.command import errors_in_one_line, fail, parse, require, start
 
 EXIT_REJECTED = 1
 REMEDY = (
@@ -32,24 +32,38 @@ _RELEASE = flags.DEFINE_string(
 def main(argv: Sequence[str]) -> None:
     """The command."""
     (release,) = require(argv, {'release': _RELEASE.value})
-    directory = pathlib.Path(release)
-    if not directory.is_dir() and not (directory.parent / 'stages.json').is_file():
-        fail(f'{directory}: no such folder')
     # Arithmetic and shapes only; must not wait for an accelerator.
     os.environ['JAX_PLATFORMS'] = 'cpu'
+    with errors_in_one_line(None, '--release'):
+        is_consistent = _verified(pathlib.Path(release))
+    if not is_consistent:
+        sys.exit(EXIT_REJECTED)
+
+
+def _verified(directory: pathlib.Path) -> bool:
     from dpaf_jax.verify.verification import CAVEAT, holds_release, record, verify
 
+    if not directory.is_dir() and not (directory.parent / 'stages.json').is_file():
+        fail(f'{directory}: no such folder')
+    _require_readable(directory)
     if not holds_release(directory):
         fail(f'{directory}: holds no release (yet). {REMEDY}')
     found = verify(directory)
-    print(*found.checks, f'verdict: {found.verdict()}', CAVEAT, sep='\n')
+    lines = [*found.checks, f'verdict: {found.verdict()}', CAVEAT]
     try:
         if path := record(directory, found):
-            print(f'outcome in {path}: --stage=report puts it into the report')
+            lines.append(f'outcome in {path}: --stage=report puts it into the report')
     except OSError as error:
         print(f'no outcome for the report: {error}', file=sys.stderr)
-    if not found.passed:
-        sys.exit(EXIT_REJECTED)
+    print(*lines, sep='\n', flush=True)
+    return found.passed
+
+
+def _require_readable(directory: pathlib.Path) -> None:
+    """What is closed to the reader is not rejected: it could not be asked."""
+    for path in (directory, *directory.glob('*')):
+        if path.exists() and not os.access(path, os.R_OK):
+            fail(f'{path}: cannot be read. Open it to yourself, or copy the release')
 
 
 def run() -> None:

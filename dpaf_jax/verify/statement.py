@@ -43,6 +43,7 @@ COMPUTED = {
 RELATIVE = 1e-9  # for those
 AGREEMENT = 0.01  # how far the third accountant's upper bound may exceed what is stated
 MAX_EPSILON = 1e6  # by Renyi DP; no budget, and no plan has more
+MAX_STEPS = 10**7  # of all queries; more would take the accountant gigabytes
 FIGURE = r'(?:[01]\.\d{3}|nan)'  # of a card's table
 
 
@@ -66,6 +67,8 @@ def recompute(stated: dict[str, Any]) -> Epsilons:
         ValueError: the event or delta is out of reach.
     """
     queries = accountant.queries_of(stated['dp_event'])
+    if (steps := sum(query.steps for query in queries)) > MAX_STEPS:
+        raise ValueError(f'has {steps} steps, more than {MAX_STEPS}')
     low, high = accounting.MIN_NOISE_MULTIPLIER, accounting.MAX_NOISE_MULTIPLIER
     normal = [
         query for query in queries if isinstance(query, accountant.SampledGaussian)

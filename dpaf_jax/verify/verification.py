@@ -19,6 +19,7 @@ from dpaf_jax.release.bundle import (
     checksum,
 )
 from dpaf_jax.runtime.clock import now
+from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import write_json
 from dpaf_jax.verify import contents
 from dpaf_jax.verify.check import Check
@@ -95,12 +96,18 @@ def record(directory: pathlib.Path, found: Verification) -> pathlib.Path | None:
     return run / OUTCOME
 
 
-def verify(directory: pathlib.Path) -> Verification:
+def verify(directory: str | os.PathLike[str]) -> Verification:
     """Runs every check that the folder's content allows.
 
     Args:
-        directory: of the release; must exist.
+        directory: of the release.
+
+    Raises:
+        UserError: there is no such folder.
     """
+    directory = pathlib.Path(directory)
+    if not directory.is_dir():
+        raise UserError(str(directory), 'is no folder', 'Give the folder of a release')
     checks = [contents.check_files(directory)]
     if contents.has_no_end(directory):  # nothing more is read
         return Verification(checks, None)

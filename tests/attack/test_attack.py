@@ -317,6 +317,19 @@ def test_results_lie_under_nonprivate_alone_and_say_so(workdir, monkeypatch):
     assert picture.getpixel((picture.width // 2, 1))[0] > 150  # the red banner
 
 
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_written_is_told_before_the_attack(
+    workdir, monkeypatch
+):
+    begun = []
+    monkeypatch.setattr(memorisation, 'run', lambda target: begun.append(target))
+    shutil.rmtree(workdir / 'nonprivate', ignore_errors=True)
+    (workdir / 'nonprivate').write_text('in the way')
+    status, _, error = command('--attack=memorisation', f'--workdir={workdir}')
+    (workdir / 'nonprivate').unlink()
+    assert status == 2 and 'a file. Give another --workdir' in error and not begun
+
+
 def test_a_run_that_certifies_nothing_permits_anything(independent):
     privacy = {'guarantee': 'none (as published)', 'epsilon': None, 'delta': 1e-5}
     found = membership.run(dataclasses.replace(independent, privacy=privacy))

@@ -313,7 +313,7 @@ def test_every_host_of_a_tpu_slice_is_given_the_code_and_starts_the_run(cluster)
         assert call[:3] == ['compute', 'tpus', 'tpu-vm']
         assert {'--zone=zone-a', '--worker=all'} <= set(call)
     assert copy[3] == 'scp' and copy[4].endswith('dpaf_jax.tar') and copy[5] == 'box:'
-    assert 'tar -xf dpaf_jax.tar' in install[-1]
+    assert 'tar -xmf dpaf_jax.tar' in install[-1]  # newer than what is installed
     assert 'make install EXTRAS=tpu' in install[-1]
     remote = start[-1].removeprefix('--command=')
     subprocess.run(['bash', '-n', '-c', remote], check=True)
@@ -322,6 +322,24 @@ def test_every_host_of_a_tpu_slice_is_given_the_code_and_starts_the_run(cluster)
     assert words[at + 1 : at + 5] == [*RUN, '--cluster=auto']
     assert 'DPAF_LOG=runs/mnist.$HOSTNAME.log' in words
     assert 'tail -F runs/mnist.$HOSTNAME.log' in output
+
+
+def test_a_workdir_at_home_is_no_folder_of_that_name(cluster):
+    cluster.environment['HOME'] = str(cluster.root / 'home')
+    arguments = [RUN[0], '--workdir=~/runs/mnist']
+    assert cluster.run('supervise.sh', *arguments)[0] == 0
+    assert (cluster.root / 'home' / 'runs' / 'mnist.log').is_file()
+    assert not (cluster.root / '~').exists()
+    cluster.run('tpu_pod.sh', '--tpu=box', '--zone=zone-a', *arguments)
+    start = cluster.calls('gcloud')[-1][-1]
+    assert 'DPAF_LOG=~/runs/mnist.$HOSTNAME.log' in start
+
+
+def test_tables_run_on_the_python_that_is_named(cluster):
+    cluster.stand_in('mypython')
+    cluster.environment['PYTHON'] = 'mypython'
+    assert cluster.run('tables.sbatch', '--table=dpaf/1')[0] == 0
+    assert cluster.calls('mypython') and not cluster.calls('python3')
 
 
 ONCE_LOST = """

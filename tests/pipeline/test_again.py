@@ -81,6 +81,12 @@ class TestAgain:
         monkeypatch.setattr(samples, 'machine_memory', lambda: 128_000)
         pipeline.run('samples')
 
+    def test_a_release_that_lost_a_file_is_restored_from_a_copy(self, copied):
+        pipeline = copied()
+        (pipeline.workdir.release / 'generator.safetensors').unlink()
+        with pytest.raises(UserError, match=r'not whole any more .*Restore it from a'):
+            pipeline.run('release')
+
     def test_damaged_samples_are_named(self, copied):
         pipeline = copied()
         content = pipeline.workdir.samples.read_bytes()

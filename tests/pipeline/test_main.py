@@ -301,6 +301,27 @@ def test_a_folder_configs_of_the_users_own_hides_none_of_ours(tmp_path, names):
     assert re.search(r'epsilon 1\.(4\d*|5) \(PLD\)', done.stdout)
 
 
+@pytest.mark.parametrize(
+    'error',
+    [
+        RuntimeError('RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nmore'),
+        RuntimeError('INTERNAL: Out of memory allocating 9 bytes.\nmore'),
+        MemoryError(),
+    ],
+)
+def test_too_little_memory_is_one_line_with_a_remedy(tmp_path, monkeypatch, error):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr('dpaf_jax.main._run_stages', fails)
+    config = f'--config={tiny_runs.ROOT / "configs" / "digits.py"}'
+    outcome = tiny_runs.call_main(config, f'--workdir={tmp_path}/run')
+    (line,) = outcome.err.splitlines()
+    assert outcome.code == 2
+    assert line.startswith('error: there is too little memory (')
+    assert 'Use more devices' in line
+
+
 def wait_for(path: pathlib.Path, process: subprocess.Popen) -> None:
     for _ in range(6000):
         if path.exists() or process.poll() is not None:
@@ -309,7 +330,7 @@ def wait_for(path: pathlib.Path, process: subprocess.Popen) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_in_training_saves_says_so_and_exits(tmp_path, number):
     source = tiny_runs.write_npz(tmp_path / 'images.npz')
     command = [

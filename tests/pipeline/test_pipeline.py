@@ -346,6 +346,16 @@ class TestWhatWasChecked:
         found = pipeline.run('report')['checked']['verify']
         assert found['current'] and not found['passed']
 
+    @pytest.mark.parametrize('name', ['verification.json', 'audit/audit.json'])
+    def test_an_outcome_that_says_nothing_is_of_nothing_here(self, copied, name):
+        pipeline = copied()
+        path = pipeline.workdir.root / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"x": 1}')
+        kind = 'verify' if name.startswith('v') else 'audit'
+        found = pipeline.run('report')['checked'][kind]
+        assert not found['passed'] and not found['current']
+
     def test_an_audit_counts_for_the_plan_that_it_was_of(self, copied):
         pipeline = copied()
         plan = PrivacyPlan.from_json(read(pipeline.workdir.plan))

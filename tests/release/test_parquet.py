@@ -12,6 +12,7 @@ import yaml
 from PIL import Image
 
 from dpaf_jax import sample
+from dpaf_jax.release import parquet
 from dpaf_jax.release.bundle import load_release
 
 RELEASES = pathlib.Path(__file__).parents[1] / 'fixtures' / 'releases'
@@ -73,6 +74,15 @@ def test_an_earlier_set_and_its_card_are_kept(tmp_path):
     assert 'README.md: exists' in call(f'--out={tmp_path}/more.parquet').err
     assert (tmp_path / 'README.md').read_text() == card
     assert call(f'--out={tmp_path}/more/more.parquet').code == 0
+
+
+def test_without_its_card_a_set_does_not_stay(tmp_path, monkeypatch):
+    def full(path, text):
+        raise OSError(28, 'No space left on device', str(path))
+
+    monkeypatch.setattr(parquet, 'write_text', full)
+    assert call(f'--out={tmp_path}/digits.parquet').code == 2
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_pyarrow_a_line_says_what_to_install(tmp_path, monkeypatch):

@@ -168,6 +168,14 @@ class TestLoad:
         with pytest.raises(UserError, match=rf'^{copy / name}: is damaged \('):
             load_release(copy)
 
+    @pytest.mark.parametrize('name', ['guarantee', 'epsilon', 'num_examples'])
+    def test_a_statement_that_lacks_what_cards_say_is_damaged(self, copy, name):
+        stated = json.loads((copy / 'privacy.json').read_text())
+        del stated[name]
+        (copy / 'privacy.json').write_text(json.dumps(stated))
+        with pytest.raises(UserError, match=f'is damaged .it states no {name}'):
+            load_release(copy)
+
     def test_a_truncated_generator_is_named(self, copy):
         path = copy / 'generator.safetensors'
         path.write_bytes(path.read_bytes()[:-50])

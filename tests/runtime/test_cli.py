@@ -185,6 +185,11 @@ def test_help_teaches_and_lists_the_flags_of_the_command(word):
         ),
         (('sample', 'a', '--release=b', '--out=c.npz'), 'is set by dpaf-jax sample'),
         (('verify', 'a', '--release', 'b'), 'is set by dpaf-jax verify'),
+        (
+            ('evaluate', '--real', 'a.npz', 'b.npz'),
+            'SYNTHETIC comes first: dpaf-jax evaluate SYNTHETIC --real a.npz',
+        ),
+        (('sample', '--num', '5', 'a'), 'RUN comes first: dpaf-jax sample RUN --num 5'),
         (('audit', '/no/where'), '/no/where/generator.safetensors: is missing'),
     ],
 )

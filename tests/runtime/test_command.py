@@ -1,6 +1,7 @@
 """What every command does first."""
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -64,6 +65,30 @@ Ends('another')
 def test_of_a_damaged_checkpoint_one_error_is_told():
     error = tiny_runs.run_python('-c', UNCAUGHT).stderr
     assert 'RuntimeError: another' in error and 'Event loop' not in error
+
+
+@pytest.mark.parametrize('line', ['print("a")', 'print("a", flush=True)'])
+def test_a_closed_pipe_is_not_told_as_an_error_of_a_place(line):
+    program = (
+        'import pathlib, sys\n'
+        'from dpaf_jax.runtime.command import errors_in_one_line, parse, start\n'
+        'def main(argv):\n'
+        '    with errors_in_one_line(pathlib.Path("out"), "--out"):\n'
+        f'        {line}\n'
+        '        sys.stdout.flush()\n'
+        'start(main, parse)\n'
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, '-c', program],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tiny_runs.ROOT,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, '')
 
 
 def test_whoever_reads_no_further_is_no_error(monkeypatch):

@@ -123,10 +123,35 @@ def test_a_cluster_is_found_or_given():
     assert (found['process_id'], found['num_processes']) == (1, 4)
 
 
-@pytest.mark.parametrize('cluster', ['auto,1', 'node7', 'node7:1,4,4', 'node7:1,-1,4'])
+@pytest.mark.parametrize(
+    'cluster', ['auto,1', 'node7', 'node7:1,4,4', 'node7:1,-1,4', 'node7:65536,0,2']
+)
 def test_what_is_no_cluster_is_refused(cluster):
     with pytest.raises(UserError, match='--cluster: is .*ADDRESS:PORT,INDEX,COUNT'):
         hosts.parse(cluster)
+
+
+def test_a_signal_ends_the_wait_for_others_at_once(tmp_path):
+    script = (
+        'import sys\n'
+        'from dpaf_jax import main\n'
+        f'sys.argv = ["main", "--config=configs/digits.py", "--workdir={tmp_path}/run",'
+        f' "--cluster=127.0.0.1:{free_port()},0,2"]\n'
+        'main.run()\n'
+    )
+    with subprocess.Popen(
+        [sys.executable, '-c', script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tiny_runs.ROOT,
+    ) as process:
+        lines = iter(process.stdout)
+        assert any(line.startswith('waiting for the other') for line in lines)
+        time.sleep(1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 143
+        assert 'SIGTERM: stopped, nothing was to be saved' in process.stderr.read()
 
 
 def test_alone_there_is_nobody_to_wait_for():

@@ -180,6 +180,32 @@ def test_a_run_that_fails_stops_no_other(tmp_path):
     assert good[0].log.read_text() == 'well\n'
 
 
+@pytest.mark.parametrize(
+    ('jobs', 'visible', 'seen'),
+    [
+        (2, '3,5', {'3', '5'}),
+        (4, '3,5', {'3', '5'}),
+        (1, '3,5', {'3,5'}),
+        (2, '', {''}),
+    ],
+)
+def test_runs_at_a_time_have_a_card_each(tmp_path, monkeypatch, jobs, visible, seen):
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', visible)
+    line = 'import os, time; time.sleep(0.3); print(os.environ["CUDA_VISIBLE_DEVICES"])'
+    runs = [scripted(tmp_path, line, i) for i in range(4)]
+    assert not execute(runs, jobs, lambda outcome: None)
+    assert {run.log.read_text().strip() for run in runs} == seen
+
+
+def test_a_run_that_was_killed_says_so_and_one_in_use_is_no_failure(tmp_path):
+    killed = scripted(tmp_path, 'import os; print("step 7"); os.kill(os.getpid(), 9)')
+    in_use = scripted(tmp_path, 'import sys; sys.exit(144)', 1)
+    outcomes = {o.run.key: o for o in execute([killed, in_use], 1, lambda _: None)}
+    assert outcomes[killed.key].reason.startswith('killed by SIGKILL')
+    assert 'SIGKILL' in killed.failure_file.read_text()
+    assert outcomes[in_use.key].status == 144 and not in_use.failure_file.exists()
+
+
 def test_several_run_at_a_time_and_no_more(tmp_path):
     line = 'import time; print(time.time()); time.sleep(0.5); print(time.time())'
     runs = [scripted(tmp_path, line, i) for i in range(4)]

@@ -12,14 +12,28 @@ from dpaf_jax.training import input_pipeline
 from dpaf_jax.training.input_pipeline import Feed
 
 
-def test_the_memory_of_a_container_is_what_counts(tmp_path, monkeypatch):
-    limits = [tmp_path / name for name in ('memory.max', 'absent', 'none')]
-    limits[0].write_text('1000000\n')
-    limits[2].write_text('max\n')
-    monkeypatch.setattr(memory, 'MEMORY_LIMITS', limits)
+@pytest.mark.parametrize(
+    ('lines', 'limit'),
+    [
+        ('0::/\n', 'memory.max'),  # a container, or no group
+        ('', 'memory/memory.limit_in_bytes'),
+        ('0::/slurm/job_7/step_0\n', 'slurm/job_7/memory.max'),
+        ('5:cpu:/a\n4:memory:/slurm/job_7\n', 'memory/slurm/memory.limit_in_bytes'),
+    ],
+)
+def test_the_memory_of_a_container_or_a_job_is_what_counts(
+    tmp_path, monkeypatch, lines, limit
+):
+    groups, own = tmp_path / 'groups', tmp_path / 'cgroup'
+    limited = groups / limit
+    limited.parent.mkdir(parents=True)
+    limited.write_text('1000000\n')
+    own.write_text(lines)
+    monkeypatch.setattr(memory, 'GROUPS', groups)
+    monkeypatch.setattr(memory, 'OWN_GROUPS', own)
     devices = jax.local_devices()[:2]
     assert input_pipeline.device_memory(devices) == 500_000
-    limits[0].unlink()
+    limited.write_text('max\n')
     assert input_pipeline.device_memory(devices) > 2**20
 
 

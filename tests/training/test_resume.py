@@ -335,6 +335,47 @@ class TestSignals:
         )
         assert done.returncode == 0 and 'Traceback' not in done.stderr
 
+    def test_a_terminal_that_closes_lets_the_run_save(self, tmp_path):
+        """Its lines have nowhere to go then, which must not stop it before it has saved."""
+        script = (
+            'import pathlib, sys, time\n'
+            'from dpaf_jax.training.signals import StopRequest\n'
+            'stop = StopRequest()\n'
+            'stop.listen()\n'
+            'with stop.deferred():\n'
+            '    stop.unsaved = True\n'
+            '    while not stop.signal_number:\n'
+            '        print("step", flush=True)\n'
+            '        time.sleep(0.05)\n'
+            '    print("one more", flush=True)\n'
+            '    pathlib.Path(sys.argv[1]).write_text(str(stop.signal_number))\n'
+        )
+        master, terminal = os.openpty()
+        process = subprocess.Popen(
+            [sys.executable, '-c', script, str(tmp_path / 'saved')],
+            stdout=terminal,
+            stderr=terminal,
+            env=os.environ | {'PYTHONPATH': str(tiny_runs.ROOT)},
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        )
+        os.close(terminal)
+        assert b'step' in os.read(master, 100)
+        process.send_signal(signal.SIGHUP)
+        os.close(master)
+        assert process.wait(timeout=60) == 0
+        assert (tmp_path / 'saved').read_text() == str(int(signal.SIGHUP))
+
+    def test_what_nohup_ignores_stays_ignored(self):
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        heard = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            StopRequest().listen()
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        finally:
+            signal.set_wakeup_fd(-1)
+            for number, handler in {**heard, signal.SIGHUP: before}.items():
+                signal.signal(number, handler)
+
     def test_inside_it_is_noted_and_a_second_one_changes_nothing(self):
         stop = StopRequest()
         with stop.deferred():

@@ -1,6 +1,7 @@
 """The verifier: accepts what the package writes; its command, its accountants."""
 
 import contextlib
+import os
 
 import pytest
 import tiny
@@ -15,6 +16,7 @@ from tiny_releases import (
 )
 
 from dpaf_jax.release.card import model_card
+from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.verify import __main__ as command
 from dpaf_jax.verify import accountant as independent
 from dpaf_jax.verify import statement
@@ -116,6 +118,24 @@ def test_a_folder_without_a_release_is_no_rejected_one(tmp_path, made):
     assert (outcome.code, outcome.out) == (2, '')
     assert outcome.err.startswith(f'error: {folder}: holds no release (yet). Name the')
     assert not (tmp_path / 'verification.json').exists()
+
+
+def test_a_release_that_is_closed_to_the_reader_is_not_rejected(copied, monkeypatch):
+    access = os.access
+
+    def closed(path, mode):
+        return path.name != 'config.json' and access(path, mode)
+
+    monkeypatch.setattr(os, 'access', closed)
+    outcome = call(copied)
+    assert (outcome.code, outcome.out) == (2, '')
+    assert outcome.err.startswith(f'error: {copied}/config.json: cannot be read')
+
+
+def test_from_python_a_path_may_be_a_string(made, tmp_path):
+    assert verify(str(made('mixed'))).checks
+    with pytest.raises(UserError, match='is no folder'):
+        verify(f'{tmp_path}/nowhere')
 
 
 @pytest.mark.parametrize('name', ['privacy.json', 'generator.safetensors'])

@@ -191,6 +191,14 @@ def test_the_third_accountant_does_not_believe_the_first_two(made):
         assert passed['epsilon independently'] == (factor < 1)
 
 
+def test_more_steps_than_an_accountant_has_memory_for_are_refused(made):
+    privacy = privacy_of(made('mixed'))
+    (event,) = privacy['dp_event']['events'][:1]
+    event['count'] = 10**9
+    with pytest.raises(ValueError, match='steps, more than 10000000'):
+        statement.recompute(privacy)
+
+
 @pytest.mark.parametrize(
     'text',
     ['', '[]', '7', 'null', '{"a": 1', '{}', '{"num_examples": 40}', '[' * 10**5],

@@ -7,6 +7,7 @@ from dpaf_jax.pipeline.stages import plan, train
 from dpaf_jax.pipeline.stages.job import Job
 from dpaf_jax.release.bundle import Release, load_release, mended, write_release
 from dpaf_jax.runtime import processes
+from dpaf_jax.runtime.errors import UserError
 
 
 def run(job: Job) -> Release:
@@ -15,10 +16,19 @@ def run(job: Job) -> Release:
     if not processes.from_first(folder.exists):
         params = train.run(job)
         processes.from_first(lambda: _write(job, params))
-    for name in processes.from_first(lambda: mended(folder)):
+    try:
+        gone = processes.from_first(lambda: mended(folder))
+        release = load_release(folder)
+    except UserError as error:
+        raise UserError(
+            str(folder),
+            f'is not whole any more ({error.where}: {error.problem})',
+            'Restore it from a copy: the keys are deleted, so it cannot be made again here',
+        ) from error
+    for name in gone:
         logging.warning('%s was gone from the release, and is written anew', name)
     job.workdir.entropy.unlink(missing_ok=True)
-    return load_release(folder)
+    return release
 
 
 def _write(job: Job, params: Any) -> None:
