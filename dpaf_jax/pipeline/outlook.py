@@ -33,6 +33,9 @@ AXES_SECONDS = 45.0
 # Of a generated image of 32 x 32 pixels, two CPU cores to itself; 2026-11-27.
 IMAGE_SECONDS = 0.002
 GROWTH = 1.3  # with the power of the number of pixels
+LONG_SECONDS = 1800.0  # more is said to have a shorter way
+# As good on faces of 64 x 64 as six times as many: docs/research/2026-11-30-faces-of-64.md.
+SHORT_STEPS, SHORT_BATCH = 1000, 66
 # Where a public network sees it, at 64 x 64 pixels, one core to itself; 2026-11-26.
 SEEN_SECONDS = 0.007
 
@@ -99,6 +102,7 @@ class Outlook:
         nearest: measured runs, nearest first; none of settings that were not measured so.
         seconds: of training, from a measured rate; None for other methods than DPAF's one
             release.
+        shorter: a way to train in less time, where training is long; '' where none is known.
         decided: what was taken from the data and is public with a release, as lines; ''
             where nothing was.
     """
@@ -109,6 +113,7 @@ class Outlook:
     promise: str
     nearest: tuple[Measured, ...]
     seconds: float | None
+    shorter: str = ''
     decided: str = ''
 
     def __repr__(self) -> str:
@@ -128,6 +133,8 @@ class Outlook:
             lines.append(
                 f'Training takes {time} on two CPU cores with nothing else to do.'
             )
+        if self.shorter:
+            lines.append(self.shorter)
         return '\n'.join(lines)
 
 
@@ -167,13 +174,15 @@ def outlook(config: Config, privacy: PrivacyPlan) -> Outlook:
     certified = privacy.guarantee == CERTIFIED and config.privacy.is_private
     epsilon = config.privacy.epsilon if certified else math.inf
     strength = privacy.num_examples * epsilon / config.data.num_classes
+    seconds = _seconds(config, privacy) if config.method == 'dpaf' else None
     return Outlook(
         privacy,
         strength,
         _verdict(config, privacy.num_examples, epsilon),
         _promise(config, privacy),
         _nearest(strength) if certified and _is_measured(config) else (),
-        _seconds(config, privacy) if config.method == 'dpaf' else None,
+        seconds,
+        _shorter(config, privacy) if seconds and seconds > LONG_SECONDS else '',
     )
 
 
@@ -296,7 +305,24 @@ def _seconds(config: Config, privacy: PrivacyPlan) -> float | None:
     if config.public_features:  # larger images are seen at 128 x 128
         seconds += SEEN_SECONDS * (4 if height > 64 else 1)
     times = 2 if config.warm_start else 1  # on public images first
-    schedule = Schedule(config, privacy, make_tap_layout(config))
-    made = schedule.generator_steps * settings.generator.batch_size
+    made = _images_made(config, privacy)
     start = START_SECONDS + AXES_SECONDS * pixels * bool(along_axes(config))
     return float(times * (start + made * seconds))
+
+
+def _images_made(config: Config, privacy: PrivacyPlan) -> int:
+    """How many the generator makes in training."""
+    schedule = Schedule(config, privacy, make_tap_layout(config))
+    return int(schedule.generator_steps * config.dpaf.generator.batch_size)
+
+
+def _shorter(config: Config, privacy: PrivacyPlan) -> str:
+    """With fewer images, as measured."""
+    share = _images_made(config, privacy) / (SHORT_STEPS * SHORT_BATCH)
+    if not _is_measured(config) or share < 2:
+        return ''
+    return (
+        f'In 1/{round(share)} of that: --config.dpaf.generator_steps={SHORT_STEPS} '
+        f'--config.dpaf.generator.batch_size={SHORT_BATCH}. That was as good on faces of '
+        '64 x 64 (docs/research/2026-11-30-faces-of-64.md).'
+    )

@@ -218,6 +218,29 @@ def test_a_public_network_takes_its_time():
     assert seconds_an_image('public') > 3 * seconds_an_image('recommended')
 
 
+@pytest.mark.parametrize(
+    ('side', 'fields', 'share'),
+    [
+        (32, {}, ''),  # half an hour at most
+        (64, {}, 'In 1/6 of that: --config.dpaf.generator_steps=1000'),
+        (64, {'generator_steps': 1000, 'generator.batch_size': 66}, ''),
+        (64, {'classifier.private': 'none'}, ''),  # not measured so
+    ],
+)
+def test_a_long_training_is_told_how_to_be_shorter(side, fields, share):
+    config = tiny_runs.load_config('recommended', 'celeba64:gender')
+    config.data.num_examples, config.data.image_size = 8038, side
+    with config.unlocked():
+        for name, value in fields.items():
+            config.update_from_flattened_dict({f'dpaf.{name}': value})
+    if fields.get('classifier.private') == 'none':
+        config.dpaf.taps = 'count,fourier'
+        config.dpaf.generator.warp = config.dpaf.generator.warp_of_few = 0.0
+    with tiny_runs.without_accountant():
+        text = dpaf_jax.plan(config).text
+    assert share in text if share else 'of that:' not in text
+
+
 def test_public_images_first_take_as_long_again():
     with tiny_runs.without_accountant():
         cold = dpaf_jax.plan(tiny_runs.load_config('recommended', 'digits'))
