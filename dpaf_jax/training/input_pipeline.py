@@ -149,12 +149,15 @@ def gather(data: Mapping[str, Any], draw: Mapping[str, Any]) -> ClipBatch:
     )
 
 
-def draw_of_all(run: Run, mechanism: Mechanism, step: int) -> Draw:
-    """A Poisson draw among all records.
+def records_drawn(
+    run: Run, mechanism: Mechanism, step: int, eligible: np.ndarray | None = None
+) -> Draw:
+    """A Poisson draw among all records, or among those whose turn it is.
 
     The plan's N may count empty records; drawn or not, they add nothing.
     """
-    return poisson_draw(mechanism, len(run.data.labels), run.keys, step)
+    present = len(run.data.labels) if eligible is None else eligible
+    return poisson_draw(mechanism, present, run.keys, step)
 
 
 def empty_sums(run: Run, mechanism: Mechanism, shape: tuple[int, ...]) -> jax.Array:

@@ -16,13 +16,13 @@ from dpaf_jax.training.sampled_phase import SampledPhase
 def test_each_step_has_a_draw_a_noise_key_and_coins_of_its_own(
     tmp_path, monkeypatch, unrolls
 ):
-    asked, draw_of_all = [], sampled_phase.draw_of_all
+    asked, records_drawn = [], sampled_phase.records_drawn
 
     def draw(run, mechanism, step):
         asked.append((mechanism.name, step))
-        return draw_of_all(run, mechanism, step)
+        return records_drawn(run, mechanism, step)
 
-    monkeypatch.setattr(sampled_phase, 'draw_of_all', draw)
+    monkeypatch.setattr(sampled_phase, 'records_drawn', draw)
     fields = {'dp_sinkhorn__generator_steps': 20}
     run = tiny.run(tmp_path, tiny.config(method='dp_sinkhorn', **fields))
     phase = SampledPhase(run, DpSinkhorn(run.config, run.plan), unrolls=unrolls)

@@ -3,7 +3,8 @@
 import numpy as np
 
 from dpaf_jax.privacy.plan import Mechanism
-from dpaf_jax.privacy.sampling import Draw, poisson_draw, shuffled_batches
+from dpaf_jax.privacy.sampling import Draw, shuffled_batches
+from dpaf_jax.training.input_pipeline import records_drawn
 from dpaf_jax.training.run import Run
 
 
@@ -24,6 +25,4 @@ def draw_records(
         return shuffled_batches(
             len(run.data.labels), size, mechanism.name, run.keys, step
         )
-    # The plan's N may count empty records; drawn or not, they add nothing.
-    present = len(run.data.labels) if eligible is None else eligible
-    return poisson_draw(mechanism, present, run.keys, step)
+    return records_drawn(run, mechanism, step, eligible)
