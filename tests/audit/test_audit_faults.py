@@ -332,7 +332,7 @@ def test_draws_without_replacement():
     def shuffled(m, eligible, keys, step):
         return shuffled_batches(40, int(m.expected_batch_size), m.name, keys, step)
 
-    with mock.patch('dpaf_jax.methods.dpaf.draws.poisson_draw', shuffled):
+    with mock.patch('dpaf_jax.training.input_pipeline.poisson_draw', shuffled):
         assert 'inclusion' in coin_failures()
 
 

@@ -12,12 +12,12 @@ import tiny
 from scipy import stats
 from tiny_phases import MODES, gan_phase, train
 
-from dpaf_jax.methods.dpaf import draws
 from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
 from dpaf_jax.methods.dpaf.phase2.gan import Use
 from dpaf_jax.privacy import noise
 from dpaf_jax.privacy.sampling import poisson_draw
 from dpaf_jax.runtime import parallel
+from dpaf_jax.training import input_pipeline
 
 # --- draws and turns ------------------------------------------------------------------
 
@@ -30,7 +30,7 @@ def schedule(monkeypatch, **fields):
         asked.append((mechanism.name, step, eligible))
         return poisson_draw(mechanism, eligible, keys, step)
 
-    monkeypatch.setattr(draws, 'poisson_draw', record)
+    monkeypatch.setattr(input_pipeline, 'poisson_draw', record)
     monkeypatch.setattr(  # before a phase is made, which keeps it
         BatchPhase, '_compile', lambda *_: lambda state, *_: (state, {})
     )
