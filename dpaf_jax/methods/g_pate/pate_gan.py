@@ -28,8 +28,8 @@ from dpaf_jax.config import Config
 from dpaf_jax.methods.g_pate.phase import train_student
 from dpaf_jax.methods.g_pate.plan import answers_plan, check, refuse_agreement
 from dpaf_jax.methods.g_pate.student import Fakes, GPate, GPateState, Metrics
-from dpaf_jax.methods.g_pate.teachers import State, cell
-from dpaf_jax.methods.g_pate.voters import Coarse, Voters
+from dpaf_jax.methods.g_pate.teachers import State, Teacher, cell
+from dpaf_jax.methods.g_pate.voters import Voters
 from dpaf_jax.privacy import voting
 from dpaf_jax.privacy.keys import public_key
 from dpaf_jax.privacy.plan import PrivacyPlan
@@ -144,10 +144,10 @@ class PateGan(GPate):
         return Voters(self.config)
 
     @property
-    def student_network(self) -> Coarse:
+    def student_network(self) -> Teacher:
         """Of the student discriminator."""
         width, classes = self.config.pate_gan.width, self.config.data.num_classes
-        return Coarse(cell(self.config), (2 * width, width), classes)
+        return Teacher((2 * width, width), classes, cell(self.config))
 
     @property
     def student_optimizer(self) -> optax.GradientTransformation:

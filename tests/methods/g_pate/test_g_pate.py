@@ -183,6 +183,20 @@ def test_teachers_learn_to_tell_reals_from_fakes():
     assert reals.min() > answers.max()
 
 
+@pytest.mark.parametrize('cell', [1, 2])
+def test_teachers_see_no_detail_that_fakes_cannot_have(cell):
+    """By it they would tell all fakes, and no direction that is asked for leads there."""
+    side = gan_of(g_pate__cell=cell, data__image_size=16).teachers
+    images = np.random.default_rng(0).normal(size=(4, 16, 16, 1)).astype(np.float32)
+    board = np.indices((16, 16)).sum(axis=0)[..., None] % 2 - 0.5
+    params, _ = jax.jit(side.init)(jax.random.key(0))
+    plain, detailed = (
+        side.network.apply(params, each, np.arange(4) % 3)
+        for each in (images, images + board)
+    )
+    assert np.allclose(plain, detailed, atol=1e-5) == (cell == 2)
+
+
 def test_a_part_without_records_teaches_from_fakes_alone():
     gan = gan_of()
     side = gan.teachers

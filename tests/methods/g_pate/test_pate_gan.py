@@ -195,7 +195,7 @@ def test_relative_votes_are_about_the_mean_of_a_class():
     voters = gan.teachers
     logits = jnp.array([1.0, 3.0, -5.0, -1.0, 7.0])
     labels = jnp.array([0, 0, 1, 1, 2])  # a class of one image has no better one
-    with mock.patch.object(pate_gan.Coarse, 'apply', lambda *_: logits):
+    with mock.patch.object(pate_gan.Teacher, 'apply', lambda *_: logits):
         votes = voters.say(None, jnp.zeros((5, 8, 8, 1)), labels)
     np.testing.assert_array_equal(votes, [0, 1, 0, 1, 0])
 
