@@ -20,6 +20,7 @@ def get_config(argument: str = 'digits') -> ConfigDict:
         config.g_pate.cell = 1
         config.datalens.top_k = 8
     else:
+        config.g_pate.cell = 2
         config.g_pate.steps = 300
         config.datalens.threshold = 0.2
     return config
