@@ -56,7 +56,7 @@ def new_rows(
         generator: the id of the new one.
     """
     privacy, plan = report['config']['privacy'], report['privacy']
-    is_private = plan['epsilon'] is not None or plan['claimed_epsilon'] is not None
+    is_private = plan['epsilon'] is not None or plan.get('claimed_epsilon') is not None
     common = {
         **stated,
         'records': str(plan['num_examples']),

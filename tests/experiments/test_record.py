@@ -27,7 +27,6 @@ REPORT = {
     'privacy': {
         'num_examples': 1469,
         'epsilon': 9.99,
-        'claimed_epsilon': None,
         'delta': 1e-5,
     },
     'accuracy': {
