@@ -4,11 +4,9 @@ python -m dpaf_jax.main --config=configs/g_pate.py --workdir=runs/g_pate
 python -m dpaf_jax.main --config=configs/g_pate.py:mnist --workdir=runs/g_pate_mnist \
         --config.data.source=npz:/path/to/mnist.npz
 
-Two CPU cores shared with much other work (load 12 to 25), 2026-11-21, delta = 1e-5. Digits do
-not work: 1469 images are too few for the number of teachers that the noise asks for. At
-certified epsilon = 10 with 200 steps accuracy is chance on 328 real test digits: CNN 0.088,
-logistic regression 0.091 (3000 synthetic images, 2 seeds; docs/explanation/g_pate.md); 300
-steps took 5 min under that load. They have not been run since teachers see cells.
+Digits hardly work: 1469 images are too few for the number of teachers that the noise asks for.
+At certified epsilon = 10, delta = 1e-5, CNN 0.226, logistic regression 0.244 on 328 real test
+digits (one run, 3000 synthetic images, a shared core, 2026-11-30; docs/explanation/g_pate.md).
 
 MNIST with 2000 teachers at certified epsilon = 10 (20 000 synthetic images, one run, a shared
 core, 2026-11-30): CNN 0.669, logistic regression 0.669; training 5 min. With half the steps,
