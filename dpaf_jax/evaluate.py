@@ -101,10 +101,10 @@ def main(argv: Sequence[str]) -> None:
         require_devices()
         if out:
             require_place(out, '--out')
-        _evaluate(real, synthetic)
+        _evaluate(real, synthetic, out)
 
 
-def _evaluate(real: str, synthetic: str) -> None:
+def _evaluate(real: str, synthetic: str, out: pathlib.Path | None) -> None:
     # Imported late, so that --help and a mistyped flag answer at once.
     from dpaf_jax.evaluation import command, printout
 
@@ -131,11 +131,10 @@ def _evaluate(real: str, synthetic: str) -> None:
     try:
         print(printout.table(report), flush=True)  # whatever becomes of the files
     finally:  # also where whoever reads that has seen enough of it
-        if _OUT.value:
-            out = pathlib.Path(_OUT.value)
+        if out:
             write_json(out / 'evaluation.json', report)
             write_bytes(out / 'real_and_synthetic.png', command.picture(sides))
-    if _OUT.value:
+    if out:
         print(f'\nWritten: {out}/evaluation.json, {out}/real_and_synthetic.png')
 
 

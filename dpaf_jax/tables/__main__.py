@@ -90,9 +90,9 @@ def _filled() -> int:
     data = _folder(_DATA.value)
     weights = _file(_INCEPTION.value)
     setup = Setup(_SCALE.value, SCALES[_SCALE.value], _out(), data, weights)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda heard, _: sys.exit(ENDED_BY_SIGNAL + heard))
+    is_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    for number in (signal.SIGTERM, *[signal.SIGHUP] * (not is_nohup)):
+        signal.signal(number, lambda heard, _: sys.exit(ENDED_BY_SIGNAL + heard))
     share = _part(_PART.value)
     failed = fill(list(tables.values()), setup, _JOBS.value, share, _ROWS.value)
     return EXIT_FAILED if failed else 0

@@ -106,10 +106,9 @@ class _Pool:
     ) -> None:
         self.on_start, self.stopped = on_start, False
         self.processes: set[subprocess.Popen[bytes]] = set()
-        self.cards: queue.SimpleQueue[str] = queue.SimpleQueue()
-        for card in itertools.islice(itertools.cycle(cards), jobs if cards else 0):
+        self.cards: queue.SimpleQueue[str] = queue.SimpleQueue()  # '': all there is
+        for card in itertools.islice(itertools.cycle(cards or ['']), jobs):
             self.cards.put(card)
-        self.has_cards = bool(cards)
 
     def stop(self) -> None:
         self.stopped = True
@@ -121,11 +120,12 @@ class _Pool:
         run.log.parent.mkdir(parents=True, exist_ok=True)
         run.failure_file.unlink(missing_ok=True)
         self.on_start(run)
-        card = self.cards.get() if self.has_cards else ''
-        with run.log.open('a', encoding='utf-8') as log:
-            for command in run.commands:
-                status = status or self._one(command, log, card)
-        if card:
+        card = self.cards.get()
+        try:
+            with run.log.open('a', encoding='utf-8') as log:
+                for command in run.commands:
+                    status = status or self._one(command, log, card)
+        finally:  # or another run would wait for it
             self.cards.put(card)
         minutes = (time.monotonic() - start) / 60
         reason = _reason(run, status) if status else ''

@@ -14,6 +14,7 @@ nothing is told before a checkpoint has it.
 """
 
 import collections
+import contextlib
 import math
 import os
 import pathlib
@@ -265,7 +266,8 @@ class Progress:
             self._end_row()
         self._rows.write()
         if self._tty and self._width:
-            print(file=self._stream, flush=True)
+            with contextlib.suppress(OSError):
+                print(file=self._stream, flush=True)
             self._width = 0
 
     def _end_row(self) -> None:
@@ -286,8 +288,9 @@ class Progress:
         line = self._line()
         if self._tty:
             # Blanks wipe out the end of a longer line before; what is logged overwrites it.
-            self._stream.write(line.ljust(self._width) + '\r')
-            self._stream.flush()
+            with contextlib.suppress(OSError):  # it has closed: SIGHUP ends the run
+                self._stream.write(line.ljust(self._width) + '\r')
+                self._stream.flush()
             self._width = len(line)
         else:
             print(line, file=self._stream, flush=True)

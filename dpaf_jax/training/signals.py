@@ -57,12 +57,14 @@ class StopRequest:
         self._terminals: list[int] = []
 
     def listen(self) -> None:
-        """Takes the signals over, but for those that `nohup` ignores.
+        """Takes the signals over, but for SIGHUP under `nohup`.
 
         Only possible in the main thread.
         """
+        # A shell has its background jobs ignore SIGINT, which is heard all the same.
+        is_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         for number in HEARD:
-            if signal.getsignal(number) != signal.SIG_IGN:
+            if number != signal.SIGHUP or not is_nohup:
                 signal.signal(number, self._note)
         # Which they are cannot be told any more once the terminal has closed.
         self._terminals = [number for number in (1, 2) if os.isatty(number)]
@@ -131,9 +133,8 @@ class StopRequest:
             count: how many of it have come; a second SIGTERM is what schedulers send anyway.
         """
         name = signal.Signals(number).name
-        if (
-            number == signal.SIGHUP
-        ):  # the next line would be an error, before all is saved
+        if number == signal.SIGHUP:
+            # The next line there would be an error, before all is saved.
             for terminal in self._terminals:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), terminal)
         if number == signal.SIGINT and count > 1:

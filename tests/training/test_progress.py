@@ -275,6 +275,19 @@ def test_seconds_go_on_after_a_resume(tmp_path):
     assert history.rows()[-1]['seconds'] == 8 + 5
 
 
+def test_a_line_on_a_terminal_that_has_closed_is_no_error():
+    class Closed(io.StringIO):
+        def isatty(self):
+            return True
+
+        def flush(self):
+            raise OSError(5, 'Input/output error')
+
+    progress = Progress('gan', 2, 1.0, stream=Closed())
+    progress.update(2, {})
+    progress.close()
+
+
 # --- TensorBoard ------------------------------------------------------------------
 
 

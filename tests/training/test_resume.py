@@ -7,6 +7,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from unittest import mock
 
 import pytest
@@ -361,6 +362,7 @@ class TestSignals:
         os.close(terminal)
         assert b'step' in os.read(master, 100)
         process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)  # it is heard before a line is lost, or the line is an error
         os.close(master)
         assert process.wait(timeout=60) == 0
         assert (tmp_path / 'saved').read_text() == str(int(signal.SIGHUP))

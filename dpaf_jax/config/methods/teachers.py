@@ -43,8 +43,8 @@ class GPateConfig:
     cell: int = at_least(
         2,
         1,
-        'Side in pixels of the squares over which fakes and directions are smooth; 1: '
-        'none, as printed.',
+        'Side in pixels of the squares over which fakes and directions are smooth, and '
+        'whose means teachers see; 1: none, as printed.',
     )
     clip: float = above(
         1e-4,

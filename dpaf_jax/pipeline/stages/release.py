@@ -23,7 +23,7 @@ def run(job: Job) -> Release:
         raise UserError(
             str(folder),
             f'is not whole any more ({error.where}: {error.problem})',
-            'Restore it from a copy: the keys are deleted, so it cannot be made again here',
+            'Restore it from a copy: a release is made once, and its keys go with it',
         ) from error
     for name in gone:
         logging.warning('%s was gone from the release, and is written anew', name)
