@@ -18,7 +18,7 @@ MEMORY = 2 * 2**30  # bytes of a test process above which programs are forgotten
 CACHE = Path(__file__).parent.parent / '.pytest_cache' / 'jax'
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def _prepare_environment() -> None:
     """Gives this process, and those that tests start, eight CPU devices and a cache."""
     flags = os.environ.get('XLA_FLAGS', '')
     if 'xla_force_host_platform_device_count' not in flags:
@@ -28,8 +28,6 @@ def pytest_configure(config: pytest.Config) -> None:
             flags += ' --xla_cpu_use_fusion_emitters=false'
             flags += ' --xla_cpu_parallel_codegen_split_count=1'
         os.environ['XLA_FLAGS'] = flags.strip()
-    if 'gpu' not in config.getoption('markexpr').replace('not gpu', ''):
-        os.environ.setdefault('JAX_PLATFORMS', 'cpu')
     keep_freed_memory()
     gc.set_threshold(200_000, 20, 100)  # programs are many objects, and few are garbage
     # Most tests, and the processes that they start, compile much and compute next to nothing.
@@ -39,6 +37,19 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.2')
     if 'PYTEST_XDIST_WORKER' in os.environ:  # the workers share the cores already
         os.environ.setdefault('OMP_NUM_THREADS', '1')
+
+
+_prepare_environment()  # before the conftest of any folder imports JAX
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keeps tests off accelerators that they do not ask for."""
+    if 'gpu' not in config.getoption('markexpr').replace('not gpu', ''):
+        os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+        if 'jax' in sys.modules:
+            sys.modules['jax'].config.update(
+                'jax_platforms', os.environ['JAX_PLATFORMS']
+            )
 
 
 @pytest.fixture(scope='session')

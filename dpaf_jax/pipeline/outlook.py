@@ -84,7 +84,7 @@ MEASURED = (
     Measured('celeba10k_hair', 'faces, hair colour', 3, 8038, 10, 0.762, 0.879),
     Measured('celeba10k_gender', 'faces, gender', 2, 8038, 10, 0.877, 0.933),
     Measured('cifar10', 'CIFAR-10', 10, 50000, 10, 0.507, 0.662),
-    Measured('fashion_mnist', 'Fashion-MNIST', 10, 60000, 10, 0.865),
+    Measured('fashion_mnist', 'Fashion-MNIST', 10, 60000, 10, 0.863),
     Measured('mnist', 'MNIST', 10, 60000, 10, 0.974),
 )
 PHOTOGRAPHS = max((r for r in MEASURED if r.data == 'cifar10'), key=lambda r: r.epsilon)
