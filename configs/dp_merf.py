@@ -5,7 +5,8 @@ python -m dpaf_jax.main --config=configs/dp_merf.py:digits --workdir=runs/dp_mer
 Digits, two CPU cores shared with other work, 2026-11-21, delta = 1e-5, on 328 real test digits
 (2 classifier seeds, one generator; 10 000 synthetic images): at certified epsilon = 10 CNN
 0.928 +- 0.011, logistic regression 0.924 +- 0.004, training 2 min 2 s. At epsilon = 1, four
-generators until 2026-11-30: CNN 0.869 +- 0.018, logistic regression 0.878, a minute and a half.
+generators until 2026-11-30: CNN 0.869 +- 0.018, logistic regression 0.878, a minute and
+a half.
 
 With 20 000 synthetic images (one classifier seed and generator), two CPU cores under a load of
 7 to 9, on 10 000 real test images: MNIST at certified epsilon = 10 CNN 0.840, logistic

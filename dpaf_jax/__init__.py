@@ -12,7 +12,8 @@ from dpaf_jax.runtime.version import VERSION
 if TYPE_CHECKING:
     from dpaf_jax.pipeline.outlook import Outlook, plan
     from dpaf_jax.pipeline.synthesize import Pipeline, Result, synthesize
-    from dpaf_jax.release.bundle import Release, load_release
+    from dpaf_jax.release.bundle import load_release
+    from dpaf_jax.release.drawing import Release
     from dpaf_jax.runtime.errors import UserError
 
 __version__ = VERSION
@@ -34,7 +35,7 @@ _HOMES = {
     'Pipeline': 'pipeline.synthesize',
     'Result': 'pipeline.synthesize',
     'synthesize': 'pipeline.synthesize',
-    'Release': 'release.bundle',
+    'Release': 'release.drawing',
     'load_release': 'release.bundle',
     'UserError': 'runtime.errors',
 }

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from absl import flags
 
-from dpaf_jax.release.bundle import MOST_SEED, Release, balanced_labels, load_release
+from dpaf_jax.release.bundle import load_release
+from dpaf_jax.release.drawing import MOST_SEED, Release, balanced_labels
 from dpaf_jax.release.export import write_csv, write_folder, write_npz
 from dpaf_jax.release.parquet import write_parquet
 from dpaf_jax.runtime.command import (

@@ -51,7 +51,7 @@ def accuracy(data: Any, config: Any, folder: pathlib.Path) -> float:
     from dpaf_jax.methods.dpaf.phase1.classifier_phase import LabellerPhase
     from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
     from dpaf_jax.privacy.keys import RunKeys
-    from dpaf_jax.release.bundle import Release
+    from dpaf_jax.release.drawing import Release
     from dpaf_jax.release.samplers.dpaf import LABELLER
     from dpaf_jax.training.run import Run
 

@@ -14,7 +14,8 @@ from PIL import Image
 from dpaf_jax.config import Column
 from dpaf_jax.data import Dataset, load, read_manifest
 from dpaf_jax.data.manifest import Manifest
-from dpaf_jax.release.bundle import Release, generator_checksum, load_release
+from dpaf_jax.release.bundle import generator_checksum, load_release
+from dpaf_jax.release.drawing import Release
 from dpaf_jax.release.export import read_npz
 from dpaf_jax.release.pictures import png_bytes
 from dpaf_jax.release.samplers.dpaf import as_trained

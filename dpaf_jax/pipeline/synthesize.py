@@ -27,7 +27,8 @@ from dpaf_jax.pipeline.stages import (
     train,
 )
 from dpaf_jax.pipeline.stages.job import Job
-from dpaf_jax.release.bundle import Release, has_all_files, load_release
+from dpaf_jax.release.bundle import has_all_files, load_release
+from dpaf_jax.release.drawing import Release
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dpaf_jax.release.bundle import Release
 from dpaf_jax.release.card import classes, headline, is_certified
+from dpaf_jax.release.drawing import Release
 from dpaf_jax.runtime.text import factor
 from dpaf_jax.runtime.version import VERSION
 

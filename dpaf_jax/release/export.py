@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.release.bundle import Release
+from dpaf_jax.release.drawing import Release
 from dpaf_jax.release.pictures import picture
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import written_whole

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpaf_jax.config import DataConfig
-from dpaf_jax.release.bundle import BATCH, Release
 from dpaf_jax.release.dataset_card import dataset_card
+from dpaf_jax.release.drawing import BATCH, Release
 from dpaf_jax.release.export import in_units
 from dpaf_jax.release.pictures import picture, png_bytes
 from dpaf_jax.runtime.errors import UserError

@@ -25,13 +25,7 @@ from dpaf_jax.config import (
     from_public_dict,
     public_dict,
 )
-from dpaf_jax.release.bundle import (
-    CONFIG,
-    FILES,
-    GENERATOR,
-    PICTURE,
-    canonical_json,
-)
+from dpaf_jax.release.bundle import CONFIG, FILES, GENERATOR, PICTURE, canonical_json
 from dpaf_jax.release.pictures import png_bytes, sample_grid, tiles
 from dpaf_jax.release.samplers.registry import PRIOR, released_shapes
 from dpaf_jax.runtime.errors import UserError

@@ -10,14 +10,7 @@ import pathlib
 from typing import Any
 
 from dpaf_jax.privacy.plan import CERTIFIED
-from dpaf_jax.release.bundle import (
-    CARD,
-    CONFIG,
-    GENERATOR,
-    PICTURE,
-    PRIVACY,
-    checksum,
-)
+from dpaf_jax.release.bundle import CARD, CONFIG, GENERATOR, PICTURE, PRIVACY, checksum
 from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import write_json

@@ -23,6 +23,7 @@ MODULES = (
     'privacy.plan',
     'privacy.sampling',
     'release.bundle',
+    'release.drawing',
     'runtime.rates',
 )
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

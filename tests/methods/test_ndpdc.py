@@ -21,7 +21,8 @@ from dpaf_jax.methods.embedding.ndpdc.condense import CondensePhase
 from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy import accounting
 from dpaf_jax.privacy.plan import CERTIFIED
-from dpaf_jax.release.bundle import Release, load_release
+from dpaf_jax.release.bundle import load_release
+from dpaf_jax.release.drawing import Release
 from dpaf_jax.release.samplers.condensed import CondensedSampler, condensed_sampler
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.input_pipeline import records

@@ -19,7 +19,7 @@ from dpaf_jax.networks.images import to_float
 from dpaf_jax.pipeline.stages import evaluate
 from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.privacy.plan import PrivacyPlan
-from dpaf_jax.release import bundle, card
+from dpaf_jax.release import card, drawing
 from dpaf_jax.release.bundle import load_release, write_release
 from dpaf_jax.release.samplers.dpaf import (
     LABELLER,
@@ -128,13 +128,13 @@ def test_the_card_says_whether_images_are_mirrored():
 
 def test_the_picture_shows_images_that_are_not_bent(finished, tmp_path, monkeypatch):
     release, drawn_with = load_release(finished / 'release'), []
-    compiled = bundle._compiled
+    compiled = drawing._compiled
 
     def noting(config):
         drawn_with.append(config)
         return compiled(config)
 
-    monkeypatch.setattr(bundle, '_compiled', noting)
+    monkeypatch.setattr(drawing, '_compiled', noting)
     plan = PrivacyPlan.from_json(release.privacy)
     write_release(tmp_path / 'again', release.config, plan, release.params)
     assert [warp(config) for config in drawn_with] == [0] and warp(release.config)

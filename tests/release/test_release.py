@@ -16,12 +16,9 @@ import tiny_runs
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.pipeline.synthesize import Pipeline
 from dpaf_jax.release import bundle as releases
-from dpaf_jax.release.bundle import (
-    Release,
-    balanced_labels,
-    load_release,
-    write_release,
-)
+from dpaf_jax.release import drawing
+from dpaf_jax.release.bundle import load_release, write_release
+from dpaf_jax.release.drawing import Release, balanced_labels
 from dpaf_jax.release.samplers.registry import make_sampler
 from dpaf_jax.runtime.errors import UserError
 
@@ -252,8 +249,8 @@ class TestSamples:
         assert (whole[labels == 1] != only[labels == 1]).any()
 
     def test_more_images_than_one_batch(self, release):
-        images, labels = release.sample(releases.BATCH + 3, seed=0)
-        assert len(images) == len(labels) == releases.BATCH + 3
+        images, labels = release.sample(drawing.BATCH + 3, seed=0)
+        assert len(images) == len(labels) == drawing.BATCH + 3
 
 
 @pytest.mark.parametrize(
@@ -292,17 +289,17 @@ def test_draws_of_one_config_share_a_program(made, monkeypatch):
     """Of two releases, too; another config has its own."""
     asked = []
     monkeypatch.setattr(
-        releases, 'make_sampler', lambda c: asked.append(c) or make_sampler(c)
+        drawing, 'make_sampler', lambda c: asked.append(c) or make_sampler(c)
     )
-    releases._compiled.cache_clear()
+    drawing._compiled.cache_clear()
     one, other = load_release(made), load_release(made)
-    programs = {id(releases._compiled(each.config)) for each in (one, other, one)}
+    programs = {id(drawing._compiled(each.config)) for each in (one, other, one)}
     assert len(programs) == len(asked) == 1
     images = [each.sample(3, seed=7)[0] for each in (one, other)]
     np.testing.assert_array_equal(*images)
     narrow = dataclasses.replace(one.config.samples, num=1)
-    releases._compiled(dataclasses.replace(one.config, samples=narrow))
-    assert releases._compiled.cache_info().currsize == 2
+    drawing._compiled(dataclasses.replace(one.config, samples=narrow))
+    assert drawing._compiled.cache_info().currsize == 2
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from typing import Any
 
 from dpaf_jax.pipeline.stages import plan, train
 from dpaf_jax.pipeline.stages.job import Job
-from dpaf_jax.release.bundle import Release, load_release, mended, write_release
+from dpaf_jax.release.bundle import load_release, mended, write_release
+from dpaf_jax.release.drawing import Release
 from dpaf_jax.runtime import processes
 from dpaf_jax.runtime.errors import UserError
 
