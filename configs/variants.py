@@ -105,7 +105,8 @@ def with_public_features(config: ConfigDict) -> ConfigDict:
     dpaf.axes = 'none'  # not measured
     dpaf.classifier.features = 'perceptual'
     dpaf.generator.denoise = 0.0  # what has no grain would lose the look of skin
-    dpaf.generator.latent_scale = 1.0  # narrower, faces teach a point and a half less
+    # Wider, faces burn out; narrower, they teach less (docs/explanation/public_features.md).
+    dpaf.generator.latent_scale = 0.85
     dpaf.generator_steps = dpaf.generator_steps * 3 // 4 or 1500
     dpaf.generator.batch_size = 64
     return config

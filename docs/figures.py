@@ -25,7 +25,11 @@ CELLS = [(data, epsilon) for data in GREY for epsilon in (1, 10)]
 FEWER_IMAGES = 'samples.num=20000'
 NOW = 'drawn as of 2026-11-27'  # a state: what is recommended today
 # With public features: the newest there is.
-PUBLIC_NOW = 'settings of 2026-11-30', 'settings of 2026-11-27'
+PUBLIC_NOW = (
+    'drawn as of 2026-11-30',
+    'settings of 2026-11-30',
+    'settings of 2026-11-27',
+)
 
 
 def select(rows: Iterable[Row], **wanted: object) -> list[Row]:
