@@ -3,10 +3,10 @@
 python -m dpaf_jax.main --config=configs/public.py:folder:/path/to/images,3 \
         --workdir=runs/mine
 
-What DPAGG sums are features of EfficientNet-Lite0, which has learnt on ImageNet. Epsilon is
-as true as without: the network is the same whatever the private images are. But its images
-are not covered, and the release says so. To compare methods without public data take
-`recommended.py`. Needs the extra `fidelity`.
+Among what DPAGG sums are features of EfficientNet-Lite0, which has learnt on ImageNet; the
+labeller reads them alone. Epsilon is as true as without: the network is the same whatever the
+private images are. But its images are not covered, and the release says so. To compare methods
+without public data take `recommended.py`. Needs the extra `fidelity`.
 """
 
 from ml_collections import ConfigDict

@@ -1,10 +1,11 @@
 """DP-Sinkhorn: a generator that moves its images along an optimal transport (Cao et al. 2021).
 
 "Don't generate me: Training differentially private generative models with Sinkhorn
-divergence". A step draws records and makes as many fakes. The entropic optimal transport
-between the two, under a cost of pixels and labels, says where each fake should go: its
-gradient by the fakes. That gradient, all fakes together, is clipped as one vector and
-noised; what comes back through the generator is post-processing.
+divergence". A step draws records, and makes as many fakes as are expected to be drawn: a
+public number. The entropic optimal transport between the two, under a cost of pixels and
+labels, says where each fake should go: its gradient by the fakes. That gradient, all fakes
+together, is clipped as one vector and noised; what comes back through the generator is
+post-processing.
 
 Sensitivity. A transport plan couples everybody: one record moves the gradient by every
 fake. But the whole is one vector of norm at most C, whatever the records are, so one record
