@@ -8,6 +8,9 @@ has come by another way. Private values are opaque, so a host that looks at one 
 
 import contextlib
 import dataclasses
+import functools
+import hashlib
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -129,8 +132,13 @@ def _while(params: Any, ins: list[bool]) -> list[bool]:
         carry = wider
 
 
-def _traced(fn: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
-    """Instead of `parallel.pmapped`: outputs of the right shapes, private or zero."""
+def _traced(
+    calls: list[str], fn: Callable[..., Any], *_: Any, **__: Any
+) -> Callable[..., Any]:
+    """Instead of `parallel.pmapped`: outputs of the right shapes, private or zero.
+
+    Each call is noted: the program, and what it gets that is not private.
+    """
     known: dict[Any, Any] = {}
     traced: dict[Any, Any] = {}
 
@@ -140,10 +148,14 @@ def _traced(fn: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
         shapes = tuple((np.shape(leaf), np.dtype(leaf.dtype)) for leaf in leaves)
         if (structure, ins, shapes) not in known:
             if (structure, shapes) not in traced:
-                traced[structure, shapes] = _program(fn, args)
-            made = _outputs(*traced[structure, shapes], ins)
-            known[structure, ins, shapes] = made
-        return known[structure, ins, shapes]
+                closed, made = _program(fn, args)
+                traced[structure, shapes] = closed, made, _fingerprint(closed)
+            closed, made, text = traced[structure, shapes]
+            known[structure, ins, shapes] = _outputs(closed, made, ins), text
+        outputs, text = known[structure, ins, shapes]
+        public = [leaf for leaf in leaves if not isinstance(leaf, Private)]
+        calls.append(_digest([text, *(np.asarray(leaf).tobytes() for leaf in public)]))
+        return outputs
 
     return program
 
@@ -152,6 +164,16 @@ def _program(fn: Callable[..., Any], args: Any) -> tuple[Any, Any]:
     specs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype), args)
     on_axis = jax.vmap(fn, axis_name=parallel.AXIS)
     return jax.make_jaxpr(on_axis, return_shape=True)(*specs)
+
+
+def _fingerprint(closed: Any) -> bytes:
+    """Of a program and its constants; functions are told by an address, which is left out."""
+    text = re.sub(r'0x[0-9a-f]+', '', str(closed)).encode()
+    return _digest([text, *(np.asarray(c).tobytes() for c in closed.consts)]).encode()
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    return hashlib.sha256(b'|'.join(parts)).hexdigest()
 
 
 def _outputs(closed: Any, shapes: Any, ins: Sequence[bool]) -> Any:
@@ -195,11 +217,12 @@ def _first_state(run: Run, init: Callable[..., Any], purpose: str, *args: Any) -
     return private(made) if is_private(args) else made
 
 
-def _train(run: Run, phase: Any) -> Any:
+def _train(told: list[Any], run: Run, phase: Any) -> Any:
     state, step = _replicate(phase.init(), run.devices), 0
     while step < phase.total_steps:
         state, step, metrics = phase.window(state, step)
         assert not is_private(metrics), f'{phase.name} tells what was not noised'
+        told.append(jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), metrics))
         phase.picture(state)
     return _unreplicate(state)
 
@@ -230,8 +253,8 @@ class PrivateFeed(Feed):
     def deal(self, draws: Any) -> Any:
         return private(super().deal(draws))
 
-    def deal_one(self, draw: Any) -> Any:
-        return {name: value[:, 0] for name, value in self.deal([draw]).items()}
+    def deal_one(self, draw: Any, **numbers: Any) -> Any:
+        return private(super().deal_one(draw, **numbers))
 
 
 class Found(NamedTuple):
@@ -240,10 +263,14 @@ class Found(NamedTuple):
     Attributes:
         params: of the release, `Private` where a record reaches them without noise.
         noise_stds: of all noise that was added, where a program knows it as a number.
+        calls: a digest of each program that ran, with all that it got but private arrays.
+        told: the metrics of each window.
     """
 
     params: Any
     noise_stds: set[float]
+    calls: list[str]
+    told: list[Any]
 
 
 def trained(run: Run, *, erased: bool = True) -> Found:
@@ -258,6 +285,8 @@ def trained(run: Run, *, erased: bool = True) -> Found:
         AssertionError: a metric, a picture or the host sees what was not noised.
     """
     noise_stds, make_noise = set(), noise._noise
+    calls: list[str] = []
+    told: list[Any] = []
 
     def noted(sums: Any, key_data: Any, noise_std: Any, *place: Any) -> Any:
         if not isinstance(noise_std, jax.Array):
@@ -265,11 +294,11 @@ def trained(run: Run, *, erased: bool = True) -> Found:
         return make_noise(sums, key_data, noise_std, *place)
 
     patches = [
-        mock.patch.object(parallel, 'pmapped', _traced),
+        mock.patch.object(parallel, 'pmapped', functools.partial(_traced, calls)),
         mock.patch.object(parallel, 'replicate', _replicate),
         mock.patch.object(parallel, 'unreplicate', _unreplicate),
         mock.patch.object(noise, '_noise', noted),
-        mock.patch.object(Run, 'train', _train),
+        mock.patch.object(Run, 'train', lambda run, phase: _train(told, run, phase)),
         mock.patch.object(Run, 'first_state', _first_state),
         mock.patch.object(Run, 'picture', _picture),
         *_everywhere('Feed', PrivateFeed, Feed),
@@ -280,7 +309,7 @@ def trained(run: Run, *, erased: bool = True) -> Found:
     with contextlib.ExitStack() as stack:
         for patch in patches:
             stack.enter_context(patch)
-        return Found(methods.train(run), noise_stds)
+        return Found(methods.train(run), noise_stds, calls, told)
 
 
 def _everywhere(name: str, new: Any, old: Any) -> list[Any]:

@@ -118,7 +118,8 @@ def release(
 def noisy_sum(answers: jax.Array, key_data: jax.Array, noise_std: float) -> jax.Array:
     """The sum of answers that are signs or votes, exact; with noise, once.
 
-    Its sensitivity is how far one teacher's answer can be from another.
+    Its sensitivity is how far one teacher's answer can be from another: at most 2 in each
+    entry, whatever a teacher says, since answers are cut to [-1, 1] here.
 
     Args:
         answers: [n, ...] float32 of -1, 0 and 1, of this device's n teachers; what is
@@ -129,6 +130,7 @@ def noisy_sum(answers: jax.Array, key_data: jax.Array, noise_std: float) -> jax.
     Returns:
         [...] over the teachers of all devices.
     """
+    answers = jnp.clip(answers, -1.0, 1.0)
     summed: ExactSum | jax.Array = jnp.sum(answers, axis=0)
     if noise_std:
         summed = Grid.of(1.0, noise_std).sum(answers)

@@ -91,9 +91,20 @@ class Feed:
             dealt |= {name: rows[at] for name, rows in self._records.items()}
         return dealt
 
-    def deal_one(self, draw: Draw) -> dict[str, np.ndarray]:
-        """As `deal`, for a single step: [D, U / D, M]."""
-        return {name: value[:, 0] for name, value in self.deal([draw]).items()}
+    def deal_one(self, draw: Draw, **numbers: np.ndarray) -> dict[str, np.ndarray]:
+        """As `deal`, for a single step: [D, U / D, M].
+
+        Args:
+            draw: of this step.
+            numbers: more that is private and [U], by name: dealt likewise, [D, U / D].
+        """
+        devices = self._run.devices
+        mine, number = parallel.mine(devices), len(devices)
+        dealt = {name: value[:, 0] for name, value in self.deal([draw]).items()}
+        return dealt | {
+            name: parallel.deal(each, number, 0, 0)[mine]
+            for name, each in numbers.items()
+        }
 
 
 def _fits(run: Run, size: int) -> bool:

@@ -170,3 +170,26 @@ def test_as_published_it_goes_with_what_is_certified_all_the_same():
         UserError, match='noisy_prior: is above 0.*as_published. Set it'
     ):
         as_published('dpba_wgan')
+
+
+def test_training_adds_the_plans_noise_to_the_histogram(tmp_path, monkeypatch):
+    run, scales = (
+        tiny.run(tmp_path, tiny.config(method='dp_merf', data__noisy_prior=0.1)),
+        [],
+    )
+
+    def noted(exact, scale, rng):
+        scales.append(scale)
+        return exact
+
+    monkeypatch.setattr(methods, 'add_laplace', noted)
+    monkeypatch.setattr(methods.embedding.dp_merf, 'train', lambda run: {})
+    methods.train(run)
+    assert scales == [run.plan['classes'].noise_std]
+
+
+def test_draws_that_may_exceed_their_slots_are_paid_for_beside_a_histogram(tmp_path):
+    config = from_config_dict(config_dict(tmp_path, 'dp_gan', dp_gan__batch_size=10))
+    plan = methods.plan(config, 100)
+    owed = sum(accounting.overflow_delta(m, 100) for m in plan.mechanisms[1:])
+    assert plan.overflow_delta == pytest.approx(owed) and owed > 0

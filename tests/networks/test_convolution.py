@@ -11,6 +11,7 @@ from dpaf_jax.networks.layers import (
     MANY_MAPS,
     convolve,
     convolve_by_shape,
+    convolve_image,
     multiply,
 )
 
@@ -161,3 +162,25 @@ def test_a_dense_layers_gradients_by_example_are_not_turned_round():
     turned = 'f32[16,64,32] = transpose'
     assert turned in gradients(nn.Dense(32, use_bias=False))
     assert turned not in gradients(nn.Dense(32, use_bias=False, dot_general=multiply))
+
+
+@pytest.mark.parametrize('channels', [1, 3])
+@pytest.mark.parametrize(('side', 'kernel'), [(8, 5), (8, 3), (7, 5), (7, 2), (6, 4)])
+def test_a_first_layer_is_a_convolution_of_stride_2_that_sees_grey_in_every_channel(
+    side, kernel, channels
+):
+    rng = np.random.default_rng(side)
+    images = rng.normal(size=(2, side, side, channels)).astype(np.float32)
+    weights = rng.normal(size=(kernel, kernel, 3, 4)).astype(np.float32)
+
+    def plainly(images):
+        colour = jnp.broadcast_to(images, (*images.shape[:-1], 3))
+        return jax.lax.conv_general_dilated(
+            colour, weights, (2, 2), 'SAME', dimension_numbers=('NHWC', 'HWIO', 'NHWC')
+        )
+
+    made, back = jax.vjp(lambda x: convolve_image(x, weights), images)
+    expected, plain_back = jax.vjp(plainly, images)
+    np.testing.assert_allclose(made, expected, atol=1e-4)
+    (by_images,), (plain,) = back(jnp.cos(expected)), plain_back(jnp.cos(expected))
+    np.testing.assert_allclose(by_images, plain, atol=1e-4)

@@ -165,6 +165,8 @@ def test_answers_that_are_numbers_are_summed_exactly_and_noised_once(number):
     )
     made = silent(parallel.deal(answers, number, 0, 0), one_key(number))
     np.testing.assert_allclose(parallel.first(made), exact, atol=1e-6)
+    loud = silent(parallel.deal(5 * answers, number, 0, 0), one_key(number))
+    np.testing.assert_array_equal(parallel.first(loud), parallel.first(made))
 
 
 @pytest.mark.parametrize(('sigma1', 'sigma2'), [(3000.0, 1000.0), (600.0, 100.0)])

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from dpaf_jax.methods.dp_sinkhorn import DpSinkhorn
-from dpaf_jax.training import sampled_phase
+from dpaf_jax.training import input_pipeline, sampled_phase
 from dpaf_jax.training.sampled_phase import SampledPhase
 
 
@@ -56,3 +56,21 @@ def test_a_phase_makes_no_step_that_the_plan_does_not_charge(tmp_path, charges):
         RuntimeError, match=f'{mechanism.steps} steps of {mechanism.name}'
     ):
         dataclasses.replace(run, plan=plan).train(phase)
+
+
+def test_records_are_drawn_at_the_rate_of_the_plan_however_many_there_are(
+    tmp_path, monkeypatch
+):
+    """A rate by the records that are not empty would tell their number, uncharged."""
+    run = tiny.run(tmp_path, tiny.config(method='dp_sinkhorn'))
+    data, asked = run.data, []
+    fewer = {name: getattr(data, name)[:30] for name in ('images', 'labels', 'index')}
+    run = dataclasses.replace(run, data=dataclasses.replace(data, **fewer))
+    monkeypatch.setattr(
+        input_pipeline,
+        'poisson_draw',
+        lambda mechanism, present, *_: asked.append((mechanism, present)),
+    )
+    (mechanism,) = run.plan.mechanisms
+    input_pipeline.records_drawn(run, mechanism, 0)
+    assert asked == [(mechanism, 30)]

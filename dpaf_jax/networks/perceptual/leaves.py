@@ -13,10 +13,10 @@ import pathlib
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
+from dpaf_jax.networks.layers import NUMBERS, convolve_image
 from dpaf_jax.runtime.errors import UserError
 
 FILE = pathlib.Path(__file__).with_name('leaves.safetensors')
@@ -52,17 +52,17 @@ def stages(params: Params, images: jax.Array) -> list[jax.Array]:
     Returns:
         For each of `STAGES` [B, H / d, W / d, width].
     """
-    x = jnp.broadcast_to(images, (*images.shape[:-1], 3))
+    x = convolve_image(images, params['kernel0']) + params['bias0']
     maps = []
-    for layer, (_, _, stride) in enumerate(LAYERS):
+    for layer, (_, _, stride) in enumerate(LAYERS[1:], 1):
         x = jax.lax.conv_general_dilated(
-            x,
+            jax.nn.relu(x),
             params[f'kernel{layer}'],
             (stride, stride),
             'SAME',
-            dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
+            dimension_numbers=NUMBERS,
         )
-        x = jax.nn.relu(x + params[f'bias{layer}'])
+        x = x + params[f'bias{layer}']
         if layer in READ:
-            maps.append(x)
+            maps.append(jax.nn.relu(x))
     return maps

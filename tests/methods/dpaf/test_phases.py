@@ -264,3 +264,11 @@ def test_classes_in_turn_are_released_one_after_the_other():
         latest = parallel.unreplicate(placed.latest)
         assert np.any(latest, axis=1).tolist() == [c <= release for c in range(3)]
     assert parallel.unreplicate(placed.num_pooled).tolist() == [1, 1, 1]
+
+
+def test_a_window_has_room_for_as_many_records_as_delta_pays_for():
+    """A draw is cut at its slots; with fewer of them it would be cut more often."""
+    run, _, phase, _ = gan_phase(1, **MODES['canonical'])
+    for few in (0, run.plan['dpagg'].capacity):
+        draws = [np.zeros(few)]
+        assert phase._slots(draws) == run.plan['dpagg'].capacity

@@ -78,9 +78,7 @@ class BatchPhase(GanPhase):
         """A window's draws, which all meet the same features, dealt as one."""
         rng = self._run.keys.rng('dpagg/slots', step)
         whole, segment_ids = packed(draws, self._slots(draws), rng)
-        devices = self._run.devices
-        dealt = parallel.deal(segment_ids, len(devices), 0, 0)[parallel.mine(devices)]
-        return self._feed.deal_one(whole) | {'segment_ids': dealt}
+        return self._feed.deal_one(whole, segment_ids=segment_ids)
 
     def _slots(self, draws: list[Draw]) -> int:
         del draws  # how many a draw has is private
