@@ -10,7 +10,7 @@ Two CPU cores shared with other work, 2026-11-21, certified epsilon = 10, delta 
 0.041, logistic regression 0.688 +- 0.002 on 328 real test digits. MNIST (6000 synthetic,
 one seed): training 16 min 47 s, two passes over the images in all; CNN 0.565, logistic
 regression 0.603 on the 10 000 real test images. With 4000
-synthetic images trainings differ by twenty hundredths: MNIST at 1 0.403 and 0.171,
+synthetic images two trainings differ by up to twenty hundredths: MNIST at 1 0.403 and 0.171,
 Fashion-MNIST at 1 0.382 and 0.245, at 10 0.575 and 0.435 (2026-11-22 and 30).
 The digits' settings were chosen on the test split that is reported
 (docs/explanation/dpgen.md).

@@ -173,10 +173,8 @@ def test_as_published_it_goes_with_what_is_certified_all_the_same():
 
 
 def test_training_adds_the_plans_noise_to_the_histogram(tmp_path, monkeypatch):
-    run, scales = (
-        tiny.run(tmp_path, tiny.config(method='dp_merf', data__noisy_prior=0.1)),
-        [],
-    )
+    config, scales = tiny.config(method='dp_merf', data__noisy_prior=0.1), []
+    run = tiny.run(tmp_path, config)
 
     def noted(exact, scale, rng):
         scales.append(scale)

@@ -165,8 +165,17 @@ def test_answers_that_are_numbers_are_summed_exactly_and_noised_once(number):
     )
     made = silent(parallel.deal(answers, number, 0, 0), one_key(number))
     np.testing.assert_allclose(parallel.first(made), exact, atol=1e-6)
-    loud = silent(parallel.deal(5 * answers, number, 0, 0), one_key(number))
-    np.testing.assert_array_equal(parallel.first(loud), parallel.first(made))
+
+
+def test_an_answer_beyond_a_vote_counts_as_one():
+    """Also where noise is long, and the grid would have room for more."""
+    fn = parallel.pmapped(
+        lambda answers, key: voting.noisy_sum(answers, key, 3.0),
+        jax.local_devices()[:1],
+    )
+    answers = (random_votes().astype(np.float32) % 3 - 1)[None]
+    loud, plain = (fn(each, one_key()) for each in (5 * answers, answers))
+    np.testing.assert_array_equal(loud, plain)
 
 
 @pytest.mark.parametrize(('sigma1', 'sigma2'), [(3000.0, 1000.0), (600.0, 100.0)])

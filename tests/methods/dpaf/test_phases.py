@@ -272,3 +272,16 @@ def test_a_window_has_room_for_as_many_records_as_delta_pays_for():
     for few in (0, run.plan['dpagg'].capacity):
         draws = [np.zeros(few)]
         assert phase._slots(draws) == run.plan['dpagg'].capacity
+
+
+def test_a_records_aggregate_goes_to_the_device_of_the_record(tmp_path):
+    run = tiny.run(tmp_path, tiny.config(), devices=2)
+    draw = poisson_draw(run.plan['dpagg'], 40, run.keys, 0)
+    dealt = Feed(run).deal_one(draw, segment_ids=draw.indices[:, 0])
+    assert dealt['segment_ids'].shape == dealt['indices'].shape[:2] and len(
+        draw.indices
+    )
+    there = ~dealt['is_padding_example'][..., 0]
+    own = dealt['indices'][..., 0][there]
+    assert own.any()
+    np.testing.assert_array_equal(dealt['segment_ids'][there], own)
