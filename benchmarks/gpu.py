@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.command import fail, parse, require, start
 from dpaf_jax.runtime.files import write_json
+from dpaf_jax.runtime.text import now
 
 _OUT = flags.DEFINE_string('out', None, 'The JSON file.')
 _SMOKE = flags.DEFINE_bool(

@@ -20,6 +20,7 @@ from dpaf_jax.runtime.command import (
     start,
 )
 from dpaf_jax.runtime.files import require_place, write_bytes, write_json
+from dpaf_jax.runtime.progress import Teller
 
 SOURCE = (
     'a folder of class folders, an .npz file (images, labels; or train_x, ...), a .parquet '
@@ -127,7 +128,7 @@ def _evaluate(real: str, synthetic: str, out: pathlib.Path | None) -> None:
     }
     given = {name: value for name, value in data.items() if value is not None}
     sides = command.opened(real, synthetic, _NUM.value, **given)
-    report: dict[str, Any] = command.evaluated(sides, settings, _told)
+    report: dict[str, Any] = command.evaluated(sides, settings, Teller(_told))
     try:
         print(printout.table(report), flush=True)  # whatever becomes of the files
     finally:  # also where whoever reads that has seen enough of it

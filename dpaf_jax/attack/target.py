@@ -19,9 +19,9 @@ from dpaf_jax.release.drawing import Release
 from dpaf_jax.release.export import read_npz
 from dpaf_jax.release.pictures import png_bytes
 from dpaf_jax.release.samplers.dpaf import as_trained
-from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import json_text, read_json, write_bytes
+from dpaf_jax.runtime.text import now
 from dpaf_jax.training.workdir import NOT_PRIVATE, Workdir
 
 WARNING = (

@@ -9,8 +9,8 @@ from PIL import Image, ImageDraw, ImageFont
 from dpaf_jax.audit.findings import CONFIDENCE, KINDS, Finding
 from dpaf_jax.audit.session import Audit
 from dpaf_jax.release.pictures import save_png
-from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.files import write_json
+from dpaf_jax.runtime.text import now
 
 WIDTH, ROW, MARGIN = 1000, 26, 24
 LEFT, RIGHT = 330, 720  # of the axis of epsilon

@@ -7,9 +7,9 @@ import numpy as np
 from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation import images, printout, suite, utility
 from dpaf_jax.evaluation.outcome import Labelled
-from dpaf_jax.evaluation.suite import TellFn
 from dpaf_jax.release.pictures import png_bytes
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.progress import Teller
 
 
 class Sides(NamedTuple):
@@ -87,14 +87,14 @@ def check(settings: dict[str, Any]) -> None:
     suite.inception_weights(EvaluationConfig(**settings))
 
 
-def evaluated(sides: Sides, settings: dict[str, Any], tell: TellFn) -> dict[str, Any]:
+def evaluated(sides: Sides, settings: dict[str, Any], teller: Teller) -> dict[str, Any]:
     """The whole report: see `printout.table`."""
     config = EvaluationConfig(**settings)
     report: dict[str, Any] = {'settings': settings, 'notices': suite.notices(config)}
     for line in report['notices']:
-        tell(line)
+        teller.say(line)
     height, width, channels = sides.test.images.shape[1:]
-    tell(
+    teller.say(
         f'{len(sides.synthetic.labels)} synthetic images, {len(sides.test.labels)} real '
         f'test images, {sides.num_classes} classes; compared at {height} x {width}, '
         f'{"grey" if channels == 1 else "colour"}'
@@ -103,14 +103,11 @@ def evaluated(sides: Sides, settings: dict[str, Any], tell: TellFn) -> dict[str,
     with_real = config.train_on_real and len(sides.train.labels)
     if with_real:
         config = suite.alike(config, sides.synthetic, sides.train, sides.test)
-    report['synthetic'] = suite.evaluate(
-        sides.synthetic, sides.test, sides.num_classes, config, tell
-    )
+    measured = suite.Suite(sides.test, sides.num_classes, config)
+    report['synthetic'] = measured.evaluate(sides.synthetic, teller)
     if with_real:
-        tell(f'the same with {len(sides.train.labels)} real training images')
-        report['real'] = suite.evaluate(
-            sides.train, sides.test, sides.num_classes, config, tell
-        )
+        teller.say(f'the same with {len(sides.train.labels)} real training images')
+        report['real'] = measured.evaluate(sides.train, teller)
         report['calibrated'] = suite.calibrated(
             report['synthetic']['utility'], report['real']['utility']
         )

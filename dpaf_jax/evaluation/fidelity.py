@@ -14,6 +14,7 @@ the repetition, precision the noise.
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -21,7 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpaf_jax.networks.perceptual import efficientnet, inception
-from dpaf_jax.networks.perceptual.efficientnet import Features
+from dpaf_jax.networks.perceptual.batches import Features
+from dpaf_jax.runtime.progress import ProgressFn, added_up
 
 PRECISION_NEIGHBOURS = 3  # Kynkäänniemi et al. 2019, section 3.1
 COVERAGE_NEIGHBOURS = 5  # Naeem et al. 2020, section 4.1
@@ -29,6 +31,8 @@ SPLITS = 10  # of the Inception score
 BLOCK = 1000  # rows of a matrix of distances that are made at once
 LEAST = 2 * SPLITS  # images of a side
 ENOUGH = 1280  # as many as there are features; of InceptionV3 there are 2048
+EFFICIENTNET, INCEPTION = efficientnet.NAME, 'inception'
+LookFn = Callable[[np.ndarray, ProgressFn], Features]
 # Behind the names of figures that are not of the published weights.
 OTHER = '_other_weights'
 
@@ -49,42 +53,87 @@ class Manifold(NamedTuple):
     coverage: float
 
 
+class Reference:
+    """Real images to compare with; what networks say of them is kept for the next time.
+
+    Args:
+        images: [N, H, W, C] uint8, C = 1 or 3.
+        weights: of InceptionV3; None: no FID and no Inception score.
+    """
+
+    def __init__(self, images: np.ndarray, weights: inception.Weights | None = None):
+        self.images, self.weights = images, weights
+        self._kept: dict[tuple[str, int], Features] = {}
+
+    @property
+    def are_weights_published(self) -> bool:
+        """Whether there are weights that define FID and Inception score."""
+        return self.weights is not None and self.weights.are_published
+
+    @property
+    def networks(self) -> dict[str, LookFn]:
+        """Those that look; EfficientNet-Lite0 where it is installed, or nothing else is."""
+        made: dict[str, LookFn] = {}
+        if self.weights is None or efficientnet.is_installed():
+            made[EFFICIENTNET] = efficientnet.features
+        if self.weights is not None:
+            made[INCEPTION] = functools.partial(inception.features, self.weights)
+        return made
+
+    def num_to_see(self, num: int) -> int:
+        """Images of both sides that pass through a network where `num` are compared."""
+        return sum(
+            num + num * ((name, num) not in self._kept) for name in self.networks
+        )
+
+    def features(self, name: str, num: int, on_batch: ProgressFn) -> Features:
+        """What a network says of `num` of the images, as `drawn` chooses them."""
+        if (name, num) not in self._kept:
+            seen = self.networks[name](drawn(self.images, num), on_batch)
+            self._kept[name, num] = seen
+        return self._kept[name, num]
+
+
 def evaluate(
-    real_images: np.ndarray,
+    reference: Reference,
     synthetic_images: np.ndarray,
     num: int,
     neighbours: int = PRECISION_NEIGHBOURS,
-    weights: inception.Weights | None = None,
+    on_progress: ProgressFn = lambda num: None,
 ) -> dict[str, float]:
     """Every figure of this module.
 
     Args:
-        real_images: [N, H, W, C] uint8, C = 1 or 3.
+        reference: real images.
         synthetic_images: [M, H, W, C] uint8.
         num: images that are compared, of each side; all, if it has fewer. They are drawn by
             a fixed key, so that the same images give the same figures.
         neighbours: k of precision and recall.
-        weights: of InceptionV3; None: no FID and no Inception score.
+        on_progress: given how many images have passed, of `reference.num_to_see`.
 
     Returns:
-        What `compare` finds, but with `weights` only where EfficientNet-Lite0 is installed;
-        with `weights` also what `standard` finds. Always `num_real` and `num_synthetic`.
+        What `compare` finds, but with weights of InceptionV3 only where EfficientNet-Lite0 is
+        installed; with them also what `standard` finds. Always `num_real` and
+        `num_synthetic`.
 
     Raises:
-        UserError: EfficientNet-Lite0 is not installed, and no `weights` are given.
+        UserError: EfficientNet-Lite0 is not installed, and there are no other weights.
         ValueError: a side has too few images.
     """
-    sides = [drawn(images, num) for images in (real_images, synthetic_images)]
+    made = drawn(synthetic_images, num)
     found: dict[str, float] = {}
-    if weights is None or efficientnet.is_installed():
-        real, synthetic = map(efficientnet.features, sides)
-        found |= compare(real, synthetic, neighbours)
-    if weights is not None:
-        real, synthetic = (inception.features(weights, side) for side in sides)
-        found |= standard(real, synthetic, is_published=weights.are_published)
-    return found | dict(
-        zip(('num_real', 'num_synthetic'), map(len, sides), strict=True)
-    )
+    on_batch = added_up(on_progress)
+    for name, look in reference.networks.items():
+        real = reference.features(name, num, on_batch)
+        synthetic = look(made, on_batch)
+        if name == EFFICIENTNET:
+            found |= compare(real, synthetic, neighbours)
+        else:
+            found |= standard(
+                real, synthetic, is_published=reference.are_weights_published
+            )
+    num_real = min(num, len(reference.images))
+    return found | {'num_real': num_real, 'num_synthetic': len(made)}
 
 
 def standard(

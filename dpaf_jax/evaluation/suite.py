@@ -5,7 +5,6 @@ so does what real training images give, the ceiling and the floor; no release ha
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,66 +12,73 @@ import numpy as np
 from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation import fidelity, utility
 from dpaf_jax.evaluation.outcome import Labelled
-from dpaf_jax.evaluation.train import ProgressFn
 from dpaf_jax.networks.perceptual import efficientnet, inception
+from dpaf_jax.runtime.progress import Teller
 
 WITH_CLASSICAL = ('full', 'slow')
-TellFn = Callable[[str], None]
 
 
-def evaluate(
-    source: Labelled,
-    test: Labelled,
-    num_classes: int,
-    config: EvaluationConfig,
-    tell: TellFn,
-    on_progress: ProgressFn | None = None,
-) -> dict[str, Any]:
-    """Measures one data set, synthetic or real, against test images.
+class Suite:
+    """Measures data sets, synthetic or real, against the same test images.
 
     Args:
-        source: what is judged.
-        test: the real test split, of images of the same shape.
+        test: the real test split.
         num_classes: K.
         config: what is measured, and how.
-        tell: is given one line for each step that takes long.
-        on_progress: as for `utility.evaluate`.
-
-    Returns:
-        `utility`: by classifier, as `outcome.summarised` has it; empty where either side
-        has one class alone. `fidelity`: as `fidelity.evaluate` has it, or empty.
 
     Raises:
-        UserError: `inception_weights` names no such file; before anything is measured.
+        UserError: `inception_weights` names no such file.
     """
-    weights = inception_weights(config)
-    made: dict[str, Any] = {'utility': {}, 'fidelity': {}}
-    if min(np.ptp(source.labels), np.ptp(test.labels)):
-        made['utility'] = utility.evaluate(
-            source, test, num_classes, config, on_progress
-        )
+
+    def __init__(self, test: Labelled, num_classes: int, config: EvaluationConfig):
+        self._test, self._num_classes, self._config = test, num_classes, config
+        weights = inception_weights(config)
+        self._reference = fidelity.Reference(test.images, weights)
+
+    def evaluate(self, source: Labelled, teller: Teller) -> dict[str, Any]:
+        """Measures one data set, of images of the shape of the test split's.
+
+        Returns:
+            `utility`: by classifier, as `outcome.summarised` has it; empty where either side
+            has one class alone. `fidelity`: as `fidelity.evaluate` has it, or empty.
+        """
+        sides = source.labels, self._test.labels
+        has_classes = all(np.ptp(labels) for labels in sides)
+        return {
+            'utility': self._utility(source, teller) if has_classes else {},
+            'fidelity': self._fidelity(source, teller),
+        }
+
+    def _utility(self, source: Labelled, teller: Teller) -> dict[str, Any]:
+        config, rest = self._config, (source, self._test, self._num_classes)
+        steps, images = utility.work(source.images, config)
+        with teller.progress('classifiers', steps, images) as on_progress:
+            made = utility.evaluate(*rest, config, on_progress)
         if config.suite in WITH_CLASSICAL:
             from dpaf_jax.evaluation import classical  # late: scikit-learn is slow
 
-            made['utility'] |= classical.evaluate(
-                source, test, num_classes, config.seeds, tell
-            )
-    if config.fidelity_images and (weights or efficientnet.is_installed()):
-        num = min(config.fidelity_images, len(source.images), len(test.images))
+            made |= classical.evaluate(*rest, config.seeds, teller.say)
+        return made
+
+    def _fidelity(self, source: Labelled, teller: Teller) -> dict[str, float]:
+        config, weights = self._config, self._reference.weights
+        if not config.fidelity_images or not (weights or efficientnet.is_installed()):
+            return {}
+        num = min(config.fidelity_images, len(source.images), len(self._test.images))
         least = fidelity.least(config.neighbours)
         if num < least:
-            tell(f'no fidelity: one side has {num} images, and it needs {least}')
-            return made
-        tell(f'features of {num} images of each side')
+            teller.say(f'no fidelity: one side has {num} images, and it needs {least}')
+            return {}
         if weights and not weights.are_published:
-            tell(
+            teller.say(
                 'no FID: the Inception weights are not the published file (its SHA-256 '
                 f'begins with {inception.SHA256[:8]}); figures by them are called so'
             )
-        made['fidelity'] = fidelity.evaluate(
-            test.images, source.images, num, config.neighbours, weights
-        )
-    return made
+        to_see = self._reference.num_to_see(num)
+        with teller.progress('features', to_see, 1.0, 'image') as on_progress:
+            return fidelity.evaluate(
+                self._reference, source.images, num, config.neighbours, on_progress
+            )
 
 
 def inception_weights(config: EvaluationConfig) -> inception.Weights | None:

@@ -13,7 +13,7 @@ from sklearn import ensemble, linear_model, metrics, neural_network
 
 from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation.outcome import Labelled, summary
-from dpaf_jax.evaluation.train import ProgressFn
+from dpaf_jax.runtime.progress import ProgressFn
 
 FLOOR = 0.5  # the AUROC of guessing
 MODELS = {
@@ -31,7 +31,7 @@ def evaluate(
     test: Labelled,
     num_classes: int,
     config: EvaluationConfig,
-    on_progress: ProgressFn | None = None,
+    on_progress: ProgressFn = lambda done: None,
 ) -> dict[str, dict[str, Any]]:
     """Trains each classifier `config.seeds` times and measures its AUROC.
 
@@ -40,7 +40,7 @@ def evaluate(
         test: M rows of the real test split.
         num_classes: K; above 2 the mean over classes of one against the rest.
         config: seeds; run i uses seed i.
-        on_progress: called as (models trained, {}).
+        on_progress: given how many models are trained, of `total_models`.
 
     Returns:
         For each model `values`, one AUROC a seed, their `mean` and `std`; nan where the
@@ -57,8 +57,7 @@ def evaluate(
                 auroc(model, tests, test.labels, num_classes) if model else FLOOR
             )
             done += 1
-            if on_progress is not None:
-                on_progress(done, {})
+            on_progress(done)
         results[name] = summary(values)
     return results
 
@@ -76,8 +75,8 @@ def _fitted(model: Any, rows: np.ndarray, labels: np.ndarray) -> Any:
         return None
 
 
-def total_steps(config: EvaluationConfig) -> int:
-    """The models of all seeds: the last step `on_progress` sees."""
+def total_models(config: EvaluationConfig) -> int:
+    """The models of all seeds: the last number that `on_progress` sees."""
     return len(MODELS) * config.seeds
 
 

@@ -13,7 +13,7 @@ from flax import linen as nn
 from dpaf_jax.evaluation.classifiers import Recipe
 from dpaf_jax.networks.pieces import in_pieces
 
-ProgressFn = Callable[[int, dict[str, float]], None]
+WindowFn = Callable[[int, float], None]
 EpochFn = Callable[[Any], None]
 
 
@@ -154,7 +154,7 @@ def train(
     images: jax.Array,
     labels: jax.Array,
     seed: list[int],
-    on_progress: ProgressFn | None = None,
+    on_window: WindowFn = lambda steps, loss: None,
     on_epoch: EpochFn | None = None,
 ) -> Any:
     """Trains a classifier by its recipe.
@@ -165,7 +165,7 @@ def train(
         images: [N, H, W, C] uint8 on the device.
         labels: [N] int32 on the device.
         seed: non-negative integers that seed everything random here.
-        on_progress: called as (steps, {'loss': ...}) after each window of so many.
+        on_window: called as (steps, the loss of the last) after each window of so many.
         on_epoch: called with the variables to be evaluated after each epoch.
 
     Returns:
@@ -191,8 +191,7 @@ def train(
             window_key = jax.random.fold_in(key, done)
             state, losses = window(state, images, labels, indices, window_key)
             done += len(indices)
-            if on_progress is not None:
-                on_progress(len(indices), {'loss': float(losses[-1])})
+            on_window(len(indices), float(losses[-1]))
         if on_epoch is not None:
             on_epoch(state.evaluated)
     return state.evaluated

@@ -11,6 +11,7 @@ run's report, not to the release.
 import functools
 import hashlib
 import itertools
+import math
 import threading
 from concurrent.futures import (
     FIRST_EXCEPTION,
@@ -29,7 +30,9 @@ from flax import linen as nn
 from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation.classifiers import make_recipes
 from dpaf_jax.evaluation.outcome import Labelled, Outcome, summarised
-from dpaf_jax.evaluation.train import ProgressFn, on_cpu, train, train_window
+from dpaf_jax.evaluation.train import on_cpu, train, train_window
+from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.progress import ProgressFn, added_up
 
 AT_ONCE = 2  # trainings on CPU: one keeps little more than one core busy
 HELD_OUT = 1 / 12  # of the synthetic images: 5000 of 60 000, as DPImageBench has it
@@ -41,7 +44,7 @@ def evaluate(
     test: Labelled,
     num_classes: int,
     config: EvaluationConfig,
-    on_progress: ProgressFn | None = None,
+    on_progress: ProgressFn = lambda step: None,
 ) -> dict[str, dict[str, Any]]:
     """Trains each classifier `config.seeds` times and measures its test accuracy.
 
@@ -50,13 +53,13 @@ def evaluate(
         test: M images of the real test split, of the same shape.
         num_classes: K.
         config: seeds (run i has i), epochs, minibatch size, and which classifiers.
-        on_progress: called as (step, {'loss': ...}) with the slowest classifier's steps so
-            far, of `total_steps`, over all seeds; the loss is on synthetic images.
+        on_progress: given the slowest classifier's steps so far, of `work`, over all seeds.
 
     Returns:
         For each classifier of `make_recipes` what `summarised` makes of its seeds.
 
     Raises:
+        UserError: a classifier diverges.
         ValueError: for shapes or labels that do not fit together.
     """
     _check(source, test, num_classes)
@@ -94,7 +97,7 @@ class _Trainings:
         test: Labelled,
         num_classes: int,
         config: EvaluationConfig,
-        on_progress: ProgressFn | None,
+        on_progress: ProgressFn,
     ):
         kept, held_out = _held_out(source.images, config)
         self._images = jnp.asarray(source.images[kept])
@@ -106,7 +109,7 @@ class _Trainings:
             name: train_window(recipe, recipe.steps(len(kept)))
             for name, recipe in self.recipes.items()
         }
-        self._of_slowest = _added_up(on_progress) if on_progress else None
+        self._of_slowest = added_up(on_progress)
         self.are_over = threading.Event()
 
     def outcome_of(self, name: str, seed: int) -> Outcome:
@@ -115,11 +118,17 @@ class _Trainings:
         monitor = EpochMonitor(recipe.model, self._selection, self._test)
         told = self._of_slowest if name == next(iter(self.recipes)) else None
 
-        def on_window(steps: int, metrics: dict[str, float]) -> None:
+        def on_window(steps: int, loss: float) -> None:
             if self.are_over.is_set():
                 raise CancelledError
+            if not math.isfinite(loss):
+                raise UserError(
+                    f'classifier {name}',
+                    f'diverges on these images: its loss is {loss}',
+                    'Look at the images, or choose another suite',
+                )
             if told:
-                told(steps, metrics)
+                told(steps)
 
         variables = train(
             recipe,
@@ -145,11 +154,14 @@ def floor(test_labels: np.ndarray) -> float:
     return float(np.bincount(test_labels).max() / len(test_labels))
 
 
-def total_steps(images: np.ndarray, config: EvaluationConfig) -> int:
-    """The slowest classifier's steps over all seeds: the last `on_progress` sees."""
+def work(images: np.ndarray, config: EvaluationConfig) -> tuple[int, int]:
+    """The slowest classifier's steps over all seeds, and images of a step.
+
+    So many steps `on_progress` of `evaluate` sees in all.
+    """
     kept, _ = _held_out(images, config)
     slowest = next(iter(make_recipes(config, 2, 1).values()))
-    return config.seeds * slowest.steps(len(kept))
+    return config.seeds * slowest.steps(len(kept)), slowest.batch_size
 
 
 def _held_out(
@@ -226,19 +238,6 @@ def _predict(model: nn.Module, variables: Any, images: jax.Array) -> jax.Array:
     x = images.astype(jnp.float32) / 255
     logits = model.apply(variables, x, False)
     return jnp.argmax(jnp.asarray(logits), axis=-1)
-
-
-def _added_up(on_progress: ProgressFn) -> ProgressFn:
-    """From steps of windows to steps so far, of trainings that go on at once."""
-    lock, done = threading.Lock(), 0
-
-    def on_window(steps: int, metrics: dict[str, float]) -> None:
-        nonlocal done
-        with lock:
-            done += steps
-            on_progress(done, metrics)
-
-    return on_window
 
 
 def _check(source: Labelled, test: Labelled, num_classes: int) -> None:

@@ -22,8 +22,8 @@ import jax
 from PIL import Image
 
 from dpaf_jax.pipeline.report_page import ATTACKS_NOT_COVERED, NOT_COVERED, html_page
-from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.files import write_bytes
+from dpaf_jax.runtime.text import now
 from dpaf_jax.runtime.version import VERSION
 
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'dp-accounting')

@@ -1,5 +1,6 @@
 """How numbers and times are written for people."""
 
+import datetime
 import math
 
 
@@ -11,6 +12,11 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f'{whole // 60} min {whole % 60:02d} s'
     return f'{whole // 3600} h {whole % 3600 // 60:02d} min'
+
+
+def now() -> str:
+    """The minute, in UTC, as files and reports say it: '2026-03-04 05:06 UTC'."""
+    return datetime.datetime.now(datetime.UTC).strftime('%Y-%m-%d %H:%M UTC')
 
 
 def between(low: float, high: float) -> str:

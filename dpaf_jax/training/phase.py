@@ -41,11 +41,6 @@ class Phase(Protocol):
         """Synthetic samples of a host state; None where the phase has no generator."""
 
 
-def images_until(images: float | Callable[[int], float], step: int) -> float:
-    """Of `Phase.images`, those until `step` is reached."""
-    return images(step) if callable(images) else step * images
-
-
 WINDOW = 10  # at most so many steps in one compiled call
 
 

@@ -14,12 +14,10 @@ nothing is told before a checkpoint has it.
 """
 
 import collections
-import contextlib
 import math
 import os
 import pathlib
 import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
@@ -27,16 +25,13 @@ from typing import Any, TextIO
 import numpy as np
 from PIL import Image
 
-from dpaf_jax.runtime.text import duration, number
+from dpaf_jax.runtime.progress import ProgressLine
+from dpaf_jax.runtime.text import number
 from dpaf_jax.training.history import History
-from dpaf_jax.training.phase import images_until
 
 ROWS_PER_PHASE = 200  # of the history, at most
-TTY_SECONDS = 0.5
-LOG_SECONDS = 10.0
 EPSILON_SECONDS = 10.0  # accounting takes time: between two lines epsilon may be old
 NOT_CURVES = ('phase', 'step', 'seconds')  # of a row
-RATE_SPAN = 30  # lines over which images/s is measured
 PATIENCE = 100  # updates without a finite value: some report a metric now and then
 
 Scalar = Any  # a float, or an array of one number
@@ -189,23 +184,18 @@ class Rows:
 class Progress:
     """Tells where a phase is, by a line on the terminal; and ends its rows.
 
-    `gan  step 1200/25000 · 1830 images/s · 4 min 10 s left · ε 2.31 of 10`, rewritten
-    in place on a terminal; in a log or a notebook a line every ten seconds.
-
-    The rate counts by `examples`, the *public* expected number of images in a step. How many
-    a Poisson batch really has is private, and a rate computed from it would tell.
+    `gan  step 1200/25000 · 1830 images/s · 4 min 10 s left · ε 2.31 of 10`: a
+    `ProgressLine` with epsilon.
 
     Args:
         phase: its name.
         total_steps: when it is done.
-        examples: as `Phase.images`; 0: no rate is shown.
+        examples: as `Phase.images`: *public* expected numbers, as `ProgressLine` has them.
         planned_epsilon: of the whole run; None: no epsilon is shown.
         epsilon_at: epsilon spent by the whole run when this phase has reached a step.
         rows: of the phase; default: they go nowhere.
-        every_seconds: between lines; default 0.5 on a terminal, else 10.
-        stream: default: standard output.
         records: what examples are called.
-        clock: seconds, monotonic; for tests.
+        stream: as for `ProgressLine`, and so are the others.
     """
 
     def __init__(
@@ -217,28 +207,27 @@ class Progress:
         epsilon_at: Callable[[int], float | None] | None = None,
         *,
         rows: Rows | None = None,
+        records: str = 'images',
         every_seconds: float | None = None,
         stream: TextIO | None = None,
-        records: str = 'images',
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._phase, self._total = phase, total_steps
-        self._examples, self._records = examples, records
         self._planned, self._epsilon_at = planned_epsilon, epsilon_at
         self._rows = Rows(phase, total_steps) if rows is None else rows
-        self._stream = sys.stdout if stream is None else stream
-        self._tty = self._stream.isatty()
-        default = TTY_SECONDS if self._tty else LOG_SECONDS
-        self._every = default if every_seconds is None else every_seconds
-        self._clock = clock
-        self._started = self._shown_at = clock()
-        self._step = 0
-        self._marks: collections.deque[tuple[float, int]] = collections.deque(
-            maxlen=RATE_SPAN
+        self._line = ProgressLine(
+            phase,
+            total_steps,
+            examples,
+            records=records,
+            note=self._note,
+            every_seconds=every_seconds,
+            stream=stream,
+            clock=clock,
         )
+        self._clock, self._started = clock, clock()
+        self._step = 0
         self._epsilon: float | None = None
         self._epsilon_from = -math.inf
-        self._width = 0
 
     def update(self, step: int, metrics: Mapping[str, Scalar]) -> None:
         """Notes that `step` steps are done.
@@ -253,26 +242,26 @@ class Progress:
         """
         self._step = step
         self._rows.note(metrics)
-        if not self._marks:  # what comes before is mostly compilation
-            self._marks.append((self._clock(), step))
         if self._rows.is_due(step):
             self._end_row()
-        if step >= self._total or self._clock() - self._shown_at >= self._every:
-            self._show()
+        self._line.update(step)
 
     def close(self) -> None:
         """Ends the line, and writes what came after the last row."""
         if self._rows.has_begun:
             self._end_row()
         self._rows.write()
-        if self._tty and self._width:
-            with contextlib.suppress(OSError):
-                print(file=self._stream, flush=True)
-            self._width = 0
+        self._line.close()
 
     def _end_row(self) -> None:
         spent = self._spent(refresh=True) if self._rows.are_kept else None
         self._rows.end(self._step, self._clock() - self._started, spent)
+
+    def _note(self) -> str:
+        spent = self._spent()
+        if spent is None or self._planned is None:
+            return ''
+        return f'ε {number(spent)} of {number(self._planned)}'
 
     def _spent(self, refresh: bool = False) -> float | None:
         if self._epsilon_at is None or self._planned is None:
@@ -281,38 +270,3 @@ class Progress:
             self._epsilon = self._epsilon_at(self._step)
             self._epsilon_from = self._clock()
         return self._epsilon
-
-    def _show(self) -> None:
-        self._marks.append((self._clock(), self._step))
-        self._shown_at = self._clock()
-        line = self._line()
-        if self._tty:
-            # Blanks wipe out the end of a longer line before; what is logged overwrites it.
-            with contextlib.suppress(OSError):  # it has closed: SIGHUP ends the run
-                self._stream.write(line.ljust(self._width) + '\r')
-                self._stream.flush()
-            self._width = len(line)
-        else:
-            print(line, file=self._stream, flush=True)
-
-    def _work(self, first: int, last: int) -> float:
-        """Images between two steps; steps, where no images are told."""
-        images = self._examples or 1.0
-        return images_until(images, last) - images_until(images, first)
-
-    def _line(self) -> str:
-        parts = [f'{self._phase}  step {self._step}/{self._total}']
-        (before, first), (now, last) = self._marks[0], self._marks[-1]
-        if now > before and last > first:
-            rate = self._work(first, last) / (now - before)
-            if self._examples:
-                parts.append(f'{rate:.0f} {self._records}/s')
-            if self._step < self._total:
-                left = self._work(self._step, self._total) / rate
-                parts.append(f'{duration(left)} left')
-        if self._step >= self._total:
-            parts.append(f'done in {duration(self._clock() - self._started)}')
-        spent = self._spent()
-        if self._planned is not None and spent is not None:
-            parts.append(f'ε {number(spent)} of {number(self._planned)}')
-        return ' · '.join(parts)

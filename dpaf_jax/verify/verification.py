@@ -11,9 +11,9 @@ from typing import Any
 
 from dpaf_jax.privacy.plan import CERTIFIED
 from dpaf_jax.release.bundle import CARD, CONFIG, GENERATOR, PICTURE, PRIVACY, checksum
-from dpaf_jax.runtime.clock import now
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import write_json
+from dpaf_jax.runtime.text import now
 from dpaf_jax.verify import contents
 from dpaf_jax.verify.check import Check
 from dpaf_jax.verify.statement import check_statement

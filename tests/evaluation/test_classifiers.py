@@ -100,10 +100,8 @@ def test_dpimagebenchs_classifiers_are_trained_as_there():
     for each in made.values():
         assert each[1:3] == (256, 50) and each.ema == 0.9999
         assert each.steps(55_000) == 50 * 215
-    assert (
-        utility.total_steps(np.arange(60_000), settings(suite='dpimagebench'))
-        == 50 * 215
-    )
+    work = utility.work(np.arange(60_000), settings(suite='dpimagebench'))
+    assert work == (50 * 215, 256)
     wide = made['wide_resnet_40_4'].model.model
     assert (wide.depth, wide.width, wide.dropout) == (40, 4, 0.3)
     rates = made['resnet_110'].optimizer(50 * 215)

@@ -1,6 +1,7 @@
 """Contracts of the downstream evaluation."""
 
 import itertools
+import math
 import threading
 import time
 
@@ -15,6 +16,7 @@ from tiny_judges import recipe, settings, toy
 from dpaf_jax.evaluation import classical, classifiers, outcome, train, utility
 from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.networks import pieces
+from dpaf_jax.runtime.errors import UserError
 
 pytestmark = pytest.mark.usefixtures('optimised')
 
@@ -29,7 +31,7 @@ def learned():
             toy(90, seed=1),
             3,
             settings(seeds=2),
-            on_progress=lambda step, metrics: seen.append((step, metrics)),
+            on_progress=seen.append,
         )
     return result, seen
 
@@ -62,7 +64,7 @@ def test_summary_uses_the_sample_standard_deviation():
 def test_a_stop_ends_all_trainings_at_their_next_step():
     seen = []
 
-    def stop(step, metrics):
+    def stop(step):
         seen.append(step)
         raise InterruptedError
 
@@ -81,7 +83,7 @@ def test_an_error_of_one_training_ends_the_others_at_their_next_step(monkeypatch
         begun.set()
         for step in range(10**9):  # for ever, but for the error
             time.sleep(0.001)
-            told(step, {})
+            told(step, 0.5)
 
     monkeypatch.setattr(utility, 'train', train)
     with pytest.raises(FloatingPointError):
@@ -89,15 +91,20 @@ def test_an_error_of_one_training_ends_the_others_at_their_next_step(monkeypatch
 
 
 def test_progress_counts_the_steps_of_all_seeds(learned):
-    _, seen = learned
-    steps = [step for step, _ in seen]
+    _, steps = learned
     assert steps == sorted(set(steps))
-    assert (
-        steps[-1]
-        == utility.total_steps(toy(400).images, settings(seeds=2))
-        == 2 * 4 * 25
-    )
-    assert set(seen[0][1]) == {'loss'}
+    total, images = utility.work(toy(400).images, settings(seeds=2))
+    assert steps[-1] == total == 2 * 4 * 25
+    assert images == settings().batch_size
+
+
+def test_a_classifier_that_diverges_ends_the_evaluation(monkeypatch):
+    def train(recipe, window, images, labels, seed, told, on_epoch):
+        told(1, math.nan)
+
+    monkeypatch.setattr(utility, 'train', train)
+    with pytest.raises(UserError, match='classifier .* diverges .* its loss is nan'):
+        utility.evaluate(toy(400), toy(9), 3, settings())
 
 
 DISTINCT = np.arange(60_000)  # images, as far as which are held out

@@ -21,6 +21,7 @@ from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.release import parquet
 from dpaf_jax.release.bundle import load_release
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.progress import Teller
 
 FAST = {'epochs': 1, 'seeds': 1, 'fidelity_images': 0}
 
@@ -67,7 +68,7 @@ def test_weights_that_are_not_there_are_refused_before_images_are_read(tmp_path)
 def test_flags_are_the_settings(tmp_path, monkeypatch):
     seen = {}
 
-    def evaluated(sides, settings, tell):
+    def evaluated(sides, settings, teller):
         seen.update(settings)
         raise UserError('nothing', 'is measured', 'It is a test')
 
@@ -96,9 +97,7 @@ def test_all_real_images_can_be_test_images(tmp_path):
         real, archive(tmp_path / 'made.npz', 12), 0, test_fraction=0.0
     )
     assert (len(sides.test.labels), len(sides.train.labels)) == (30, 0)
-    report = command.evaluated(
-        sides, {**FAST, 'train_on_real': True}, lambda line: None
-    )
+    report = command.evaluated(sides, {**FAST, 'train_on_real': True}, Teller(str))
     assert 'real' not in report
 
 
@@ -139,7 +138,9 @@ def test_the_report_has_the_ceiling_the_share_and_the_largest_class(tmp_path):
         archive(tmp_path / 'm.npz', 12, seed=1),
     )
     sides, told = command.opened(real, made, 0, test_fraction=0.5), []
-    report = command.evaluated(sides, {**FAST, 'train_on_real': True}, told.append)
+    report = command.evaluated(
+        sides, {**FAST, 'train_on_real': True}, Teller(told.append)
+    )
     cnn = report['synthetic']['utility']['cnn']
     assert report['calibrated']['cnn'] == (
         cnn['mean'] / report['real']['utility']['cnn']['mean']
@@ -156,7 +157,7 @@ def test_pictures_without_classes_have_no_accuracy(tmp_path):
     made = folder(tmp_path / 'made', 12, side=9, mode='L', classes=())
     sides = command.opened(archive(tmp_path / 'r.npz', 40), made, 0, test_fraction=0.5)
     assert sides.synthetic.images.shape == (12, 9, 9, 1)
-    report = command.evaluated(sides, FAST, lambda line: None)
+    report = command.evaluated(sides, FAST, Teller(str))
     assert report['synthetic']['utility'] == {}
     assert 'one class alone' in printout.table(report)
 
@@ -306,7 +307,7 @@ def test_what_is_compared_is_said(tmp_path):
         test_fraction=0.5,
     )
     told = []
-    command.evaluated(sides, FAST, told.append)
+    command.evaluated(sides, FAST, Teller(told.append))
     assert any('compared at 8 x 8, grey' in line for line in told)
 
 

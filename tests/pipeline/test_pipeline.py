@@ -292,7 +292,10 @@ class TestReport:
         monkeypatch.setattr('dpaf_jax.evaluation.fidelity.least', lambda k: 1)
         monkeypatch.setattr(
             'dpaf_jax.evaluation.fidelity.evaluate',
-            lambda *args: {'fid_other_weights': 31.5, 'weights': args[-1].sha256},
+            lambda *args: {
+                'fid_other_weights': 31.5,
+                'weights': args[0].weights.sha256,
+            },
         )
         few = {'evaluation__fidelity_images': 4}
         pipeline = copied(**few, evaluation__inception_weights='/home/ann/w.pth')

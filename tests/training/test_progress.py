@@ -1,10 +1,11 @@
 """Contracts of progress lines, the history file and TensorBoard."""
 
-import io
+import functools
 import json
 import math
 
 import jax.numpy as jnp
+import lines
 import numpy as np
 import pytest
 from PIL import Image
@@ -13,28 +14,7 @@ from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.history import History
 from dpaf_jax.training.progress import Progress, Rows, TensorBoard
 
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-class Clock:
-    """Time that passes when told to."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def watched(total=100, examples=24, every=0.0, **more):
-    stream, clock = more.pop('stream', io.StringIO()), Clock()
-    progress = Progress(
-        'gan', total, examples, every_seconds=every, stream=stream, clock=clock, **more
-    )
-    return progress, stream, clock
+watched = functools.partial(lines.watched, Progress)
 
 
 # --- the line ---------------------------------------------------------------------
@@ -54,19 +34,6 @@ def test_line_has_step_rate_time_left_and_epsilon():
     )
 
 
-def test_time_left_goes_by_images_where_steps_differ():
-    progress, stream, clock = watched(
-        total=1000, examples=lambda step: min(step, 500) + 3 * max(0, step - 500)
-    )
-    progress.update(0, {})
-    clock.now = 10.0
-    progress.update(400, {})
-    # 40 images/s; 100 and 1500 images are left.
-    assert stream.getvalue().splitlines()[-1] == (
-        'gan  step 400/1000 · 40 images/s · 40 s left'
-    )
-
-
 def test_rate_follows_the_expected_batch_and_nothing_in_the_metrics():
     lines = []
     for batch in (3.0, 50.0):
@@ -77,39 +44,6 @@ def test_rate_follows_the_expected_batch_and_nothing_in_the_metrics():
         lines.append(stream.getvalue())
     assert '240 images/s' in lines[0]
     assert lines[0] == lines[1]
-
-
-def test_log_gets_whole_lines_not_more_often_than_asked():
-    progress, stream, clock = watched(every=10.0)
-    for step in range(1, 60):
-        clock.now = float(step)
-        progress.update(step, {})
-    assert [line.split()[2] for line in stream.getvalue().splitlines()] == [
-        f'{step}/100' for step in (10, 20, 30, 40, 50)
-    ]
-    assert '\r' not in stream.getvalue()
-
-
-def test_terminal_line_is_rewritten_and_wiped():
-    progress, stream, clock = watched(stream=Terminal())
-    progress.update(10, {})
-    clock.now = 5.0
-    progress.update(20, {})
-    progress.update(100, {})
-    progress.close()
-    text = stream.getvalue()
-    assert text.count('\n') == 1 and text.endswith('\r\n')
-    shown = text.removesuffix('\r\n').split('\r')
-    assert len(shown) == 3
-    assert len(shown[2]) >= len(shown[1].rstrip())  # covers what stood there
-
-
-def test_the_last_step_is_always_shown():
-    progress, stream, _ = watched(every=1e9)
-    progress.update(99, {})
-    assert stream.getvalue() == ''
-    progress.update(100, {})
-    assert 'step 100/100' in stream.getvalue()
 
 
 def test_without_a_plan_no_epsilon_is_shown_and_infinity_is_readable():
@@ -273,19 +207,6 @@ def test_seconds_go_on_after_a_resume(tmp_path):
     clock.now = 5.0
     progress.update(100, {'loss': 1.0})
     assert history.rows()[-1]['seconds'] == 8 + 5
-
-
-def test_a_line_on_a_terminal_that_has_closed_is_no_error():
-    class Closed(io.StringIO):
-        def isatty(self):
-            return True
-
-        def flush(self):
-            raise OSError(5, 'Input/output error')
-
-    progress = Progress('gan', 2, 1.0, stream=Closed())
-    progress.update(2, {})
-    progress.close()
 
 
 # --- TensorBoard ------------------------------------------------------------------

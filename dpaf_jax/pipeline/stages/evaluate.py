@@ -5,11 +5,9 @@ is public. What real training images give, where asked for, goes under `nonpriva
 there into the report.
 """
 
-import contextlib
 import hashlib
 import io
 import logging
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,6 @@ from dpaf_jax.config import Config, EvaluationConfig, public_dict
 from dpaf_jax.data import load, prepare, read_manifest
 from dpaf_jax.evaluation import suite, utility
 from dpaf_jax.evaluation.outcome import Labelled
-from dpaf_jax.evaluation.train import ProgressFn
 from dpaf_jax.pipeline.figures import OWN
 from dpaf_jax.pipeline.stages import samples
 from dpaf_jax.pipeline.stages.job import Job
@@ -27,7 +24,7 @@ from dpaf_jax.release.card import model_card
 from dpaf_jax.release.export import read_npz
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json, write_json, write_text
-from dpaf_jax.training.progress import Progress
+from dpaf_jax.runtime.progress import Teller
 from dpaf_jax.training.workdir import Workdir
 
 SHAPES_RESULTS = ('samples', 'evaluation', 'release')  # sections read after the release
@@ -102,13 +99,14 @@ def run(job: Job) -> dict[str, Any]:
     if settings.train_on_real:
         # How many real training images there are may be private: no part in what is told.
         settings = suite.alike(settings, made, test)
-    found = _measured(job, settings, made, test)
+    measure = _Measure(job, settings, test)
+    found = measure.of(made, _teller(job))
     if not found['utility']:
         logging.warning('No accuracy: synthetic images, or test images, have one class')
     accuracy = {'synthetic': found['utility'], **_labeller(job, test)}
     if settings.train_on_real:
         train = Labelled(np.asarray(data.images), np.asarray(data.labels))
-        _write_ceiling(job, _measured(job, settings, train, test, tells=False), found)
+        _write_ceiling(job, measure.of(train, _teller(job, tells=False)), found)
     _state_in_release(job, found['utility'])
     evaluated = {
         'config': asked(config),
@@ -154,59 +152,44 @@ def _samples(job: Job) -> Labelled:
     return made
 
 
-def _measured(
-    job: Job,
-    settings: EvaluationConfig,
-    source: Labelled,
-    test: Labelled,
-    tells: bool = True,
-) -> dict[str, Any]:
-    """Utility of images or rows, its floor, and fidelity of images.
+class _Measure:
+    """Utility of images or rows, its floor, and fidelity of images."""
 
-    `tells`: with progress on the way. How many steps real images take says how many there
-    are, and that is private where N counts empty records.
-    """
-    data = job.config.data
-    if data.columns:
+    def __init__(self, job: Job, settings: EvaluationConfig, test: Labelled):
+        self._settings, self._test = settings, test
+        self._num_classes = job.config.data.num_classes
+        self._is_of_rows = bool(job.config.data.columns)
+        if not self._is_of_rows:
+            for line in suite.notices(settings):
+                logging.warning(line)
+            self._suite = suite.Suite(test, self._num_classes, settings)
+
+    def of(self, source: Labelled, teller: Teller) -> dict[str, Any]:
+        """What `source` teaches about the test split."""
+        if not self._is_of_rows:
+            found = self._suite.evaluate(source, teller)
+            return found | {'floor': utility.floor(self._test.labels)}
         from dpaf_jax.evaluation import tables  # late: scikit-learn is slow
 
-        with _progress(job, tables.total_steps(settings), tells) as on_progress:
+        total = tables.total_models(self._settings)
+        with teller.progress('classifiers', total, 0, 'model') as on_progress:
             made = tables.evaluate(
-                source, test, data.num_classes, settings, on_progress
+                source, self._test, self._num_classes, self._settings, on_progress
             )
         return {'utility': made, 'fidelity': {}, 'floor': tables.FLOOR}
-    for line in suite.notices(settings):
-        logging.warning(line)
-    steps = utility.total_steps(source.images, settings)
-    with _progress(job, steps, tells) as on_progress:
-        found = suite.evaluate(
-            source,
-            test,
-            data.num_classes,
-            settings,
-            lambda line: logging.info('evaluate: %s', line) if tells else None,
-            on_progress,
-        )
-    return found | {'floor': utility.floor(test.labels)}
 
 
-@contextlib.contextmanager
-def _progress(job: Job, steps: int, tells: bool) -> Iterator[ProgressFn]:
-    """A function to tell of so many steps, which also ends them when a stop is asked for."""
-    progress = Progress(
-        'evaluate',
-        steps,
-        job.config.evaluation.batch_size,
-        stream=None if tells else io.StringIO(),
-        records=job.config.data.records,
+def _teller(job: Job, tells: bool = True) -> Teller:
+    """Tells of progress, and ends what is measured where a stop is asked for.
+
+    `tells`: not of real images. How many steps they take says how many there are, and that
+    is private where N counts empty records.
+    """
+    return Teller(
+        lambda line: logging.info('evaluate: %s', line) if tells else None,
+        None if tells else io.StringIO(),
+        on_step=lambda: job.stop.check('evaluate'),
     )
-
-    def on_progress(step: int, metrics: Mapping[str, Any]) -> None:
-        job.stop.check('evaluate')
-        progress.update(step, metrics)
-
-    yield on_progress
-    progress.close()
 
 
 def _state_in_release(job: Job, made: dict[str, Any]) -> None:
