@@ -70,14 +70,14 @@ def now_table() -> str:
 
 
 def brief_table() -> str:
-    """Accuracy of what is recommended today, beside what real images teach."""
+    """Accuracy of what is recommended today, beside what real images teach a CNN."""
 
     def line(label: str, source: str, ceiling: str) -> list[str]:
         runs = [recommended(source, epsilon) for epsilon in (1, 3, 10)]
         return [label, *(_without_spread(run) for run in runs), ceiling]
 
     return table(
-        'images|ε = 1|ε = 3|ε = 10|real images teach',
+        'images|ε = 1|ε = 3|ε = 10|trained on real images',
         *(line(label, data, real(data, '')) for data, label in GREY.items()),
         line('faces by gender', 'celeba32:gender', real('celeba10k_gender', GENDER)),
         line('faces by hair colour', 'celeba32:hair', real('celeba10k_hair', HAIR)),

@@ -51,10 +51,10 @@ outcome is equally likely up to a factor of e^EPSILON, but for delta.
 
 The same command again resumes an interrupted run, or says that it is done.
 --config.FIELD=VALUE replaces any field: --config.data.image_size=64
---stage=plan stops before training, and says which noise there will be.
+--stage=plan stops before training, and prints the noise and what to expect.
 """
 PLAN = """\
-Says which noise there will be, how long it takes, and what to expect. No training.
+Prints the noise, how long it takes, and what to expect. No training.
 
   dpaf-jax plan /path/to/images --epsilon 1
 
@@ -304,8 +304,8 @@ def _parser() -> _Parser:
             made.add_argument(
                 '--public-features',
                 action='store_true',
-                help='read features of a network that knows photographs: more faces look '
-                'real. The release says so. Needs the extra "fidelity"',
+                help='read features of a network trained on public photographs: more faces '
+                'look real. The release says so. Needs the extra "fidelity"',
             )
     return parser
 

@@ -41,11 +41,13 @@ _OUT = flags.DEFINE_string(
 _SUITE = flags.DEFINE_enum(
     'suite', 'quick', ['quick', 'full', 'slow', 'dpimagebench'], 'Which classifiers.'
 )
-_SEEDS = flags.DEFINE_integer('seeds', 1, 'Of each classifier.', lower_bound=1)
+_SEEDS = flags.DEFINE_integer(
+    'seeds', 1, 'How often each classifier is trained.', lower_bound=1
+)
 _EPOCHS = flags.DEFINE_integer(
     'epochs',
     0,
-    'Of each network; 0: 5, or as many more as show 100 000 images.',
+    'Of each network; 0: five, or more until it has seen 100 000 images.',
     lower_bound=0,
 )
 _DATALENS_EPOCHS = flags.DEFINE_integer(
@@ -64,7 +66,10 @@ _CEILING = flags.DEFINE_bool(
     'ceiling', True, 'Also measures the real training images, as a standard.'
 )
 _FIDELITY = flags.DEFINE_integer(
-    'fidelity_images', 10_000, 'Of each side; 0: no fidelity.', lower_bound=0
+    'fidelity_images',
+    10_000,
+    'How many images of each side are compared; 0: no fidelity.',
+    lower_bound=0,
 )
 _NEIGHBOURS = flags.DEFINE_integer(
     'neighbours', 3, 'k of precision and recall.', lower_bound=1
@@ -76,12 +81,20 @@ _INCEPTION = flags.DEFINE_string(
     allow_override=True,
 )
 _NUM = flags.DEFINE_integer(
-    'num', 60_000, 'Images of a release.', lower_bound=1, allow_override=True
+    'num',
+    60_000,
+    'How many images to draw from a release.',
+    lower_bound=1,
+    allow_override=True,
 )
 _ATTRIBUTE = flags.DEFINE_string(
-    'attribute', '', 'Of celeba and ffhq: gender, hair, Smiling'
+    'attribute',
+    '',
+    'Of celeba and ffhq: what the label says, such as gender, hair or Smiling.',
 )
-_ANNOTATIONS = flags.DEFINE_string('annotations', '', 'Of ffhq: its features JSON.')
+_ANNOTATIONS = flags.DEFINE_string(
+    'annotations', '', 'Of ffhq: the path of its features JSON.'
+)
 _TEST_FRACTION = flags.DEFINE_float(
     'test_fraction',
     None,

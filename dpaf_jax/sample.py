@@ -22,6 +22,7 @@ from dpaf_jax.runtime.command import (
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import require_place, require_space, size_text
 from dpaf_jax.runtime.memory import machine_memory
+from dpaf_jax.runtime.progress import Teller
 
 _RELEASE = flags.DEFINE_string(
     'release', None, 'Folder of the release.', allow_override=True
@@ -98,17 +99,20 @@ def _sample(folder: pathlib.Path, out: pathlib.Path) -> str:
     prior = _prior(release)
     _require_room(out, release)
     labels = balanced_labels(_NUM.value, prior)
-    if suffix == '.npz':
-        images = np.concatenate(list(release.generate(labels, _SEED.value)))
-        write_npz(out, images, labels)
-    elif suffix == '.parquet':
-        write_parquet(out, release, labels, _SEED.value)
-    elif config.data.columns:
-        rows = np.concatenate(list(release.generate(labels, _SEED.value)))
-        write_csv(out, config.data, rows, labels)
-    else:
-        write_folder(out, release, labels, _SEED.value)
-    return 'rows' if config.data.columns else 'images'
+    records = config.data.records
+    with Teller(print, records=records).progress('samples', len(labels)) as on_progress:
+        if suffix == '.parquet':
+            write_parquet(out, release, labels, _SEED.value, on_progress)
+        elif suffix == '.npz' or config.data.columns:
+            drawn = release.generate(labels, _SEED.value, on_progress)
+            made = np.concatenate(list(drawn))
+            if suffix == '.npz':
+                write_npz(out, made, labels)
+            else:
+                write_csv(out, config.data, made, labels)
+        else:
+            write_folder(out, release, labels, _SEED.value, on_progress)
+    return records
 
 
 def _require_room(out: pathlib.Path, release: Release) -> None:

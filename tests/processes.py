@@ -43,7 +43,7 @@ def anywhere(*args):
 def cut(self, at, metrics):
     """At one phase and step: a signal from itself, or an error."""
     update(self, at, metrics)
-    if [self._phase, at] != settings['at']:
+    if [self.phase, at] != settings['at']:
         return
     if settings['does'] == 'fail':
         raise UserError('config.run', 'is made to fail', 'Do not')

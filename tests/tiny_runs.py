@@ -422,7 +422,7 @@ def stop_at(stop: Any, phase: str, step: int) -> Iterator[None]:
 
     def note(self: Progress, at: int, metrics: Any) -> None:
         update(self, at, metrics)
-        if self._phase == phase and at >= step:
+        if self.phase == phase and at >= step:
             stop.signal_number = signal.SIGTERM
 
     with mock.patch.object(Progress, 'update', note):

@@ -51,7 +51,7 @@ def to_pixels(
         image_size: S.
         channels: 1 (grey: ITU-R 601 luma) or 3 (RGB); transparency is laid on white.
         fit: 'crop' takes the centred square; 'pad' keeps all of it, centred on black.
-        window: of pictures with more than 8 bits a pixel, what becomes 0 and what 255.
+        window: of pictures with more than 8 bits a channel, what becomes 0 and what 255.
 
     Returns:
         [S, S, channels] uint8.

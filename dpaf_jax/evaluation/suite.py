@@ -52,7 +52,7 @@ class Suite:
     def _utility(self, source: Labelled, teller: Teller) -> dict[str, Any]:
         config, rest = self._config, (source, self._test, self._num_classes)
         steps, images = utility.work(source.images, config)
-        with teller.progress('classifiers', steps, images) as on_progress:
+        with teller.progress('classifiers', steps, images, 'step') as on_progress:
             made = utility.evaluate(*rest, config, on_progress)
         if config.suite in WITH_CLASSICAL:
             from dpaf_jax.evaluation import classical  # late: scikit-learn is slow
@@ -75,7 +75,7 @@ class Suite:
                 f'begins with {inception.SHA256[:8]}); figures by them are called so'
             )
         to_see = self._reference.num_to_see(num)
-        with teller.progress('features', to_see, 1.0, 'image') as on_progress:
+        with teller.progress('features', to_see) as on_progress:
             return fidelity.evaluate(
                 self._reference, source.images, num, config.neighbours, on_progress
             )

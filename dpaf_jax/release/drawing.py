@@ -22,6 +22,7 @@ from dpaf_jax.release.samplers.dpaf import truncated
 from dpaf_jax.release.samplers.protocol import LabellingSampler, StoredImageSampler
 from dpaf_jax.release.samplers.registry import PRIOR, make_sampler
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.progress import ProgressFn
 
 BATCH = 500  # images generated in one call
 MOST_SEED = 2**32 - 1  # JAX takes higher ones for others
@@ -57,7 +58,10 @@ class Release:
         return self.config.data.prior
 
     def generate(
-        self, labels: np.ndarray, seed: int | None = None
+        self,
+        labels: np.ndarray,
+        seed: int | None = None,
+        on_progress: ProgressFn = lambda num: None,
     ) -> Iterator[np.ndarray]:
         """Images for the labels, in batches, in order.
 
@@ -65,6 +69,7 @@ class Release:
             labels: [n] int, from 0 to num_classes - 1.
             seed: of the latent draws; None takes one from the operating system. Samples
                 are post-processing: their seed protects nothing.
+            on_progress: given how many are drawn.
 
         Returns:
             An iterator of [at most BATCH, H, W, C] uint8; of a table [.., 1, F, 1] float32,
@@ -78,7 +83,7 @@ class Release:
         seed = _whole('seed', seed, 0, MOST_SEED)
         labels = _numbers(labels)
         _check_labels(labels, self.config.data.num_classes)
-        return self._images(labels.astype(np.int32), seed)
+        return _told(self._images(labels.astype(np.int32), seed), on_progress)
 
     def _images(self, labels: np.ndarray, seed: int) -> Iterator[np.ndarray]:
         sampler, batch = make_sampler(self.config), _compiled(self.config)
@@ -103,7 +108,11 @@ class Release:
             yield draw(number, part)[0][: len(wanted)]
 
     def sample(
-        self, num: int, seed: int | None = None, prior: tuple[float, ...] | None = None
+        self,
+        num: int,
+        seed: int | None = None,
+        prior: tuple[float, ...] | None = None,
+        on_progress: ProgressFn = lambda num: None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """A labelled synthetic data set in memory.
 
@@ -111,6 +120,7 @@ class Release:
             num: how many images.
             seed: see `generate`.
             prior: class probabilities; None takes the release's.
+            on_progress: see `generate`.
 
         Returns:
             ([num, H, W, C] as from `generate`, [num] int32).
@@ -127,7 +137,8 @@ class Release:
             remedy = f'Give {classes} shares from 0, such as {self.prior}'
             raise UserError('prior', f'is {prior}', remedy)
         labels = balanced_labels(num, tuple(shares))
-        return np.concatenate(list(self.generate(labels, seed))), labels
+        images = list(self.generate(labels, seed, on_progress))
+        return np.concatenate(images), labels
 
     def truncated(self, truncation: float) -> 'Release':
         """The same release with latent draws `truncation` times as wide, and images not bent.
@@ -189,6 +200,16 @@ class Release:
     def _own(self) -> Any:
         """The sampler's parameters."""
         return {name: part for name, part in self.params.items() if name != PRIOR}
+
+
+def _told(
+    batches: Iterator[np.ndarray], on_progress: ProgressFn
+) -> Iterator[np.ndarray]:
+    done = 0
+    for batch in batches:
+        done += len(batch)
+        on_progress(done)
+        yield batch
 
 
 def _whole(name: str, value: Any, least: int, most: float = math.inf) -> int:

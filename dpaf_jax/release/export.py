@@ -13,6 +13,7 @@ from dpaf_jax.release.drawing import Release
 from dpaf_jax.release.pictures import picture
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import written_whole
+from dpaf_jax.runtime.progress import ProgressFn
 
 DIGITS = 8  # of a column's range: a float32 between its bounds has no more
 
@@ -73,7 +74,11 @@ def in_units(data: DataConfig, rows: np.ndarray) -> np.ndarray:
 
 
 def write_folder(
-    path: pathlib.Path, release: Release, labels: np.ndarray, seed: int | None
+    path: pathlib.Path,
+    release: Release,
+    labels: np.ndarray,
+    seed: int | None,
+    on_progress: ProgressFn = lambda num: None,
 ) -> None:
     """Writes train/<class>/<index>.png, image by image.
 
@@ -91,7 +96,9 @@ def write_folder(
     with written_whole(path) as staging:
         for name in names:
             (staging / 'train' / name).mkdir(parents=True)
-        images = itertools.chain.from_iterable(release.generate(labels, seed))
+        images = itertools.chain.from_iterable(
+            release.generate(labels, seed, on_progress)
+        )
         for index, (image, label) in enumerate(zip(images, labels, strict=True)):
             folder = staging / 'train' / names[label]
             picture(image).save(folder / f'{index:07d}.png')

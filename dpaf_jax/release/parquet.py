@@ -18,12 +18,17 @@ from dpaf_jax.release.export import in_units
 from dpaf_jax.release.pictures import picture, png_bytes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import write_text, written_whole
+from dpaf_jax.runtime.progress import ProgressFn
 
 CARD = 'README.md'
 
 
 def write_parquet(
-    path: pathlib.Path, release: Release, labels: np.ndarray, seed: int | None
+    path: pathlib.Path,
+    release: Release,
+    labels: np.ndarray,
+    seed: int | None,
+    on_progress: ProgressFn = lambda num: None,
 ) -> None:
     """Writes the file batch by batch, and README.md beside it: the data set's card.
 
@@ -31,7 +36,7 @@ def write_parquet(
         path: of the file.
         release: that the images are drawn from.
         labels: [N] integers; theirs.
-        seed: as for `Release.generate`.
+        seed: as for `Release.generate`, and so is `on_progress`.
 
     Raises:
         UserError: pyarrow is not there, or a README.md is.
@@ -52,7 +57,7 @@ def write_parquet(
         written_whole(path) as temporary,
         pq.ParquetWriter(temporary, schema, compression='zstd') as writer,
     ):
-        for columns in _batches(release, labels, seed):
+        for columns in _batches(release, labels, seed, on_progress):
             writer.write_table(pa.table(columns, schema=schema))
     try:
         write_text(card, told)
@@ -136,11 +141,11 @@ def _arrow_type(pa: Any, feature: dict[str, Any]) -> Any:
 
 
 def _batches(
-    release: Release, labels: np.ndarray, seed: int | None
+    release: Release, labels: np.ndarray, seed: int | None, on_progress: ProgressFn
 ) -> Iterator[dict[str, Any]]:
     data = release.config.data
     start = 0
-    for images in release.generate(labels, seed):
+    for images in release.generate(labels, seed, on_progress):
         meant = labels[start : start + len(images)].astype(np.int64)
         start += len(images)
         if data.columns:

@@ -23,7 +23,7 @@ MOST_MEANT = 3  # fields in one question
 CONFIG = config_flags.DEFINE_config_file(
     'config',
     None,
-    'A file, and behind a colon what it takes: configs/recommended.py:digits,1 or '
+    'A config file, then a colon and its arguments: configs/recommended.py:digits,1 or '
     "configs/mnist.py. One of the package's own is found from anywhere. "
     '--config.FIELD=VALUE replaces a field: --config.privacy.epsilon=1.',
 )

@@ -131,7 +131,7 @@ class Teller:
     Args:
         say: is given lines.
         stream: of the lines of progress, as for `ProgressLine`.
-        records: what is counted.
+        records: what is counted, in the plural.
         on_step: is called with each step, and may end what is done by an error.
     """
 
@@ -147,15 +147,22 @@ class Teller:
 
     @contextlib.contextmanager
     def progress(
-        self, name: str, total: int, examples: float, unit: str = 'step'
+        self, name: str, total: int, examples: float = 1.0, unit: str = ''
     ) -> Iterator[ProgressFn]:
-        """A function that tells of so many steps, each of so many examples."""
+        """A function that tells how much is done of `total`.
+
+        Args:
+            name: of what is done.
+            total: of its steps; by default each is one record, and is called so.
+            examples: of a step.
+            unit: what a step is called.
+        """
         line = ProgressLine(
             name,
             total,
             examples,
             records=self._records,
-            unit=unit,
+            unit=unit or self._records.removesuffix('s'),
             stream=self._stream,
         )
 

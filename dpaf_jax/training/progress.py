@@ -196,6 +196,9 @@ class Progress:
         rows: of the phase; default: they go nowhere.
         records: what examples are called.
         stream: as for `ProgressLine`, and so are the others.
+
+    Attributes:
+        phase: its name.
     """
 
     def __init__(
@@ -212,6 +215,7 @@ class Progress:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
+        self.phase = phase
         self._planned, self._epsilon_at = planned_epsilon, epsilon_at
         self._rows = Rows(phase, total_steps) if rows is None else rows
         self._line = ProgressLine(

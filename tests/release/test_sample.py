@@ -131,7 +131,9 @@ def test_an_npz_is_class_balanced_uint8(session):
     assert (images.shape, images.dtype) == ((21, 8, 8, 1), np.uint8)
     assert (labels.shape, labels.dtype) == ((21,), np.int32)
     assert sorted(np.bincount(labels)) == [10, 11]
-    assert session.succeeded('npz') == '21 synthetic images in a.npz\n'
+    progress, said = session.succeeded('npz').splitlines()
+    assert progress.startswith('samples  image 21/21 · done in')
+    assert said == '21 synthetic images in a.npz'
 
 
 def test_a_seed_repeats_the_images(session):
@@ -201,7 +203,7 @@ def test_class_folders_sort_as_labels_do(tmp_path, names):
     )
     images = np.arange(24, dtype=np.uint8).reshape(24, 1, 1, 1) * np.ones((4, 4, 1))
     object.__setattr__(
-        release, 'generate', lambda labels, seed: [images.astype(np.uint8)]
+        release, 'generate', lambda labels, seed, on_progress: [images.astype(np.uint8)]
     )
     write_folder(tmp_path / 'out', release, np.arange(24) % 12, seed=0)
     for path, label in image_folder(tmp_path / 'out' / 'train'):

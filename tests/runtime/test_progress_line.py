@@ -98,7 +98,10 @@ def test_a_teller_says_lines_and_ends_what_it_is_asked_to():
     said, steps, stream = [], [], Terminal()
     teller = Teller(said.append, stream, 'rows', stop)
     teller.say('training')
-    with pytest.raises(Stopped), teller.progress('classifiers', 1, 2.0) as on_progress:
+    with (
+        pytest.raises(Stopped),
+        teller.progress('classifiers', 1, 2.0, 'step') as on_progress,
+    ):
         on_progress(1)
         on_progress(2)
     assert said == ['training']

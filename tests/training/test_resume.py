@@ -46,7 +46,7 @@ update, taken = Progress.update, RunKeys._digest
 
 def cut(self, at, metrics):
     update(self, at, metrics)
-    if (self._phase, at) == (phase, int(step)):
+    if (self.phase, at) == (phase, int(step)):
         os.kill(os.getpid(), int(number))
 
 def note(self, purpose, at):

@@ -6,7 +6,6 @@ there into the report.
 """
 
 import hashlib
-import io
 import logging
 from typing import Any
 
@@ -100,13 +99,16 @@ def run(job: Job) -> dict[str, Any]:
         # How many real training images there are may be private: no part in what is told.
         settings = suite.alike(settings, made, test)
     measure = _Measure(job, settings, test)
-    found = measure.of(made, _teller(job))
+    found = measure.of(made, job.teller('evaluate'))
     if not found['utility']:
         logging.warning('No accuracy: synthetic images, or test images, have one class')
     accuracy = {'synthetic': found['utility'], **_labeller(job, test)}
     if settings.train_on_real:
         train = Labelled(np.asarray(data.images), np.asarray(data.labels))
-        _write_ceiling(job, measure.of(train, _teller(job, tells=False)), found)
+        # How many steps they take says how many there are: private where N counts empty
+        # records.
+        silent = job.teller('evaluate', tells=False)
+        _write_ceiling(job, measure.of(train, silent), found)
     _state_in_release(job, found['utility'])
     evaluated = {
         'config': asked(config),
@@ -177,19 +179,6 @@ class _Measure:
                 source, self._test, self._num_classes, self._settings, on_progress
             )
         return {'utility': made, 'fidelity': {}, 'floor': tables.FLOOR}
-
-
-def _teller(job: Job, tells: bool = True) -> Teller:
-    """Tells of progress, and ends what is measured where a stop is asked for.
-
-    `tells`: not of real images. How many steps they take says how many there are, and that
-    is private where N counts empty records.
-    """
-    return Teller(
-        lambda line: logging.info('evaluate: %s', line) if tells else None,
-        None if tells else io.StringIO(),
-        on_step=lambda: job.stop.check('evaluate'),
-    )
 
 
 def _state_in_release(job: Job, made: dict[str, Any]) -> None:

@@ -1,12 +1,15 @@
 """What every stage of a run is given."""
 
 import dataclasses
+import io
+import logging
 import pathlib
 from typing import Any
 
 from dpaf_jax.config import Config
 from dpaf_jax.data import Dataset
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.runtime.progress import Teller
 from dpaf_jax.training.signals import StopRequest
 from dpaf_jax.training.workdir import Workdir
 
@@ -47,3 +50,17 @@ class Job:
                 f'needs {path}, which is not there',
                 f'Run --stage={stage} first',
             )
+
+    def teller(self, stage: str, tells: bool = True) -> Teller:
+        """Tells how far a stage is, and ends it where a stop is asked for.
+
+        Args:
+            stage: its name.
+            tells: False for what nobody may be told of.
+        """
+        return Teller(
+            lambda line: logging.info('%s: %s', stage, line) if tells else None,
+            None if tells else io.StringIO(),
+            self.config.data.records,
+            on_step=lambda: self.stop.check(stage),
+        )

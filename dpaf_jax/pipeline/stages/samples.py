@@ -20,7 +20,9 @@ def run(job: Job) -> pathlib.Path:
     number = wanted(job)
     if _number(workdir.samples) != number:
         require_room(job)
-        images, labels = load_release(workdir.release).sample(number)
+        release = load_release(workdir.release)
+        with job.teller('samples').progress('samples', number) as on_progress:
+            images, labels = release.sample(number, on_progress=on_progress)
         if data.columns:
             write_csv(workdir.samples_csv, data, images, labels)
         write_npz(workdir.samples, images, labels)
