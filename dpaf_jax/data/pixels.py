@@ -11,6 +11,7 @@ from PIL import Image, ImageFile, ImageOps
 from dpaf_jax.data.sources.base import Content
 
 _MODES = {1: 'L', 3: 'RGB'}
+GREY = '1', 'L', 'LA'  # Pillow's modes, beside those of more than 8 bits
 DEEP = ('I', 'F')  # how Pillow's modes with more than 8 bits a channel begin
 _DAMAGE = (
     OSError,

@@ -18,14 +18,13 @@ from dpaf_jax.config import MOST_CLASSES, DataConfig
 from dpaf_jax.data.checks import check_sides, splits
 from dpaf_jax.data.groups import one_of_each
 from dpaf_jax.data.near_copies import near_copies, thumbnail
-from dpaf_jax.data.pixels import DEEP, BadPictureError, to_pixels
+from dpaf_jax.data.pixels import DEEP, GREY, BadPictureError, to_pixels
 from dpaf_jax.data.sources import open_source
 from dpaf_jax.data.sources.base import Content, Source, reading
 from dpaf_jax.data.subset import drawn
 from dpaf_jax.runtime.errors import UserError
 
 SIDES = 8, 16, 32  # of images, where pictures are of several sizes or larger
-GREY = '1', 'L', 'LA'  # Pillow's modes, beside those of more than 8 bits
 SHOWN = 3  # examples of a kind
 ONE_RECORD_EACH = (
     'epsilon is for one picture: who is in k of them has k times the influence. Leave copies '

@@ -340,4 +340,5 @@ def make_optimizer(model: nn.Module, steps: int) -> optax.GradientTransformation
     if isinstance(model, WideResNet | ResNeXt):
         return optax.adam(optax.cosine_decay_schedule(LEARNING_RATE_RESNET, steps))
     warm_up = max(1, round(WARM_UP * steps))
-    return optax.adam(optax.linear_schedule(0.0, LEARNING_RATE, warm_up))
+    first = LEARNING_RATE / warm_up  # not 0: one step would leave the initial weights
+    return optax.adam(optax.linear_schedule(first, LEARNING_RATE, warm_up - 1))

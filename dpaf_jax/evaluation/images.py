@@ -1,5 +1,6 @@
 """Images to compare, from a folder, an archive, a release, or a source of a config."""
 
+import collections
 import dataclasses
 import io
 import pathlib
@@ -8,12 +9,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from dpaf_jax.config import DataConfig, check_channels
+from dpaf_jax.config import MOST_CLASSES, DataConfig, check_channels
 from dpaf_jax.data.checks import splits
 from dpaf_jax.data.decode import decoded
 from dpaf_jax.data.groups import one_of_each
+from dpaf_jax.data.pixels import GREY
 from dpaf_jax.data.sources import SOURCES, open_source
-from dpaf_jax.data.sources.base import Source, counting_names
+from dpaf_jax.data.sources.base import Source, counting_names, only, reading
 from dpaf_jax.data.sources.listing import list_folders, list_pictures, read_pictures
 from dpaf_jax.data.subset import drawn
 from dpaf_jax.evaluation.outcome import Labelled
@@ -47,41 +49,72 @@ def alike(real: str, synthetic: str, given: dict[str, Any]) -> DataConfig:
     return DataConfig(**fields | given)
 
 
-def synthetic(text: str, num: int, data: DataConfig) -> Labelled:
+def synthetic(text: str, num: int, data: DataConfig) -> tuple[Labelled, int]:
     """All images of a folder or an archive, or `num` that a release draws.
+
+    Of a source with a test split of its own only the rest is taken: who has put real test
+    images there would train on them.
 
     Args:
         text: `--synthetic`: a path, or a source such as `npz:<path>`.
         num: images of a release.
         data: image size and channels; 0 classes.
 
+    Returns:
+        The images, and how many test images were left out.
+
     Raises:
         UserError: nothing of the kind is there.
     """
     if _released(text):
         release = load_release(pathlib.Path(text).expanduser())
-        return Labelled(*release.sample(num, seed=0))
+        return Labelled(*release.sample(num, seed=0)), 0
     source, config = opened(text, data)
-    return Labelled(np.stack(list(decoded(source, config))), present_labels(source))
+    kept = np.ones(len(source.labels), bool)
+    if source.is_test is not None:
+        kept = ~source.is_test
+        source = only(source, kept)
+        if not kept.any():
+            raise UserError(
+                f'--synthetic: {text}', 'has test images alone', 'Give others'
+            )
+    images = np.stack(list(decoded(source, config)))
+    labels = present_labels(source, f'--synthetic: {text}')
+    return Labelled(images, labels), int(np.sum(~kept))
 
 
-def real(text: str, data: DataConfig) -> tuple[Labelled, Labelled]:
+def real(text: str, data: DataConfig, of_run: str = '') -> tuple[Labelled, Labelled]:
     """The training and the test images of a folder, an archive or a source.
 
     Args:
         text: `--real`: a path, or a source as `config.data.source` names it.
         data: of `alike`; with a `test_fraction` of 0 all images of a source without a test
             split are test images.
+        of_run: the kind of source that a release's run has read, where images are to be
+            split as there; '': they are split anew.
+
+    Raises:
+        UserError: nothing of the kind is there, or images cannot be split as in the run.
     """
     if (pathlib.Path(text).expanduser() / GENERATOR).exists():
         raise UserError(f'--real: {text}', 'is a release', 'Give real images')
     source, config = opened(text, data, '--real')
+    if of_run and source.is_test is None and _kind(config.source) != of_run:
+        # A hash of each record's name decides, and another layout has other names.
+        raise UserError(
+            f'--real: {text}',
+            f'cannot be split as in the run, which has read a source of the kind {of_run}: '
+            'images that the generator has learnt from would be test images',
+            'Give the files of the run, or images that are none of its training images '
+            'with --test_fraction=0',
+        )
     source = _of_the_run(source, config)
     is_test = np.ones(len(source.labels), bool)
     if source.is_test is not None or config.test_fraction:
         is_test = splits(source, config)
     is_test = is_test[source.is_present]
-    images, labels = np.stack(list(decoded(source, config))), present_labels(source)
+    images = np.stack(list(decoded(source, config)))
+    labels = present_labels(source, f'--real: {text}')
     if not is_test.any():
         remedy = 'Raise --test_fraction, or set it to 0: then all are test images'
         raise UserError('--real', 'has no test images', remedy)
@@ -89,6 +122,16 @@ def real(text: str, data: DataConfig) -> tuple[Labelled, Labelled]:
         Labelled(images[~is_test], labels[~is_test]),
         Labelled(images[is_test], labels[is_test]),
     )
+
+
+def kind_of_run(text: str) -> str:
+    """The kind of source that a release's run has read; '' for what is no release."""
+    released = _released(text)
+    return _kind(released.source) if released else ''
+
+
+def _kind(source: str) -> str:
+    return source.partition(':')[0]
 
 
 def _of_the_run(source: Source, config: DataConfig) -> Source:
@@ -126,18 +169,38 @@ def _released(text: str) -> DataConfig | None:
 
 
 def shape(text: str, data: DataConfig) -> tuple[int, int]:
-    """Side and channels of the first image, before it is decoded to any other."""
+    """Side and channels that images are compared at.
+
+    Of pictures the side that most have, and colour where one of them has it.
+    """
     if config := _released(text):
         return config.image_size, config.channels
     source, _ = opened(text, data)
-    first = next(iter(source.contents()), None)
-    if first is None:
+    sides: collections.Counter[int] = collections.Counter()
+    is_colour = False
+    present = np.flatnonzero(source.is_present).tolist()
+    with reading(source.where):
+        for i, content in zip(present, source.contents(), strict=True):
+            if not isinstance(content, bytes):  # an archive's are all alike
+                channels = content.shape[2] if content.ndim == 3 else 1
+                return min(content.shape[:2]), channels
+            side, has_colour = _head(content, source.record_id(i))
+            sides[side] += 1
+            is_colour |= has_colour
+    if not sides:
         raise UserError(text, 'has no images', 'Give some')
-    if isinstance(first, bytes):
-        picture = Image.open(io.BytesIO(first))
-        grey = picture.mode in ('1', 'L', 'LA')
-        return min(picture.size), 1 if grey else 3
-    return min(first.shape[:2]), first.shape[2] if first.ndim == 3 else 1
+    most = max(sides.values())
+    return min(side for side, n in sides.items() if n == most), 3 if is_colour else 1
+
+
+def _head(content: bytes, name: str) -> tuple[int, bool]:
+    """The shorter side of a picture, and whether it has colour."""
+    try:
+        picture = Image.open(io.BytesIO(content))
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        problem = 'is damaged, or is no picture'
+        raise UserError(name, problem, 'Remove it, or save it again') from error
+    return min(picture.size), picture.mode not in GREY
 
 
 def opened(
@@ -146,7 +209,7 @@ def opened(
     """The source that a path or a source's name means, and its config."""
     path = pathlib.Path(text).expanduser()
     _refuse_run(path, flag)
-    if path.suffix == '.parquet' and path.is_file():
+    if path.suffix.lower() == '.parquet' and path.is_file():
         return _of_parquet(path, flag), data
     if path.exists() or text.partition(':')[0] not in SOURCES:
         if not path.exists():
@@ -211,6 +274,17 @@ def unlabelled(folder: pathlib.Path) -> Source:
     )
 
 
-def present_labels(source: Source) -> np.ndarray:
-    """[n] labels of the records that have an image."""
-    return source.labels[source.is_present].astype(np.int32)
+def present_labels(source: Source, where: str) -> np.ndarray:
+    """[n] int32 labels of the records that have an image.
+
+    Raises:
+        UserError: one is no class.
+    """
+    labels = source.labels[source.is_present]
+    for is_wrong, problem in (
+        (labels < 0, 'has a label below 0'),
+        (labels >= MOST_CLASSES, f'has a label that is not below {MOST_CLASSES}'),
+    ):
+        if is_wrong.any():
+            raise UserError(where, problem, 'Number classes from 0')
+    return labels.astype(np.int32)

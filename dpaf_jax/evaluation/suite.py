@@ -13,9 +13,12 @@ from dpaf_jax.config import EvaluationConfig
 from dpaf_jax.evaluation import fidelity, utility
 from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.networks.perceptual import efficientnet, inception
+from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.progress import Teller
 
 WITH_CLASSICAL = ('full', 'slow')
+# Pixels that are left something by the pools of all classifiers of a suite.
+LEAST_SIDE, LEAST_SIDES = 4, {'slow': 8}
 
 
 class Suite:
@@ -24,7 +27,7 @@ class Suite:
     Args:
         test: the real test split.
         num_classes: K.
-        config: what is measured, and how.
+        config: what is measured, and how; its `fidelity_images` as `alike` has them.
 
     Raises:
         UserError: `inception_weights` names no such file.
@@ -64,10 +67,9 @@ class Suite:
         config, weights = self._config, self._reference.weights
         if not config.fidelity_images or not (weights or efficientnet.is_installed()):
             return {}
-        num = min(config.fidelity_images, len(source.images), len(self._test.images))
-        least = fidelity.least(config.neighbours)
-        if num < least:
-            teller.say(f'no fidelity: one side has {num} images, and it needs {least}')
+        num = config.fidelity_images
+        if few := self._too_few(len(source.images)):
+            teller.say(f'no fidelity: {few}')
             return {}
         if weights and not weights.are_published:
             teller.say(
@@ -80,6 +82,42 @@ class Suite:
                 self._reference, source.images, num, config.neighbours, on_progress
             )
 
+    def _too_few(self, num_source: int) -> str:
+        """Why fidelity is not measured of so many images; '' where it is."""
+        wanted, least = (
+            self._config.fidelity_images,
+            fidelity.least(self._config.neighbours),
+        )
+        if num_source < wanted:
+            return (
+                f'there are {num_source} images, and {wanted} of each side are compared'
+            )
+        if wanted < least:
+            return f'{wanted} images of each side are too few: it needs {least}'
+        return ''
+
+
+def check(config: EvaluationConfig, side: int) -> None:
+    """Refuses what could not be measured of images, before anything is.
+
+    Args:
+        config: what is to be measured.
+        side: of the images, in pixels.
+
+    Raises:
+        UserError: `inception_weights` names no such file; images are too small for a
+            classifier of the suite.
+    """
+    inception_weights(config)
+    least = LEAST_SIDES.get(config.suite, LEAST_SIDE)
+    if side < least:
+        raise UserError(
+            f'suite {config.suite}',
+            f'has a classifier that needs images of {least} x {least}, and these have '
+            f'{side} x {side}',
+            'Choose the suite full' if side >= LEAST_SIDE else 'Give larger images',
+        )
+
 
 def inception_weights(config: EvaluationConfig) -> inception.Weights | None:
     """Those of the file that is named, if one is; they are kept for the next call.
@@ -91,10 +129,16 @@ def inception_weights(config: EvaluationConfig) -> inception.Weights | None:
     return inception.load(path) if path else None
 
 
-def alike(config: EvaluationConfig, *sides: Labelled) -> EvaluationConfig:
-    """As many images of each side for fidelity: figures of other numbers do not compare."""
-    least = min(config.fidelity_images, *(len(side.labels) for side in sides))
-    return dataclasses.replace(config, fidelity_images=least)
+def alike(config: EvaluationConfig, made: Labelled, test: Labelled) -> EvaluationConfig:
+    """As many images of each side for fidelity: figures of other numbers do not compare.
+
+    So real training images, of which there may be fewer, do not decide what is measured of
+    the synthetic ones.
+    """
+    sides = len(made.labels), len(test.labels)
+    return dataclasses.replace(
+        config, fidelity_images=min(config.fidelity_images, *sides)
+    )
 
 
 def calibrated(

@@ -101,6 +101,7 @@ def _facts(report: dict[str, Any]) -> dict[str, Any]:
         'declared': _declared(data, privacy, config['release']),
         'figure_name': 'AUROC' if data['columns'] else 'Accuracy',
         'figures': _figures(report),
+        'is_evaluated': report['floor'] is not None,
         'failure': failure(report),
         'fidelity_rows': fidelity_rows(report['fidelity']),
         'few_images': few_images(report['fidelity']),
@@ -206,9 +207,13 @@ def _figures(report: dict[str, Any]) -> list[tuple[Any, ...]]:
 def _per_class(accuracy: dict[str, Any], names: list[str]) -> list[list[Any]]:
     """A row for each classifier, a column for each class; the head first, or nothing."""
     rows = [
-        [MODEL_NAMES.get(model, model), *(f'{float(value):.2f}' for value in each)]
+        [
+            MODEL_NAMES.get(model, model),
+            # A class without test images has no accuracy.
+            *('–' if value is None else f'{float(value):.2f}' for value in each),
+        ]
         for model, found in accuracy.get('synthetic', {}).items()
-        if len(each := found.get('per_class', [])) == len(names) and None not in each
+        if len(each := found.get('per_class', [])) == len(names)
     ]
     return [['Accuracy by class', *names], *rows] if rows else []
 

@@ -183,13 +183,19 @@ class Pipeline:
         with self._job.stop.hearing_ctrl_c():
             return self._run(stage)
 
+    def _check_evaluation(self) -> None:
+        """Refuses what the last stages would refuse, before epsilon is spent."""
+        evaluation, data = self.config.evaluation, self.config.data
+        if not data.columns:
+            suite.check(evaluation, data.image_size)
+
     def _run(self, stage: str) -> Any:
         check_stage(stage)
         self._job.stop.check(stage)
         begins = STAGES.index(stage) <= STAGES.index('train')
         if begins and not self.workdir.release.exists():
             methods.check_installed(self.config)
-            suite.inception_weights(self.config.evaluation)  # refuses another file
+            self._check_evaluation()
             fingerprint.require_code()
             if stage != 'plan':  # which needs none
                 parallel.pick_devices(self.config.run.devices)

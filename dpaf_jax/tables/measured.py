@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from dpaf_jax.runtime.files import read_json
 from dpaf_jax.tables.runs import Cell, Run
-from dpaf_jax.tables.scales import Scale
+from dpaf_jax.tables.scales import CERTIFIED, Scale
 from dpaf_jax.tables.spec import Figure
 
 # By name: how pages call it.
@@ -75,7 +75,9 @@ def found(cell: Cell, scale: Scale, classifiers: tuple[str, ...]) -> Found:
     done = [run for run in cell.runs if run.is_done]
     figures = [_of_run(run, cell, scale, classifiers) for run in done]
     best = [_legacy_max(run, cell, scale) for run in done]
-    guarantee = _guarantee(done[0]) if done else ''
+    told = {_guarantee(run) for run in done}
+    # Of several the one that does not hold decides.
+    guarantee = min(told, key=lambda words: words == CERTIFIED, default='')
     failure = next(filter(None, (run.failure for run in cell.runs)), '')
     return Found(
         _together(figures),

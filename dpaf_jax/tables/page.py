@@ -1,5 +1,6 @@
 """A table as lines: each row as it is printed, and as it is run here."""
 
+import math
 from typing import NamedTuple
 
 from dpaf_jax.tables.measured import FIGURES, Found, found
@@ -136,12 +137,16 @@ def _epsilon(row: Row, there: dict[Column, Found]) -> str:
     """Whether it holds, by what the releases say."""
     if row.strategy or row.method == 'real':
         return 'none'
-    told = {each.guarantee for each in there.values() if each.guarantee}
+    told = {column: each.guarantee for column, each in there.items() if each.guarantee}
     if not told:
         return ABSENT
-    if told == {CERTIFIED}:
+    missing = [column for column in told if told[column] != CERTIFIED]
+    if not missing:
         return 'holds'
-    return 'none' if CERTIFIED not in told else 'holds where finite'
+    if len(missing) == len(told):
+        return 'none'
+    are_infinite = all(math.isinf(row.epsilon(column) or 0) for column in missing)
+    return 'holds where finite' if are_infinite else 'holds in part'
 
 
 def _calibrated(table: Table, lines: list[Line]) -> list[Line]:

@@ -134,12 +134,8 @@ class TestFolder:
 
     def test_the_page_names_every_kind_that_is_read(self):
         page = pathlib.Path(__file__).parents[2] / 'docs' / 'howto' / 'data.md'
-        line = page.read_text(encoding='utf-8').partition('Files of pictures are read')[
-            2
-        ]
-        read = (
-            line.partition(';')[0].replace(' or ', ', ').split('end in ')[1].split(', ')
-        )
+        line = page.read_text(encoding='utf-8').partition('Picture files ending in ')[2]
+        read = line.partition(' are')[0].replace(' or ', ', ').split(', ')
         assert tuple(kind.strip() for kind in read) == SUFFIXES
 
     def test_pictures_without_classes_are_counted_with_the_remedy(self, tmp_path):

@@ -439,7 +439,9 @@ def test_further_rows_are_drawn_into_a_csv(whole, tmp_path):
         sample, 'sample', f'--release={whole / "release"}', '--num=7', f'--out={out}'
     )
     assert drawn.code == 0 and len(out.read_text().splitlines()) == 8
-    assert drawn.out == f'7 synthetic rows in {out}\n'
+    progress, said = drawn.out.splitlines()
+    assert progress.startswith('samples  row 7/7 ·')
+    assert said == f'7 synthetic rows in {out}'
 
 
 def test_the_release_of_a_table_is_not_judged_as_images(whole):

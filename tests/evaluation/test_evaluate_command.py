@@ -12,10 +12,10 @@ from PIL import Image
 from sources import write_picture
 
 from dpaf_jax import evaluate
-from dpaf_jax.config import EvaluationConfig
+from dpaf_jax.config import DataConfig, EvaluationConfig
 from dpaf_jax.data import dataset
 from dpaf_jax.data.prepare import prepare
-from dpaf_jax.evaluation import classical, command, printout, suite
+from dpaf_jax.evaluation import classical, command, images, printout, suite
 from dpaf_jax.evaluation.outcome import Labelled
 from dpaf_jax.networks.perceptual import efficientnet
 from dpaf_jax.release import parquet
@@ -319,6 +319,7 @@ def test_a_ceiling_of_nothing_has_no_share():
 def release(tmp_path, names='cat/dog/eel', num_classes=3, **fields):
     """A release with an untrained generator, of 8 x 8 images."""
     place = tmp_path / 'release'
+    fields = {'data__source': 'folder:/of/the/run'} | fields
     config = tiny.config(
         data__num_classes=num_classes, data__class_names=names, **fields
     )
@@ -418,17 +419,99 @@ def test_a_release_may_lie_at_home(tmp_path, monkeypatch):
     assert command.opened(real, f'~/{made.name}', 2, test_fraction=0.5).num_classes == 3
 
 
-def test_archives_have_as_many_classes(tmp_path):
-    real = archive(tmp_path / 'r.npz', 40, labels=4)
-    with pytest.raises(UserError, match='has 3 classes, but --real has 4. Give'):
-        command.opened(real, archive(tmp_path / 'm.npz', 12), 0, test_fraction=0.5)
+def test_a_synthetic_label_is_a_real_class_and_classes_that_lack_are_told(tmp_path):
+    three = archive(tmp_path / '3.npz', 40)
+    four = archive(tmp_path / '4.npz', 40, labels=4)
+    with pytest.raises(UserError, match='has the label 3, but --real has 3 classes'):
+        command.opened(three, four, 0, test_fraction=0.5)
+    sides = command.opened(four, three, 0, test_fraction=0.0)
+    assert sides.num_classes == 4
+    assert sides.notes == ('no synthetic image of 1 classes: 3',)
+
+
+@pytest.mark.parametrize('labels', [[0, -1], [0, 2**32], [0, 100_000]])
+@pytest.mark.parametrize('side', ['train', 'test', 'synthetic'])
+def test_a_label_that_is_no_class_is_found_before_anything_is_measured(
+    side, labels, tmp_path
+):
+    images, files = np.zeros((2, 8, 8), np.uint8), {}
+    for name in ('train', 'test', 'synthetic'):
+        files[f'{name}_x'] = images
+        files[f'{name}_y'] = np.array(labels if name == side else [0, 1])
+    made = {'images': files.pop('synthetic_x'), 'labels': files.pop('synthetic_y')}
+    np.savez(tmp_path / 'm.npz', **made)
+    np.savez(tmp_path / 'r.npz', **files)
+    flag = '--synthetic' if side == 'synthetic' else '--real'
+    with pytest.raises(UserError, match=f'^{flag}: .*has a label .* Number classes'):
+        command.opened(str(tmp_path / 'r.npz'), str(tmp_path / 'm.npz'), 0)
+
+
+def test_test_images_of_the_synthetic_side_are_not_trained_on(tmp_path):
+    """Some put the real test images beside synthetic training images."""
+    splits = {'train': 0, 'test': 255}
+    arrays = {
+        f'{name}_x': np.full((9, 8, 8), value, np.uint8)
+        for name, value in splits.items()
+    }
+    labels = {f'{name}_y': np.arange(9) % 3 for name in splits}
+    np.savez(tmp_path / 'm.npz', **arrays, **labels)
+    real = archive(tmp_path / 'r.npz', 40)
+    sides = command.opened(real, str(tmp_path / 'm.npz'), 0, test_fraction=0.5)
+    assert len(sides.synthetic.labels) == 9 and not sides.synthetic.images.any()
+    assert sides.notes == ('9 images of the synthetic test split are left out',)
+    told = []
+    report = command.evaluated(sides, FAST, Teller(told.append))
+    assert sides.notes[0] in told and report['notes'] == list(sides.notes)
+
+
+def test_classes_called_by_numbers_are_matched_with_names_and_with_no_names(tmp_path):
+    """Else class 10 would be the third, since names are sorted as texts."""
+
+    def shades(side, names):
+        for k, name in enumerate(names):
+            (tmp_path / side / name).mkdir(parents=True)
+            for i in range(6):
+                pixels = np.full((8, 8), 10 * k + i, np.uint8)
+                Image.fromarray(pixels).save(tmp_path / side / name / f'{i}.png')
+        return str(tmp_path / side)
+
+    names = shades('names', 'abcdefghijkl')
+    numbers = shades('numbers', map(str, range(12)))
+    for one, other in ((names, numbers), (numbers, names)):
+        sides = command.opened(one, other, 0, test_fraction=0.5)
+        for side in (sides.synthetic, sides.test, sides.train):
+            assert np.array_equal(side.images[:, 0, 0, 0] // 10, side.labels)
+    unnamed = release(tmp_path, names='', num_classes=12, data__image_size=8)
+    sides = command.opened(numbers, unnamed, 12, test_fraction=0.5)
+    assert np.array_equal(sides.test.images[:, 0, 0, 0] // 10, sides.test.labels)
+
+
+def test_another_layout_than_the_runs_is_not_split_as_its_own(tmp_path):
+    """Records have other names there: four of five test images would be of the training."""
+    made = release(tmp_path, names='', data__source='npz:/somewhere/else.npz')
+    real = folder(tmp_path / 'real', 30, 8, classes=('a', 'b', 'c'))
+    with pytest.raises(UserError, match='which has read a source of the kind npz'):
+        command.opened(real, made, 9)
+    assert command.opened(real, made, 9, test_fraction=0.5).num_classes == 3
+
+
+def test_pictures_are_compared_at_the_side_of_most_and_in_colour_if_any_has_it(
+    tmp_path,
+):
+    (tmp_path / 'made').mkdir()
+    for i, (side, mode) in enumerate([(4, 'L'), (8, 'L'), (8, 'RGB'), (8, 'L')]):
+        Image.new(mode, (side, side)).save(tmp_path / 'made' / f'{i}.png')
+    assert images.shape(str(tmp_path / 'made'), DataConfig()) == (8, 3)
+    (tmp_path / 'made' / '00.png').write_bytes(b'no picture')
+    with pytest.raises(UserError, match='^00.png: is damaged, or is no picture'):
+        images.shape(str(tmp_path / 'made'), DataConfig())
 
 
 def test_fidelity_beside_a_ceiling_is_of_as_many_images():
     def side(number):
         return Labelled(np.zeros((number, 4, 4, 1), np.uint8), np.zeros(number))
 
-    config = suite.alike(EvaluationConfig(), side(300), side(4000), side(900))
+    config = suite.alike(EvaluationConfig(), side(300), side(4000))
     assert config.fidelity_images == 300
 
 

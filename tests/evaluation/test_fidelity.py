@@ -182,6 +182,7 @@ def test_figures_of_other_weights_are_called_so(monkeypatch):
     monkeypatch.setattr(suite.inception, 'load', lambda path: weights)
     side, told = Labelled(images_of(40, 0), np.zeros(40, np.int32)), []
     config = EvaluationConfig(inception_weights='w.pth')
+    config = suite.alike(config, side, side)
     measured = suite.Suite(side, 1, config).evaluate(side, Teller(told.append))
     assert 'fid_other_weights' in measured['fidelity']
     assert 'no FID: the Inception weights are not the published' in told[-1]
@@ -208,9 +209,28 @@ def test_a_suite_goes_without_fidelity_where_images_are_too_few(monkeypatch):
     pixels, labels = np.zeros((12, 8, 8, 1), np.uint8), np.zeros(12, np.int32)
     told = []
     side = Labelled(pixels, labels)
-    made = suite.Suite(side, 1, EvaluationConfig()).evaluate(side, Teller(told.append))
+    config = suite.alike(EvaluationConfig(), side, side)
+    made = suite.Suite(side, 1, config).evaluate(side, Teller(told.append))
     assert made == {'utility': {}, 'fidelity': {}}
-    assert told == ['no fidelity: one side has 12 images, and it needs 20']
+    assert told == ['no fidelity: 12 images of each side are too few: it needs 20']
+
+
+def test_few_real_training_images_cost_the_ceiling_its_fidelity_alone(monkeypatch):
+    monkeypatch.setattr(fidelity.efficientnet, 'is_installed', lambda: False)
+    weights = inception_weights(monkeypatch, is_published=True)
+    monkeypatch.setattr(suite, 'inception_weights', lambda config: weights)
+    made, test = (
+        Labelled(images_of(40, seed), np.zeros(40, np.int32)) for seed in (0, 1)
+    )
+    measured = suite.Suite(test, 1, suite.alike(EvaluationConfig(), made, test))
+    told = []
+    teller = Teller(told.append)
+    assert measured.evaluate(made, teller)['fidelity']['num_synthetic'] == 40
+    few = Labelled(made.images[:25], made.labels[:25])
+    assert measured.evaluate(few, teller)['fidelity'] == {}
+    assert told == [
+        'no fidelity: there are 25 images, and 40 of each side are compared'
+    ]
 
 
 def test_the_images_that_are_compared_are_the_same_every_time():

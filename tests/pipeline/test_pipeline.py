@@ -243,6 +243,23 @@ class TestReport:
         accuracy = read(pipeline.workdir.evaluation)['accuracy']['synthetic']
         assert len(accuracy['cnn']['values']) == 2
 
+    def test_a_ceiling_that_is_lost_is_measured_again(self, copied):
+        pipeline = copied(evaluation__train_on_real=True)
+        pipeline.run('evaluate')
+        pipeline.run('report')
+        ceiling = pipeline.workdir.nonprivate / 'evaluation.json'
+        assert pipeline.is_done() and ceiling.exists()
+        ceiling.unlink()
+        assert not pipeline.is_done()
+        pipeline.run('evaluate')
+        assert ceiling.exists()
+
+    def test_images_too_small_for_a_classifier_are_refused_before_a_run(self, tmp_path):
+        small = {'evaluation__suite': 'slow', 'data__image_size': 4}
+        config = tiny_runs.one_shot('digits', **small)
+        with pytest.raises(UserError, match='suite slow: .* 8 x 8, and these have 4'):
+            Pipeline(config, tmp_path).run('plan')
+
     def test_samples_of_another_size_are_not_taken_for_those_asked_for(self, copied):
         pipeline = copied(samples__num=30)
         before = read(pipeline.workdir.evaluation)

@@ -80,12 +80,16 @@ def test_one_seed_has_no_deviation(tmp_path):
     )
 
 
+def words_of(html):
+    return ' '.join(re.sub('<[^>]*>', ' ', html).split())
+
+
 def test_figures_stand_between_floor_and_ceiling_also_by_class(tmp_path):
     cnn = ACCURACY['synthetic']['cnn'] | {'per_class': [0.625, 0.875]}
     accuracy = {'synthetic': {'cnn': cnn}}
     ceiling = {'cnn': {'mean': 0.93, 'std': 0.0, 'values': [0.93]}}
     made, _, html = written(tmp_path, accuracy=accuracy, floor=0.4321, ceiling=ceiling)
-    text = ' '.join(re.sub('<[^>]*>', ' ', html).split())
+    text = words_of(html)
     assert 'Small CNN real images (ceiling) 0.930' in text
     assert 'Always the largest class (floor) nothing 0.432' in text
     assert 'Accuracy by class 0 1 Small CNN 0.62 0.88' in text
@@ -272,6 +276,21 @@ def test_the_terminal_says_why_there_is_no_accuracy(tmp_path, floor, fraction, t
     accuracy = {'synthetic': {}} if floor else {}
     written(tmp_path, config=config, accuracy=accuracy, floor=floor)
     assert told in summary.summary(Workdir(tmp_path))
+
+
+def test_images_of_one_class_have_fidelity_without_accuracy(tmp_path):
+    _, _, html = written(
+        tmp_path, accuracy={'synthetic': {}}, floor=1.0, fidelity={'recall': 0.25}
+    )
+    text = words_of(html)
+    assert 'No accuracy: all are of one class.' in text
+    assert 'Not evaluated.' not in text and 'Recall 0.25' in text
+
+
+def test_a_class_without_test_images_has_a_dash(tmp_path):
+    cnn = ACCURACY['synthetic']['cnn'] | {'per_class': [0.625, None]}
+    _, _, html = written(tmp_path, accuracy={'synthetic': {'cnn': cnn}})
+    assert 'Small CNN 0.62 –' in words_of(html)
 
 
 def test_a_ceiling_is_said_to_come_from_training_images(tmp_path):

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import re
 import sys
 import warnings
@@ -13,13 +14,15 @@ from finished_runs import finish, setup
 from PIL import Image
 
 from dpaf_jax.evaluation import classical
+from dpaf_jax.runtime.files import write_json
 from dpaf_jax.tables import formats, pictures
 from dpaf_jax.tables.fill import _name, fill
-from dpaf_jax.tables.page import page
+from dpaf_jax.tables.measured import Found, found
+from dpaf_jax.tables.page import _epsilon, page
 from dpaf_jax.tables.papers import TABLES
 from dpaf_jax.tables.runs import Run, cells
 from dpaf_jax.tables.scales import CERTIFIED
-from dpaf_jax.tables.spec import Figure
+from dpaf_jax.tables.spec import Column, Figure, Row
 
 
 def finished(name, made, wanted, accuracy=lambda i: 0.5 + 0.01 * i):
@@ -141,6 +144,36 @@ def test_fid_and_inception_score_stand_where_a_run_has_them(
     assert figures == {value}
     text = formats.markdown(shown)
     assert '| FID | Inception score | generators |' in text and '99.5' not in text
+
+
+@pytest.mark.parametrize(
+    ('epsilon', 'guarantee', 'told'),
+    [
+        (3.0, CERTIFIED, 'holds'),
+        (3.0, 'none (fixed entropy)', 'holds in part'),
+        (math.inf, 'none', 'holds where finite'),
+    ],
+)
+def test_an_epsilon_that_does_not_hold_is_not_said_to(epsilon, guarantee, told):
+    row = Row(label='DPGEN', method='dpgen')
+    there = {
+        Column('mnist', each, 'accuracy'): Found({}, {}, 1, 1, words)
+        for each, words in ((1.0, CERTIFIED), (epsilon, guarantee))
+    }
+    assert _epsilon(row, there) == told
+
+
+def test_one_run_of_a_cell_without_a_guarantee_takes_it_from_all(tmp_path):
+    made = setup(tmp_path)
+    cell = next(
+        each for each in cells(TABLES['ours/methods'], made) if len(each.runs) > 1
+    )
+    for run in cell.runs:
+        finish(run, 0.5)
+    assert found(cell, made.scale, ()).guarantee == CERTIFIED
+    statement = cell.runs[1].workdir.release / 'privacy.json'
+    write_json(statement, {'guarantee': 'none (fixed entropy)'})
+    assert found(cell, made.scale, ()).guarantee == 'none (fixed entropy)'
 
 
 def test_every_format_says_the_same(tmp_path):

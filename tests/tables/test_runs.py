@@ -68,6 +68,21 @@ def test_the_command_is_what_the_main_job_takes(tmp_path):
     assert f'--data={cache.partition("=")[2]}' in attack
 
 
+def test_a_run_on_another_file_of_the_same_name_is_another_run(tmp_path):
+    made = setup(tmp_path)
+    (before, *_) = (run for run in runs_of('ours/methods', made) if not run.reads)
+    caches = [before.commands[0]]
+    (made.data / 'mnist.npz').write_bytes(b'other images')
+    (after, *_) = (run for run in runs_of('ours/methods', made) if not run.reads)
+    assert after.config.to_dict() == before.config.to_dict() and after.key != before.key
+    caches.append(after.commands[0])
+    kept = [
+        next(word for word in words if word.startswith('--config.data.cache='))
+        for words in caches
+    ]
+    assert kept[0] != kept[1]
+
+
 def test_weights_of_fid_change_no_run_but_what_is_left_to_do(tmp_path):
     """A run that was made without them is evaluated again, not made anew."""
     (one, *_) = runs_of('dpaf/1', setup(tmp_path))

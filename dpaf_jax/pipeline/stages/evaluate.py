@@ -29,6 +29,7 @@ from dpaf_jax.training.workdir import Workdir
 SHAPES_RESULTS = ('samples', 'evaluation', 'release')  # sections read after the release
 INCEPTION = 'inception_sha256'  # of the weights of FID; no path leaves the config
 SAMPLES = 'samples_sha256'  # of the data set that was judged
+CEILING = 'evaluation.json'  # what real images teach, in nonprivate/
 
 
 def asked(config: Config) -> dict[str, Any]:
@@ -43,6 +44,13 @@ def is_current(workdir: Workdir, config: Config) -> bool:
     if not evaluated or evaluated['config'] != asked(config):
         return False
     if not is_of_samples(evaluated, workdir):
+        return False
+    ceiling = workdir.nonprivate / CEILING
+    if (
+        config.evaluation.train_on_real
+        and evaluated['accuracy']
+        and not ceiling.exists()
+    ):
         return False
     wanted = _inception(config)
     if wanted and wanted != evaluated.get(INCEPTION):
@@ -94,10 +102,8 @@ def run(job: Job) -> dict[str, Any]:
         }
         write_json(workdir.evaluation, nothing)
         return {}
-    made, settings = _samples(job), config.evaluation
-    if settings.train_on_real:
-        # How many real training images there are may be private: no part in what is told.
-        settings = suite.alike(settings, made, test)
+    made = _samples(job)
+    settings = suite.alike(config.evaluation, made, test)
     measure = _Measure(job, settings, test)
     found = measure.of(made, job.teller('evaluate'))
     if not found['utility']:
@@ -130,7 +136,7 @@ def _write_ceiling(job: Job, real: dict[str, Any], synthetic: dict[str, Any]) ->
         'fidelity': real['fidelity'],
         'calibrated': suite.calibrated(synthetic['utility'], real['utility']),
     }
-    write_json(job.workdir.make_nonprivate() / 'evaluation.json', ceiling)
+    write_json(job.workdir.make_nonprivate() / CEILING, ceiling)
 
 
 def _labeller(job: Job, test: Labelled) -> dict[str, Any]:
