@@ -103,8 +103,8 @@ class Conv2Config:
     batch_size: int = at_least(
         192,
         1,
-        'Expected batch size of an update of conv2*; as printed it is dpaf.asymmetry x '
-        'dpaf.batch_size.',
+        'Expected batch size of an update of conv2*. Unused as_published: there it is '
+        'dpaf.asymmetry x dpaf.batch_size.',
     )
     with_conv1: bool = plain(
         False,

@@ -24,11 +24,13 @@ def check(config: Config, num_examples: int) -> None:
     _check_published(config)
     make_tap_layout(config)
     aggregates = k if dpaf.batches == 'class_pure' else 1
-    counts = trains_phase1(config) and not dpaf.classifier.sampling_prob
+    # As published every mechanism has DPAGG's batches.
+    own = not config.privacy.as_published
+    by_size = own and trains_phase1(config) and not dpaf.classifier.sampling_prob
     for field, size, used in (
         ('batch_size', dpaf.batch_size * aggregates, True),
-        ('classifier.batch_size', dpaf.classifier.batch_size, counts),
-        ('conv2.batch_size', dpaf.conv2.batch_size, trains_conv2(config)),
+        ('classifier.batch_size', dpaf.classifier.batch_size, by_size),
+        ('conv2.batch_size', dpaf.conv2.batch_size, own and trains_conv2(config)),
     ):
         if used:
             check_batch_size(f'config.dpaf.{field}', size, num_examples)

@@ -55,9 +55,17 @@ def test_every_batch_of_fakes_is_dealt_to_the_devices(mode):
     assert one and eight == [-(-size // 8) for size in one]
 
 
-def batches_of_fakes(mode, devices):
+@pytest.mark.parametrize('size', [4, 40])
+def test_as_published_an_update_of_conv2_has_as_many_fakes_as_reals(size):
+    """Its batches are DPAGG's, whatever `conv2.batch_size` is."""
+    config = tiny.config(**MODES['as published']).dpaf
+    fakes = batches_of_fakes('as published', 1, dpaf__conv2__batch_size=size)
+    assert fakes[-1] == config.asymmetry * config.batch_size
+
+
+def batches_of_fakes(mode, devices, **fields):
     """How many fakes each call of G makes, in the order that a window is traced in."""
-    run, _, phase, start = gan_phase(devices, **MODES[mode])
+    run, _, phase, start = gan_phase(devices, **MODES[mode], **fields)
     sizes = []
 
     def note(call, args, kwargs, context):

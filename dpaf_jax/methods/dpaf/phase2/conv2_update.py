@@ -171,12 +171,9 @@ def _clip(gan: Gan, name: str) -> dict[str, Any]:
 
 def _num_units(gan: Gan, name: str) -> int:
     """How many units of fakes a step looks at: as many as of reals are expected."""
-    conv2 = gan.config.dpaf.conv2
-    return {
-        'singleton': conv2.batch_size,
-        'group': gan.plan[name].num_groups,
-        'cotangent': gan.schedule.num_aggregates,
-    }[conv2.gradient]
+    if gan.config.dpaf.conv2.gradient == 'cotangent':
+        return gan.schedule.num_aggregates
+    return int(gan.plan[name].expected_units)
 
 
 def _fake_gradient(
@@ -187,7 +184,7 @@ def _fake_gradient(
     `number` is of their units, each an aggregate.
     """
     learns = {part: state.params[part] for part in gan.updates[name]}
-    size = max(1, gan.config.dpaf.conv2.batch_size // number)
+    size = max(1, int(gan.plan[name].expected_batch_size) // number)
     units = jnp.arange(number * size) // size
     key_z, key_label = jax.random.split(coins(keys, Use[name.upper()]))
     labels = _fake_labels(gan, key_label, units)
