@@ -136,7 +136,7 @@ def _phase1_step(classifier: Classifier | Labeller, m: Mechanism) -> Step:
 def _conv2_step(gan: Gan, m: Mechanism) -> Step:
     def step(state: Any, batch: ClipBatch, key: jax.Array) -> jax.Array:
         public = np.zeros(4, np.uint32)
-        keys = StepKeys(NO_KEY, NO_KEY, {m.name: key}, public)
+        keys = StepKeys(None, NO_KEY, {m.name: key}, public)
         stepped = conv2_step(gan, state, batch, keys, m.name)
         return m.expected_units * first_moment(stepped.opt_states[m.name])
 
@@ -281,7 +281,7 @@ def _fake_noise(
         state = _state(gan, 0)
 
         def made(key: jax.Array) -> jax.Array:
-            keys = StepKeys(NO_KEY, key, {}, np.zeros(4, np.uint32))
+            keys = StepKeys(None, key, {}, np.zeros(4, np.uint32))
             return gan.fake_aggregates(state, state.generator.params, keys, Use.HEAD)
 
         fn = parallel.pmapped(jax.vmap(made), jax.local_devices()[:1])

@@ -79,7 +79,7 @@ class DpCgan(DpGan):
             state.discriminator,
             (to_float(batch.images[:, 0]), batch.labels[:, 0]),
             batch.is_padding_example[:, 0],
-            l2_clip_norm=self.mechanism.l2_sensitivity,
+            l2_clip_norm=self.mechanism.l2_clip_norm,
             grid=self.mechanism.grid,
         )
 
@@ -105,7 +105,7 @@ class DpCgan(DpGan):
             state.discriminator,
             (fakes, mine),
             is_padding,
-            l2_clip_norm=self.mechanism.l2_sensitivity,
+            l2_clip_norm=self.mechanism.l2_clip_norm,
             grid=None,  # no noise of its own
         )
         return parallel.total(sums)

@@ -182,7 +182,7 @@ class DpGan:
             state.discriminator,
             trios,
             batch.is_padding_example[:, 0],
-            l2_clip_norm=self.mechanism.l2_sensitivity,
+            l2_clip_norm=self.mechanism.l2_clip_norm,
             grid=self.mechanism.grid,
         )
 

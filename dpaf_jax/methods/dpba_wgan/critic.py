@@ -192,7 +192,7 @@ class DpbaWgan:
             state.discriminator,
             WeightedTrio(trios, *self.weights(for_term)),
             batch.is_padding_example[:, 0],
-            l2_clip_norm=self.schedule.mechanisms[0].l2_sensitivity,
+            l2_clip_norm=self.schedule.mechanisms[0].l2_clip_norm,
             grid=self.grid,
         )
 

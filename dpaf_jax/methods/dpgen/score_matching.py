@@ -136,7 +136,7 @@ class ScoreMatching:
             params,
             shots,
             shots.is_padding_example,
-            l2_clip_norm=self.mechanism.l2_sensitivity,
+            l2_clip_norm=self.mechanism.l2_clip_norm,
             grid=self.mechanism.grid,
         )
 

@@ -131,7 +131,7 @@ class PhasedVae:
             state.vae.params,
             Shot(pixels, batch.labels[:, 0], codes, noise),
             batch.is_padding_example[:, 0],
-            l2_clip_norm=self.mechanism.l2_sensitivity,
+            l2_clip_norm=self.mechanism.l2_clip_norm,
             grid=self.mechanism.grid,
         )
 

@@ -127,7 +127,10 @@ class Labeller:
         return side_by_side(parts).astype(FEATURE)[:, None, :, None]
 
     def learnt(self, params: Params) -> Params:
-        """What is kept: parameters of `LabelledSampler`, so scaled that logits are at most 1.
+        """What is kept: parameters of `LabelledSampler`, scaled.
+
+        The mean square of the classes' weights has length 1 then, so that a logit is at most
+        sqrt(K).
 
         Args:
             params: of the last state.
@@ -136,7 +139,7 @@ class Labeller:
             As `init_weights` has them: linear on `labeller_features`, without axes.
         """
         weights = params['weights']
-        # How large a logit can be; of a labeller that has learnt nothing, all are 0.
+        # Of a labeller that has learnt nothing all weights are 0.
         length = jnp.sqrt(jnp.sum(jnp.square(weights)) / weights.shape[1] + 1e-12)
         weights = weights / length
         if 'axes' not in params:

@@ -65,10 +65,13 @@ class StepKeys(NamedTuple):
     """Independent keys of one step: [8] uint32 for noise, [4] uint32 for public coins.
 
     Attributes:
+        real_noise: of DPAGG; None where a step is post-processing, so that it cannot draw any.
+        fake_noise: of fake aggregates.
         update_noise: by mechanism, one for each of `Gan.updates` where its turn is.
+        public: of coins.
     """
 
-    real_noise: parallel.HostOrDevice
+    real_noise: parallel.HostOrDevice | None
     fake_noise: parallel.HostOrDevice
     update_noise: dict[str, parallel.HostOrDevice]
     public: parallel.HostOrDevice

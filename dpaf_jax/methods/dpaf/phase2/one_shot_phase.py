@@ -110,7 +110,7 @@ class OneShotPhase(GanPhase):
         """Keys of post-processing; DPAGG's and the updates' own are not among them."""
         noise = self._run.keys.noise
         fake, public = noise('fake tick', step), self._run.keys.public('tick', step)
-        return StepKeys(np.zeros_like(fake), fake, {}, public)
+        return StepKeys(None, fake, {}, public)
 
     def _window(self, state: GanState, keys: StepKeys, metric: Factors | None) -> Any:
         def body(state: GanState, keys: StepKeys) -> Any:
