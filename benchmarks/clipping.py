@@ -25,7 +25,6 @@ from benchmarks.probe import native_convolution
 from benchmarks.timing import interleaved, print_result
 from dpaf_jax.config import from_config_dict
 from dpaf_jax.methods.dpaf.networks import make_networks
-from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.grid import Grid
 from dpaf_jax.runtime.command import prepare_jax, require, start
@@ -47,7 +46,7 @@ class Problem:
         data, self.networks = config.data, make_networks(config)
         shape = (batch, data.image_size, data.image_size, data.channels)
         images = rng.uniform(-1, 1, size=shape).astype(np.float32)
-        planes = label_planes(
+        planes = jax.nn.one_hot(
             jnp.asarray(rng.integers(data.num_classes, size=batch)), data.num_classes
         )
         keys = jax.random.split(jax.random.key(0))

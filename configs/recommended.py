@@ -13,13 +13,13 @@ goes by epsilon and the number of records. The word dpimagebench behind epsilon 
 benchmark's protocol (docs/howto/evaluate.md): N = 55 000, delta = 1 / (N ln N), and its
 classifiers, for a GPU.
 
-Accuracy of a small CNN at certified epsilon 1 / 3 / 10, a generator each (three at 1 and 10 of
-clothes and at 10 of MNIST, two at 1 of MNIST), one of two shared CPU cores, 2026-11-27 to 30:
-MNIST 0.966 / 0.971 / 0.974, Fashion-MNIST 0.845 / 0.855 / 0.863; the first 10 000 faces of
-CelebA at 32 x 32 by gender 0.785 / 0.859 / 0.877, by hair colour 0.715 / 0.754 / 0.762. A run
-takes 20 to 70 minutes, of faces up to 90. The settings before 2026-11-26 taught classifiers
-slightly more, but for faces by gender, and drew far worse images (docs/results.md). CIFAR-10
-was run with those alone: 0.486 at epsilon 1, 0.507 at epsilon 10.
+Accuracy of a small CNN at certified epsilon 1 / 3 / 10, a generator each (three of MNIST and
+of clothes at 1 and 10), one of two shared CPU cores, 2026-11-27 to 30: MNIST 0.966 / 0.971 /
+0.974, Fashion-MNIST 0.845 / 0.855 / 0.863; the first 10 000 faces of CelebA at 32 x 32 by
+gender 0.785 / 0.859 / 0.877, by hair colour 0.715 / 0.754 / 0.762. A run takes 20 to 70
+minutes, of faces up to 90. The settings before 2026-11-26 taught classifiers slightly more,
+but for faces by gender, and drew far worse images (docs/results.md). CIFAR-10 was run with
+those alone: 0.486 at epsilon 1, 0.507 at epsilon 10.
 """
 
 from ml_collections import ConfigDict

@@ -37,7 +37,7 @@ MAY_IMPORT = {
     'attack': {'release', 'data', 'privacy', 'training.workdir'} | CONFIG,
     'pipeline': {'methods', 'training', 'evaluation', 'release', 'data', 'privacy'}
     | CONFIG,
-    'tables': {'release.export', 'training.workdir'} | RUNTIME,
+    'tables': {'release.export', 'training.workdir', 'evaluation.suite'} | RUNTIME,
     'sample': {'release'} | RUNTIME,
     'evaluate': {'evaluation'} | RUNTIME,
     'cli': {'main', 'sample', 'evaluate', 'verify', 'audit', 'attack', 'tables'}

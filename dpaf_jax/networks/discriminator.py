@@ -21,11 +21,6 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def label_planes(labels: jax.Array, num_classes: int) -> jax.Array:
-    """[B] int32 labels as [B, K] one-hot float32, spread over the map where used."""
-    return jax.nn.one_hot(labels, num_classes, dtype=jnp.float32)
-
-
 def _join_planes(maps: jax.Array, planes: jax.Array) -> jax.Array:
     spread = jnp.broadcast_to(
         planes[:, None, None, :], (*maps.shape[:3], planes.shape[-1])
@@ -138,4 +133,4 @@ class Discriminator(nn.Module):
             self.num_classes,
             begins_at_zero=self.begins_at_zero,
         )(maps)
-        return jnp.sum(answers * label_planes(labels, self.num_classes), axis=1)
+        return jnp.sum(answers * jax.nn.one_hot(labels, self.num_classes), axis=1)

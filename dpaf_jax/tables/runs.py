@@ -102,13 +102,19 @@ class Run:
     def is_done(self) -> bool:
         """Whether nothing is left to do."""
         attacked = self.attack_file.exists() if self.attack else True
-        return self.workdir.report.exists() and attacked and self._has_asked_for_fid
+        return self.workdir.report.exists() and attacked and self._is_measured
 
     @property
-    def _has_asked_for_fid(self) -> bool:
+    def _is_measured(self) -> bool:
+        """Whether its evaluation has all that could be measured now."""
+        evaluated = read_json(self.workdir.evaluation) or {}
+        if lacked := evaluated.get('lacked'):
+            from dpaf_jax.evaluation import suite  # late: JAX, for what is rarely so
+
+            if lacked != suite.notices(self.config.evaluation):  # installed since
+                return False
         if not self.inception_weights:
             return True
-        evaluated = read_json(self.workdir.evaluation) or {}
         wanted = data_sets.sha256_of(self.inception_weights)
         return bool(evaluated.get('inception_sha256') == wanted)
 

@@ -28,7 +28,6 @@ from dpaf_jax.methods.dpaf.phase1.published import PublishedClassifier
 from dpaf_jax.methods.dpaf.phase2.aggregator import Aggregator
 from dpaf_jax.methods.dpaf.phase2.gan import Gan
 from dpaf_jax.methods.dpaf.phase2.phase import GanPhase
-from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.privacy import chacha, noise
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.privacy.keys import RunKeys
@@ -131,7 +130,7 @@ def test_division_by_the_true_size_of_the_batch():
 def test_division_by_the_true_sizes_of_the_classes():
     def class_sizes(_, units):
         is_there = (~units.is_padding_example[:, 0]).astype(jnp.float32)
-        return (is_there @ label_planes(units.labels[:, 0], 3))[:, None]
+        return (is_there @ jax.nn.one_hot(units.labels[:, 0], 3))[:, None]
 
     with divided_by(class_sizes):
         assert 'sensitivity' in mechanism_failures('dpagg', **tiny.ONE_SHOT)

@@ -11,7 +11,6 @@ import tiny
 from dpaf_jax.methods.dpaf.networks import make_networks
 from dpaf_jax.methods.dpaf.taps.layout import make_tap_layout
 from dpaf_jax.networks.architecture import make_architecture
-from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.generator import _Styled, make_generator
 from dpaf_jax.networks.images import to_float, to_uint8
 from dpaf_jax.runtime.errors import UserError
@@ -47,7 +46,7 @@ def shapes(config):
 
     def through(key):
         image = jnp.zeros((2, data.image_size, data.image_size, data.channels))
-        planes = label_planes(jnp.array([0, 1]), data.num_classes)
+        planes = jax.nn.one_hot(jnp.array([0, 1]), data.num_classes)
         conv1 = net.conv1.init(key, image, planes)
         maps1 = net.conv1.apply(conv1, image, planes)
         conv2 = net.conv2.init(key, maps1)
@@ -181,7 +180,7 @@ def conv1_maps(injection, label):
     config = make_config('C1-C1-x', 8, networks__label_injection=injection)
     conv1 = make_networks(config).conv1
     image = np.random.default_rng(0).normal(size=(1, 8, 8, 1)).astype(np.float32)
-    planes = label_planes(jnp.array([label]), 3)
+    planes = jax.nn.one_hot(jnp.array([label]), 3)
     params = jax.jit(conv1.init)(KEY, image, jnp.zeros((1, 3)))
     return params, np.asarray(conv1.apply(params, image, planes))[0]
 

@@ -13,6 +13,7 @@ import tiny_runs
 from finished_runs import finish, setup
 
 from dpaf_jax.attack.target import Target
+from dpaf_jax.evaluation import suite
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.files import read_json, write_json
 from dpaf_jax.tables import __main__ as command
@@ -100,6 +101,18 @@ def test_weights_of_fid_change_no_run_but_what_is_left_to_do(tmp_path):
         found = {**evaluated, 'inception_sha256': sha256}
         write_json(one.workdir.evaluation, found)
         assert with_fid.is_done == is_done
+
+
+def test_a_run_is_evaluated_again_once_what_it_lacked_is_installed(
+    tmp_path, monkeypatch
+):
+    (one, *_) = runs_of('dpaf/1', setup(tmp_path))
+    finish(one, 0.5)
+    evaluated = read_json(one.workdir.evaluation)
+    write_json(one.workdir.evaluation, {**evaluated, 'lacked': ['no XGBoost']})
+    for notices, is_done in ((['no XGBoost'], True), ([], False)):
+        monkeypatch.setattr(suite, 'notices', lambda config, told=notices: told)
+        assert one.is_done == is_done
 
 
 def test_parts_are_disjoint_and_do_not_depend_on_what_is_done(tmp_path):

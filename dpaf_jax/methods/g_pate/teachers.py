@@ -19,7 +19,6 @@ import optax
 
 from dpaf_jax.config import Config
 from dpaf_jax.networks.architecture import SLOPE
-from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.privacy.voting import discretise
@@ -73,7 +72,7 @@ class Teacher(nn.Module):
         for width in self.widths:
             hidden = nn.leaky_relu(nn.Dense(width)(hidden), SLOPE)
         answers = nn.Dense(self.num_classes)(hidden)
-        return jnp.sum(answers * label_planes(labels, self.num_classes), axis=1)
+        return jnp.sum(answers * jax.nn.one_hot(labels, self.num_classes), axis=1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from dpaf_jax.methods.g_pate.teachers import Teachers
-from dpaf_jax.networks.discriminator import label_planes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Voters(Teachers):
         logits = self.network.apply(params, images, labels)
         bar = jnp.zeros_like(logits)
         if self.config.pate_gan.relative:
-            planes = label_planes(labels, self.config.data.num_classes)
+            planes = jax.nn.one_hot(labels, self.config.data.num_classes)
             means = logits @ planes / jnp.maximum(jnp.sum(planes, axis=0), 1)
             bar = planes @ means
         return (logits > bar).astype(jnp.float32)

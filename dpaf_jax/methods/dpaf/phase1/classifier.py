@@ -20,7 +20,6 @@ from dpaf_jax.config import Config
 from dpaf_jax.methods.dpaf.networks import Networks
 from dpaf_jax.methods.dpaf.taps.features import sin_maps
 from dpaf_jax.networks import losses
-from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.noise import noisy_mean
@@ -103,7 +102,7 @@ class Classifier:
         maps = self.normalised(params, unit.images)
         size = self.mechanism.expected_unit_size
         aggregate = jnp.einsum('m,mhwc->hwc', real, maps) / size
-        labels = label_planes(unit.labels, self.networks.num_classes)
+        labels = jax.nn.one_hot(unit.labels, self.networks.num_classes)
         # Inside the clipped unit its true size may be used.
         shares = (real @ labels) / jnp.maximum(jnp.sum(real), 1.0)
         return self.loss_of_aggregate(params, aggregate, shares)

@@ -18,7 +18,6 @@ from dpaf_jax.methods.dpaf.phase1.classifier import (
     ClassifierState,
     Params,
 )
-from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.runtime import parallel
@@ -61,7 +60,7 @@ class PublishedClassifier(Classifier):
         size = self.mechanism.expected_batch_size
         maps = self.normalised(params, batch.images[:, 0])
         real = 1.0 - batch.is_padding_example[:, 0].astype(jnp.float32)
-        labels = label_planes(batch.labels[:, 0], self.networks.num_classes)
+        labels = jax.nn.one_hot(batch.labels[:, 0], self.networks.num_classes)
         aggregate = jnp.einsum('b,bhwc->hwc', real, maps) / size
         return parallel.total(aggregate), parallel.total(real @ labels) / size
 

@@ -21,7 +21,6 @@ import optax
 from dpaf_jax.methods.dpaf.phase2.discriminator import logits
 from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Params, StepKeys, Use, coins
 from dpaf_jax.networks import losses
-from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.instance_norm import simplified_instance_norm
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
@@ -54,7 +53,7 @@ def _inputs(
     """What `_rows` makes rows of: all that stays the same while the trained parts learn."""
     if 'conv1' in trained:
         return {'images': images, 'labels': labels}
-    planes = label_planes(labels, gan.networks.num_classes)
+    planes = jax.nn.one_hot(labels, gan.networks.num_classes)
     return {
         'maps1': gan.networks.conv1.apply(params['conv1'], images, planes),
         'rows': gan.aggregator.rows(params, images, labels),

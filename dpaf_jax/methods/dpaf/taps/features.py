@@ -15,7 +15,6 @@ from dpaf_jax.methods.dpaf.axes import Axes, along, init_axes, num_axes, of_pict
 from dpaf_jax.methods.dpaf.networks import Networks
 from dpaf_jax.methods.dpaf.taps import cosines
 from dpaf_jax.networks.architecture import make_architecture
-from dpaf_jax.networks.discriminator import label_planes
 from dpaf_jax.networks.fixed import contrast, texture
 from dpaf_jax.networks.fixed.cosines import cosines_of
 from dpaf_jax.networks.fixed.wavelets import num_features, wavelet_features
@@ -194,7 +193,7 @@ def sin_maps(
     Returns:
         [B, p1, p1, m1] and [B, p, p, m], of norm at most sqrt(m) p.
     """
-    planes = label_planes(labels, networks.num_classes)
+    planes = jax.nn.one_hot(labels, networks.num_classes)
     maps1 = networks.conv1.apply(params['conv1'], images, planes)
     maps2 = networks.conv2.apply(params['conv2'], maps1)
     return simplified_instance_norm(maps1), simplified_instance_norm(maps2)
