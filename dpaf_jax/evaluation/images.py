@@ -13,7 +13,7 @@ from dpaf_jax.config import MOST_CLASSES, DataConfig, check_channels
 from dpaf_jax.data.checks import splits
 from dpaf_jax.data.decode import decoded
 from dpaf_jax.data.groups import one_of_each
-from dpaf_jax.data.pixels import GREY
+from dpaf_jax.data.pixels import DEEP, GREY
 from dpaf_jax.data.sources import SOURCES, open_source
 from dpaf_jax.data.sources.base import Source, counting_names, only, reading
 from dpaf_jax.data.sources.listing import list_folders, list_pictures, read_pictures
@@ -200,7 +200,8 @@ def _head(content: bytes, name: str) -> tuple[int, bool]:
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         problem = 'is damaged, or is no picture'
         raise UserError(name, problem, 'Remove it, or save it again') from error
-    return min(picture.size), picture.mode not in GREY
+    is_grey = picture.mode in GREY or picture.mode.startswith(DEEP)
+    return min(picture.size), not is_grey
 
 
 def opened(

@@ -160,7 +160,7 @@ def gather(data: Mapping[str, Any], draw: Mapping[str, Any]) -> ClipBatch:
     )
 
 
-def records_drawn(
+def poisson_records(
     run: Run, mechanism: Mechanism, step: int, eligible: np.ndarray | None = None
 ) -> Draw:
     """A Poisson draw among all records, or among those whose turn it is.

@@ -11,7 +11,7 @@ from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
-from dpaf_jax.training.input_pipeline import Feed, gather, records_drawn
+from dpaf_jax.training.input_pipeline import Feed, gather, poisson_records
 from dpaf_jax.training.phase import repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
 
@@ -88,7 +88,7 @@ class SampledPhase:
         return Feed(self._run)
 
     def _draw(self, step: int) -> Draw:
-        return records_drawn(self._run, self._mechanism, step)
+        return poisson_records(self._run, self._mechanism, step)
 
     def _keys(self, step: int) -> tuple[np.ndarray, ...]:
         """What the method's step gets besides its batch."""

@@ -16,13 +16,13 @@ from dpaf_jax.training.sampled_phase import SampledPhase
 def test_each_step_has_a_draw_a_noise_key_and_coins_of_its_own(
     tmp_path, monkeypatch, unrolls
 ):
-    asked, records_drawn = [], sampled_phase.records_drawn
+    asked, poisson_records = [], sampled_phase.poisson_records
 
     def draw(run, mechanism, step):
         asked.append((mechanism.name, step))
-        return records_drawn(run, mechanism, step)
+        return poisson_records(run, mechanism, step)
 
-    monkeypatch.setattr(sampled_phase, 'records_drawn', draw)
+    monkeypatch.setattr(sampled_phase, 'poisson_records', draw)
     fields = {'dp_sinkhorn__generator_steps': 20}
     run = tiny.run(tmp_path, tiny.config(method='dp_sinkhorn', **fields))
     phase = SampledPhase(run, DpSinkhorn(run.config, run.plan), unrolls=unrolls)
@@ -72,5 +72,5 @@ def test_records_are_drawn_at_the_rate_of_the_plan_however_many_there_are(
         lambda mechanism, present, *_: asked.append((mechanism, present)),
     )
     (mechanism,) = run.plan.mechanisms
-    input_pipeline.records_drawn(run, mechanism, 0)
+    input_pipeline.poisson_records(run, mechanism, 0)
     assert asked == [(mechanism, 30)]

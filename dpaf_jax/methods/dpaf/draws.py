@@ -4,7 +4,7 @@ import numpy as np
 
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import Draw, shuffled_batches
-from dpaf_jax.training.input_pipeline import records_drawn
+from dpaf_jax.training.input_pipeline import poisson_records
 from dpaf_jax.training.run import Run
 
 
@@ -25,4 +25,4 @@ def draw_records(
         return shuffled_batches(
             len(run.data.labels), size, mechanism.name, run.keys, step
         )
-    return records_drawn(run, mechanism, step, eligible)
+    return poisson_records(run, mechanism, step, eligible)

@@ -28,7 +28,7 @@ from dpaf_jax.privacy.sampling import Draw, shuffled_batches
 from dpaf_jax.release.samplers.published_dpgen import is_published, labelled
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
-from dpaf_jax.training.input_pipeline import Feed, gather, records_drawn
+from dpaf_jax.training.input_pipeline import Feed, gather, poisson_records
 from dpaf_jax.training.optimizers import TrainState
 from dpaf_jax.training.run import Run
 
@@ -158,7 +158,7 @@ class ScorePhase:
         return state, step + 1, metrics
 
     def _draw(self, step: int) -> Draw:
-        return records_drawn(self._run, self._mechanism, step)
+        return poisson_records(self._run, self._mechanism, step)
 
     def _microbatches(self, draw: Draw) -> dict[str, np.ndarray]:
         """A draw as [D, n, microbatch, 1] arrays."""

@@ -20,7 +20,7 @@ from dpaf_jax.training.input_pipeline import (
     at_once,
     empty_sums,
     gather,
-    records_drawn,
+    poisson_records,
 )
 from dpaf_jax.training.run import Run
 
@@ -65,7 +65,7 @@ class AggregatePhase:
         return self._release_fn(state, sums, at, seed, key), step + 1, {}
 
     def _draw(self, step: int) -> Draw:
-        return records_drawn(self._run, self._method.mechanism, step)
+        return poisson_records(self._run, self._method.mechanism, step)
 
     def _parts(self, draw: Draw) -> Iterator[Draw]:
         """A draw in chunks of one shape, which does not depend on who was drawn."""
