@@ -17,6 +17,7 @@ from dpaf_jax.config.public import (
     public_source,
     to_dict,
 )
+from dpaf_jax.config.reading import from_config_dict
 from dpaf_jax.config.schema import (
     MANY_RECORDS,
     METHOD_SECTIONS,
@@ -24,7 +25,6 @@ from dpaf_jax.config.schema import (
     Config,
     check_is_read,
     defaults,
-    from_config_dict,
     sections_of,
 )
 from dpaf_jax.config.sections import EvaluationConfig, NetworksConfig, PrivacyConfig

@@ -7,13 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dpaf_jax.config.schema import (
-    METHOD_SECTIONS,
-    Config,
-    check,
-    read_config,
-    sections_of,
-)
+from dpaf_jax.config.reading import check, read_config
+from dpaf_jax.config.schema import METHOD_SECTIONS, Config, sections_of
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.version import VERSION
 

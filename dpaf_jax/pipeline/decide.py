@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from dpaf_jax.config import Config, sections_of, undecided
 from dpaf_jax.config.data import check_source
-from dpaf_jax.config.schema import check
+from dpaf_jax.config.reading import check
 from dpaf_jax.data import read_manifest
 from dpaf_jax.data.survey import delta_of, proposed, survey, table
 from dpaf_jax.pipeline.places import check_places

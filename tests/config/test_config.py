@@ -17,7 +17,7 @@ from dpaf_jax.config import (
     public_dict,
     to_dict,
 )
-from dpaf_jax.config.schema import read_config
+from dpaf_jax.config.reading import read_config
 from dpaf_jax.runtime.errors import UserError
 
 SOME_VALUE_OF_ANOTHER_TYPE = {int: 1.5, float: 'many', str: 7, bool: 'maybe'}

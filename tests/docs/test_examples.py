@@ -8,6 +8,7 @@ import pytest
 import tiny_runs
 
 MODULES = (
+    'config.reading',
     'config.schema',
     'methods',
     'networks.instance_norm',
