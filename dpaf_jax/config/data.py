@@ -16,7 +16,9 @@ from dpaf_jax.config.fields import (
 from dpaf_jax.runtime.errors import UserError
 
 MOST_CLASSES = 100_000
-IMAGES = 'digits|(tfds|folder|npz|celeba|ffhq):.+'  # sources of them
+# Kinds of sources that are read from a path; a release has the kind alone.
+IMAGE_PATHS, TABLE_PATHS = ('folder', 'npz', 'celeba', 'ffhq'), ('table',)
+IMAGES = rf'digits|(tfds|{"|".join(IMAGE_PATHS)}):.+'  # sources of them
 # The columns of CelebA's list_attr_celeba.txt, as it spells them.
 _FLAGS = """
     5_o_Clock_Shadow Arched_Eyebrows Attractive Bags_Under_Eyes Bald

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from dpaf_jax.config.data import IMAGE_PATHS, TABLE_PATHS
 from dpaf_jax.config.reading import check, read_config
 from dpaf_jax.config.schema import METHOD_SECTIONS, Config, sections_of
 from dpaf_jax.runtime.errors import UserError
@@ -14,7 +15,7 @@ from dpaf_jax.runtime.version import VERSION
 
 # What `public_source` leaves of any source.
 PUBLIC_SOURCE = (
-    'digits|folder|npz|celeba|ffhq|table'
+    rf'digits|{"|".join(IMAGE_PATHS + TABLE_PATHS)}'
     r'|tfds:[a-z][a-zA-Z0-9_./:+-]*|private:[0-9.e-]{1,9}'
 )
 
@@ -115,7 +116,7 @@ def check_public(config: Config) -> None:
 
 
 def _with_path(source: str, path: str) -> str:
-    has_one = source in ('folder', 'npz', 'celeba', 'ffhq', 'table')
+    has_one = source in IMAGE_PATHS + TABLE_PATHS
     return f'{source}:{path}' if has_one else source
 
 
