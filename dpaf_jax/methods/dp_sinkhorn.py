@@ -36,12 +36,12 @@ from dpaf_jax.release.samplers.smooth import dp_sinkhorn_sampler
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch, prior_labels
 from dpaf_jax.training.optimizers import TrainState, averaged_step, make_optimizer
+from dpaf_jax.training.phase import Metrics
 from dpaf_jax.training.run import Run
 from dpaf_jax.training.sampled_phase import SampledPhase
 
 GRADIENT = 'gradient'
 NOBODY = -1e9  # the logarithm of the mass of a slot that is padding
-Metrics = dict[str, jax.Array]
 
 
 def plan(config: Config, num_examples: int) -> PrivacyPlan:

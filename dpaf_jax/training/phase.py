@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 
+Metrics = dict[str, jax.Array]  # name -> one number, on the device
+
 
 class Phase(Protocol):
     """A part of training with a state of its own.

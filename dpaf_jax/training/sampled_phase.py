@@ -12,10 +12,8 @@ from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import Feed, gather, poisson_records
-from dpaf_jax.training.phase import repeat, window_length, window_steps
+from dpaf_jax.training.phase import Metrics, repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
-
-Metrics = dict[str, jax.Array]
 
 
 class SampledMethod(Protocol):

@@ -7,10 +7,11 @@ from typing import Any
 from dpaf_jax.audit.methods import adversarial
 from dpaf_jax.audit.target import AuditTarget, Trace
 from dpaf_jax.config import Config
-from dpaf_jax.methods.adversarial.networks import AdversarialState, Metrics
+from dpaf_jax.methods.adversarial.networks import AdversarialState
 from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import PrivacyPlan
+from dpaf_jax.training.phase import Metrics
 
 
 class _OwnModel(DpbaWgan):

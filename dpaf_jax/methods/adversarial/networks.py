@@ -28,8 +28,8 @@ from dpaf_jax.training.optimizers import (
     descend,
     make_optimizer,
 )
+from dpaf_jax.training.phase import Metrics
 
-Metrics = dict[str, jax.Array]
 # Networks, and the label that they are of (None: of all), to themselves a step later.
 Turn = Callable[['AdversarialState', Any], tuple['AdversarialState', Metrics]]
 # A discriminator's answers [B] to what is told of each; 'loss_generator' is minimised.

@@ -7,14 +7,14 @@ import jax
 import numpy as np
 from PIL import Image
 
-from dpaf_jax.methods.adversarial.networks import AdversarialState, Adversaries, Metrics
+from dpaf_jax.methods.adversarial.networks import AdversarialState, Adversaries
 from dpaf_jax.privacy.keys import RunKeys
 from dpaf_jax.privacy.plan import Mechanism
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import Feed, gather
-from dpaf_jax.training.phase import repeat, window_steps
+from dpaf_jax.training.phase import Metrics, repeat, window_steps
 from dpaf_jax.training.run import Run
 
 

@@ -21,7 +21,7 @@ import jax
 import optax
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.adversarial.networks import AdversarialState, Metrics
+from dpaf_jax.methods.adversarial.networks import AdversarialState
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase
 from dpaf_jax.methods.dp_gan.gan import DpGan, discriminator_plan
 from dpaf_jax.methods.dp_gan.networks import CHOICES, Choice
@@ -33,6 +33,7 @@ from dpaf_jax.privacy.plan import PrivacyPlan
 from dpaf_jax.release.samplers.latent import LatentSampler, latent_sampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch, prior_labels, share_of_fakes
+from dpaf_jax.training.phase import Metrics
 from dpaf_jax.training.run import Run
 
 Loss = Callable[[Any, tuple[jax.Array, jax.Array]], jax.Array]

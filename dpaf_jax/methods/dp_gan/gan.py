@@ -29,7 +29,6 @@ from dpaf_jax.config.methods import DpCganConfig, DpGanConfig
 from dpaf_jax.methods.adversarial.networks import (
     AdversarialState,
     Adversaries,
-    Metrics,
 )
 from dpaf_jax.methods.adversarial.phase import AdversarialPhase
 from dpaf_jax.methods.adversarial.wgan import Trio
@@ -46,6 +45,7 @@ from dpaf_jax.release.samplers.dp_gan import dp_gan_sampler
 from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.phase import Metrics
 from dpaf_jax.training.run import Run
 
 DISCRIMINATOR = 'discriminator'

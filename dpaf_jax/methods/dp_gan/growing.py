@@ -15,12 +15,12 @@ from dpaf_jax.config import Config
 from dpaf_jax.methods.adversarial.networks import (
     AdversarialState,
     Adversaries,
-    Metrics,
 )
 from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.networks.gans.growth import Grown, grown_alone, num_phases, weights_at
 from dpaf_jax.release.samplers.protocol import Sampler
 from dpaf_jax.runtime.errors import UserError
+from dpaf_jax.training.phase import Metrics
 
 
 class GrowingAdversaries(Adversaries):

@@ -9,21 +9,21 @@ from typing import Any
 
 import jax
 
-from dpaf_jax.methods.dpaf.networks import make_networks
+from dpaf_jax.methods.dpaf.networks import Params, make_networks
 from dpaf_jax.methods.dpaf.phase1.classifier_phase import ClassifierPhase, LabellerPhase
 from dpaf_jax.methods.dpaf.phase1.labeller import Labeller
 from dpaf_jax.methods.dpaf.phase1.published import make_classifier
 from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
 from dpaf_jax.methods.dpaf.phase2.conv2_update import conv2_step
 from dpaf_jax.methods.dpaf.phase2.discriminator import head_steps
-from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Metrics, Params
+from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState
 from dpaf_jax.methods.dpaf.phase2.generator_update import generator_steps
 from dpaf_jax.methods.dpaf.phase2.one_shot_phase import OneShotPhase
 from dpaf_jax.methods.dpaf.phase2.published import PublishedBatchPhase, published_step
 from dpaf_jax.methods.dpaf.warm_start import Train, warm_start
 from dpaf_jax.release.samplers.dpaf import LABELLER, labelled
 from dpaf_jax.training.input_pipeline import gather
-from dpaf_jax.training.phase import repeat, sometimes
+from dpaf_jax.training.phase import Metrics, repeat, sometimes
 from dpaf_jax.training.run import Run
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpaf_jax.config import Config
+from dpaf_jax.methods.dpaf.networks import Params
 from dpaf_jax.methods.dpaf.phase2.gan import GanState
 from dpaf_jax.methods.dpaf.plan import plan
 from dpaf_jax.privacy.plan import PrivacyPlan
@@ -18,7 +19,6 @@ from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.phase import Phase
 from dpaf_jax.training.run import Run
 
-Params = dict[str, Any]
 Train = Callable[[Phase], Any]  # `Run.train`, or what stands for it
 DISCRIMINATOR = 'conv1', 'conv2', 'head'
 

@@ -30,7 +30,6 @@ from dpaf_jax.methods.adversarial.networks import (
     AdversarialState,
     Adversaries,
     AdversariesPerLabel,
-    Metrics,
 )
 from dpaf_jax.methods.adversarial.wgan import (
     Trio,
@@ -48,6 +47,7 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.privacy.sampling import Draw, poisson_draw
 from dpaf_jax.release.samplers.latent import latent_sampler
 from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.phase import Metrics
 
 # Chunks that are expected to hold records, where a class could be all of N. More are less
 # even in length, fewer compute more slots that are empty.

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.methods.adversarial.networks import AdversarialState, Metrics
+from dpaf_jax.methods.adversarial.networks import AdversarialState
 from dpaf_jax.methods.adversarial.wgan import Trio, distance, gradient_penalty
 from dpaf_jax.methods.dpba_wgan.critic import DpbaWgan, three_keys, toss
 from dpaf_jax.methods.dpba_wgan.plan import COST
@@ -20,6 +20,7 @@ from dpaf_jax.privacy.sampling import Draw, shuffled_batches
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.batch import ClipBatch
+from dpaf_jax.training.phase import Metrics
 
 
 class PublishedDpbaWgan(DpbaWgan):

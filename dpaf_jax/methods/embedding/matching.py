@@ -33,8 +33,7 @@ from dpaf_jax.training.optimizers import (
     descend,
     make_optimizer,
 )
-
-Metrics = dict[str, jax.Array]
+from dpaf_jax.training.phase import Metrics
 
 
 class FeatureMap(Protocol):

@@ -7,12 +7,12 @@ import jax
 import numpy as np
 from PIL import Image
 
-from dpaf_jax.methods.embedding.matching import Matching, MatchState, Metrics
+from dpaf_jax.methods.embedding.matching import Matching, MatchState
 from dpaf_jax.methods.embedding.plan import EMBEDDING
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import sums_of_all
-from dpaf_jax.training.phase import repeat, window_length, window_steps
+from dpaf_jax.training.phase import Metrics, repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
 
 

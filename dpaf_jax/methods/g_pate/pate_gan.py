@@ -27,7 +27,7 @@ import optax
 from dpaf_jax.config import Config
 from dpaf_jax.methods.g_pate.phase import train_student
 from dpaf_jax.methods.g_pate.plan import answers_plan, check, refuse_agreement
-from dpaf_jax.methods.g_pate.student import Fakes, GPate, GPateState, Metrics
+from dpaf_jax.methods.g_pate.student import Fakes, GPate, GPateState
 from dpaf_jax.methods.g_pate.teachers import State, Teacher, cell
 from dpaf_jax.methods.g_pate.voters import Voters
 from dpaf_jax.privacy import voting
@@ -37,6 +37,7 @@ from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.runtime.parallel import Split
 from dpaf_jax.training.batch import ClipBatch, prior_labels
 from dpaf_jax.training.optimizers import descend, make_optimizer
+from dpaf_jax.training.phase import Metrics
 from dpaf_jax.training.run import Run
 
 COUNTS = 'counts'

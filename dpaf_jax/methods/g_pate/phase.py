@@ -9,12 +9,12 @@ from PIL import Image
 
 from dpaf_jax.methods.g_pate.agreement import Agreement
 from dpaf_jax.methods.g_pate.plan import noise_ratio
-from dpaf_jax.methods.g_pate.student import EXACT, GPate, GPateState, Metrics
+from dpaf_jax.methods.g_pate.student import EXACT, GPate, GPateState
 from dpaf_jax.methods.g_pate.teachers import Parts, Teachers
 from dpaf_jax.runtime import parallel, processes
 from dpaf_jax.runtime.errors import UserError
 from dpaf_jax.training.input_pipeline import Feed, device_memory, gather
-from dpaf_jax.training.phase import repeat, window_length, window_steps
+from dpaf_jax.training.phase import Metrics, repeat, window_length, window_steps
 from dpaf_jax.training.run import Run
 
 MEMORY_SHARE = 0.8  # of a device's memory, that the teachers may take

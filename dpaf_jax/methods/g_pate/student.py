@@ -46,9 +46,9 @@ from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.parallel import Split
 from dpaf_jax.training.batch import ClipBatch, prior_labels
 from dpaf_jax.training.optimizers import TrainState, averaged_step, make_optimizer
+from dpaf_jax.training.phase import Metrics
 
 EXACT = 'nonprivate_votes', 'nonprivate_passed'  # go nowhere but to that folder
-Metrics = dict[str, jax.Array]
 
 
 class GPateState(NamedTuple):

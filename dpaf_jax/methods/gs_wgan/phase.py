@@ -12,13 +12,13 @@ import numpy as np
 import optax
 from PIL import Image
 
-from dpaf_jax.methods.adversarial.networks import Metrics
 from dpaf_jax.methods.gs_wgan.plan import GRADIENT, turns_of_one
 from dpaf_jax.methods.gs_wgan.turn import GsWgan, GsWganState
 from dpaf_jax.privacy.accounting import capacity_for
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.input_pipeline import Feed, gather
+from dpaf_jax.training.phase import Metrics
 from dpaf_jax.training.run import Run
 
 CUT = 1e-9  # chance that one critic has more records than slots; what is cut is unused

@@ -28,8 +28,8 @@ from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.release.samplers.p3gm import phased_sampler
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import TrainState, averaged_step, make_optimizer
+from dpaf_jax.training.phase import Metrics
 
-Metrics = dict[str, jax.Array]
 FIRST_LOG_STD = -1.0  # of the encoder's noise; all codes have a variance of about 1
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from PIL import Image
 
-from dpaf_jax.methods.p3gm.decoder import DecoderState, Metrics, PhasedVae
+from dpaf_jax.methods.p3gm.decoder import DecoderState, PhasedVae
 from dpaf_jax.methods.p3gm.moments import Encoder, Moments, Sums
 from dpaf_jax.methods.p3gm.plan import DECODER, EM, PCA
 from dpaf_jax.release.samplers.p3gm import MIXTURE
@@ -14,6 +14,7 @@ from dpaf_jax.release.samplers.protocol import Params
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.input_pipeline import sums_of_all
+from dpaf_jax.training.phase import Metrics
 from dpaf_jax.training.run import Run
 from dpaf_jax.training.sampled_phase import SampledPhase
 

@@ -10,14 +10,14 @@ Algorithm 1 as printed is `published.PublishedClassifier`.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf.networks import Networks
+from dpaf_jax.methods.dpaf.networks import Networks, Params
 from dpaf_jax.methods.dpaf.taps.features import sin_maps
 from dpaf_jax.networks import losses
 from dpaf_jax.networks.images import to_float
@@ -26,8 +26,6 @@ from dpaf_jax.privacy.noise import noisy_mean
 from dpaf_jax.privacy.plan import Mechanism, PrivacyPlan
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import descend, make_optimizer
-
-Params = dict[str, Any]
 
 
 class ClassifierState(NamedTuple):

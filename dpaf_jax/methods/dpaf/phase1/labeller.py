@@ -28,6 +28,7 @@ import optax
 from dpaf_jax.config import Config
 from dpaf_jax.config.methods.dpaf import COMBINED
 from dpaf_jax.methods.dpaf.axes import Axes, along, init_axes, num_axes, of_pictures
+from dpaf_jax.methods.dpaf.networks import Params
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.rows import side_by_side
 from dpaf_jax.privacy.clipping import clip_vector
@@ -39,7 +40,6 @@ from dpaf_jax.release.samplers.dpaf import LABELLER, num_read, parts_read
 from dpaf_jax.training.batch import ClipBatch
 from dpaf_jax.training.optimizers import descend, make_optimizer
 
-Params = dict[str, Any]
 # Products take eight bits of a feature (`Grid.outer_sum`): so many does this keep.
 FEATURE = jnp.bfloat16
 

@@ -12,11 +12,10 @@ import jax.numpy as jnp
 import optax
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf.networks import Networks
+from dpaf_jax.methods.dpaf.networks import Networks, Params
 from dpaf_jax.methods.dpaf.phase1.classifier import (
     Classifier,
     ClassifierState,
-    Params,
 )
 from dpaf_jax.privacy.clipping import clipped_gradient_sum
 from dpaf_jax.privacy.plan import PrivacyPlan

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpaf_jax.methods.dpaf.networks import Networks
+from dpaf_jax.methods.dpaf.networks import Networks, Params
 from dpaf_jax.methods.dpaf.phase2.schedule import Schedule
 from dpaf_jax.methods.dpaf.taps.features import features
 from dpaf_jax.methods.dpaf.taps.layout import TapLayout
@@ -23,8 +23,6 @@ from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.aggregation import aggregate, dpagg
 from dpaf_jax.privacy.grid import ExactSum
 from dpaf_jax.training.batch import ClipBatch
-
-Params = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,8 +18,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from dpaf_jax.methods.dpaf.networks import Params
 from dpaf_jax.methods.dpaf.phase2.discriminator import logits
-from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Params, StepKeys, Use, coins
+from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, StepKeys, Use, coins
 from dpaf_jax.networks import losses
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.networks.instance_norm import simplified_instance_norm

@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from dpaf_jax.methods.dpaf.networks import Params
 from dpaf_jax.methods.dpaf.phase2.gan import (
     Gan,
     GanState,
-    Metrics,
-    Params,
     StepKeys,
     Use,
 )
 from dpaf_jax.training.optimizers import descend
+from dpaf_jax.training.phase import Metrics
 
 
 def logits(

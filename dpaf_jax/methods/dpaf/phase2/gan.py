@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import optax
 
 from dpaf_jax.config import Config
-from dpaf_jax.methods.dpaf.networks import Networks, make_networks
+from dpaf_jax.methods.dpaf.networks import Networks, Params, make_networks
 from dpaf_jax.methods.dpaf.phase2 import targets
-from dpaf_jax.methods.dpaf.phase2.aggregator import Aggregator, Params
+from dpaf_jax.methods.dpaf.phase2.aggregator import Aggregator
 from dpaf_jax.methods.dpaf.phase2.schedule import Schedule
 from dpaf_jax.methods.dpaf.taps.features import init_taps
 from dpaf_jax.methods.dpaf.taps.layout import TapLayout, make_tap_layout
@@ -30,8 +30,6 @@ from dpaf_jax.release.samplers.latent import LatentSampler
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import prior_labels, share_of_fakes
 from dpaf_jax.training.optimizers import TrainState, make_optimizer
-
-Metrics = dict[str, jax.Array]
 
 
 class GanState(NamedTuple):

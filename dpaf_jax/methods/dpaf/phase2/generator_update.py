@@ -11,12 +11,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from dpaf_jax.methods.dpaf.networks import Params
 from dpaf_jax.methods.dpaf.phase2.discriminator import aggregate_logits, logits
 from dpaf_jax.methods.dpaf.phase2.gan import (
     Gan,
     GanState,
-    Metrics,
-    Params,
     StepKeys,
     Use,
     coins,
@@ -26,6 +25,7 @@ from dpaf_jax.networks import losses
 from dpaf_jax.runtime import parallel
 from dpaf_jax.training.batch import membership
 from dpaf_jax.training.optimizers import averaged_step
+from dpaf_jax.training.phase import Metrics
 
 FOLDS = 4  # of a class's fakes, where the metric is whitened
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpaf_jax.methods.dpaf.networks import Params
 from dpaf_jax.methods.dpaf.phase2.batch_phase import BatchPhase
 from dpaf_jax.methods.dpaf.phase2.conv2_update import (
     cotangents_at,
@@ -15,7 +16,7 @@ from dpaf_jax.methods.dpaf.phase2.conv2_update import (
     flattened,
     pulled_back,
 )
-from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, Params, StepKeys
+from dpaf_jax.methods.dpaf.phase2.gan import Gan, GanState, StepKeys
 from dpaf_jax.networks.images import to_float
 from dpaf_jax.privacy.sampling import Draw
 from dpaf_jax.runtime import parallel

@@ -4,7 +4,6 @@ A tap's bound must hold for every image, since it sets the noise. (Rows are clip
 the same.) What a tap computes with is public or a noised output.
 """
 
-from typing import Any
 from zlib import crc32
 
 import jax
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 
 from dpaf_jax.config import Config
 from dpaf_jax.methods.dpaf.axes import Axes, along, init_axes, num_axes, of_pictures
-from dpaf_jax.methods.dpaf.networks import Networks
+from dpaf_jax.methods.dpaf.networks import Networks, Params
 from dpaf_jax.methods.dpaf.taps import cosines
 from dpaf_jax.networks.architecture import make_architecture
 from dpaf_jax.networks.fixed import contrast, texture
@@ -24,8 +23,6 @@ from dpaf_jax.networks.perceptual import features as perceptual
 from dpaf_jax.networks.perceptual.features import NETWORKS
 from dpaf_jax.networks.rows import side_by_side, unit_rows
 from dpaf_jax.release.samplers.dpaf import LABELLER, init_weights, read_by
-
-Params = dict[str, Any]
 
 # Of norm at most 1 each.
 UNIT_TAPS = (
