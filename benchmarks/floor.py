@@ -27,7 +27,7 @@ from dpaf_jax.config import from_config_dict
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.command import prepare_jax, require, start
 from dpaf_jax.runtime.config_flag import CONFIG, parse
-from dpaf_jax.training.phase import images_until
+from dpaf_jax.runtime.progress import examples_until
 
 HOST = 'host'
 _ROUNDS = flags.DEFINE_integer('rounds', 5, 'Timed windows.', lower_bound=1)
@@ -147,7 +147,7 @@ def parts(
         'whole_over_parts': whole / sum(ms.values()),
         'floors_ms': floors,
         'whole_over_floor': whole / sum(floors.values()),
-        'images_per_second': 1e3 * images_until(window.phase.images, 1) / whole,
+        'images_per_second': 1e3 * examples_until(window.phase.images, 1) / whole,
     }
 
 

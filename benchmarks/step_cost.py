@@ -23,7 +23,7 @@ from absl import flags
 
 from dpaf_jax.runtime.command import prepare_jax, require, start
 from dpaf_jax.runtime.config_flag import CONFIG, parse
-from dpaf_jax.training.phase import images_until
+from dpaf_jax.runtime.progress import examples_until
 
 _ROUNDS = flags.DEFINE_integer('rounds', 7, 'Timed windows of each.', lower_bound=1)
 _IMAGES = flags.DEFINE_integer(
@@ -146,7 +146,7 @@ def main(argv: Sequence[str]) -> None:
         for world in total:
             total[world] += seconds[world]
             result[f'{name}_{world}_ms'] = 1e3 * seconds[world] / phase.total_steps
-        images = images_until(phase.images, phase.total_steps)
+        images = examples_until(phase.images, phase.total_steps)
         result[f'{name}_images_per_second'] = images / seconds['wall']
         result[f'{name}_dp_over_nonprivate'] = seconds['certified'] / seconds['plain']
     result['dp_over_nonprivate'] = total['certified'] / total['plain']

@@ -25,8 +25,8 @@ from dpaf_jax.config import from_config_dict
 from dpaf_jax.runtime import parallel
 from dpaf_jax.runtime.command import prepare_jax, require, start
 from dpaf_jax.runtime.config_flag import CONFIG, parse
+from dpaf_jax.runtime.progress import examples_until
 from dpaf_jax.training import input_pipeline
-from dpaf_jax.training.phase import images_until
 
 _IMAGES = flags.DEFINE_integer('images', 60000, 'N.', lower_bound=1)
 _WINDOWS = flags.DEFINE_integer('windows', 8, 'In a row, timed.', lower_bound=2)
@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> None:
             'streamed_over_resident': float(wall),
             'streamed_over_resident_cpu': float(cpu),
             'data_mib': data.images.nbytes / 2**20,
-            'images_per_step': images_until(ways['resident'].phase.images, 1),
+            'images_per_step': examples_until(ways['resident'].phase.images, 1),
         }
     )
 

@@ -16,6 +16,11 @@ LOG_SECONDS = 10.0
 RATE_SPAN = 30  # lines over which a rate is measured
 
 
+def examples_until(examples: float | Callable[[int], float], step: int) -> float:
+    """Of `examples` as `ProgressLine` has them, those until a step is reached."""
+    return examples(step) if callable(examples) else step * examples
+
+
 def added_up(on_progress: ProgressFn) -> ProgressFn:
     """From steps of each part to steps so far; parts may be done in several threads."""
     lock, done = threading.Lock(), 0
@@ -106,9 +111,8 @@ class ProgressLine:
 
     def _work(self, first: int, last: int) -> float:
         """Images between two steps; steps, where no images are told."""
-        if callable(self._examples):
-            return self._examples(last) - self._examples(first)
-        return (last - first) * (self._examples or 1.0)
+        examples = self._examples or 1.0
+        return examples_until(examples, last) - examples_until(examples, first)
 
     def _line(self) -> str:
         parts = [f'{self._name}  {self._unit} {self._step}/{self._total}']

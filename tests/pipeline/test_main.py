@@ -72,7 +72,7 @@ def test_help_teaches(tmp_path):
         '--stage=plan',
         'resumes an interrupted run, or says that it is done',
         'all, or one of prepare, plan, train,',
-        '  --config: A file',
+        '  --config: A config file',
         'configs/recommended.py:digits,1',
     ):
         assert word in done.stdout
