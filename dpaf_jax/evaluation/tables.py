@@ -45,7 +45,7 @@ def evaluate(
     Returns:
         For each model `values`, one AUROC a seed, their `mean` and `std`; nan where the
         test rows lack a class, 0.5 where the synthetic rows have one class alone (which a
-        noisy histogram may give), or teach a model less than chance: it ranks nothing then.
+        noisy histogram may give), or AdaBoost refuses them: nothing is ranked then.
     """
     rows, tests = (x.reshape(len(x), -1) for x in (source.images, test.images))
     results, done = {}, 0

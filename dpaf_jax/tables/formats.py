@@ -27,7 +27,7 @@ def shown(figure: Figure | None) -> str:
     if figure is None:
         return ABSENT
     digits = 3 if abs(figure.value) < 10 else 1
-    is_whole = figure.value == round(figure.value) and abs(figure.value) >= 1
+    is_whole = figure.value % 1 == 0 and abs(figure.value) >= 1  # NaN is not
     if is_whole and figure.std is None:
         digits = 0
     text = f'{figure.value:.{digits}f}'

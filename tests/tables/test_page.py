@@ -336,6 +336,7 @@ def test_runs_of_different_numbers_of_records_can_be_told_apart(tmp_path):
         (Figure(106.0), '106'),
         (Figure(0.7481, 0.01), '0.748 ± 0.010'),
         (Figure(-2.0), '-2'),
+        (Figure(math.nan), 'nan'),  # of an AUROC without rows of a class
     ],
 )
 def test_a_figure_and_its_spread_have_the_same_digits(figure, text):
