@@ -24,6 +24,7 @@ from dpaf_jax.release.parquet import read_parquet
 from dpaf_jax.runtime.errors import UserError
 
 OF_FACES = 'celeba', 'ffhq', 'tfds:celeb_a'  # sources whose labels are an attribute
+FILES = '.npz', '.parquet'  # that hold images
 # What a release states of how pictures are read, and of which are held out.
 READING, SPLIT = ('fit', 'window'), ('test_fraction', 'group', 'subset')
 
@@ -264,7 +265,9 @@ def unlabelled(folder: pathlib.Path) -> Source:
     """The pictures of a folder without classes, all of one."""
     names = list(list_pictures(folder))
     if not names:
-        raise UserError(str(folder), 'holds no pictures', 'Give a folder that does')
+        files = [str(f) for f in sorted(folder.iterdir()) if f.suffix in FILES]
+        remedy = f'Give {files[0]}' if files else 'Give a folder that does'
+        raise UserError(str(folder), 'holds no pictures', remedy)
     return Source(
         where=str(folder),
         class_names=counting_names(1),

@@ -197,6 +197,13 @@ def test_a_mistake_is_one_line(real, made, message, tmp_path, monkeypatch):
         command.opened(real, made, 0, test_fraction=0.2)
 
 
+def test_a_folder_around_an_archive_is_told_from_one_of_pictures(tmp_path):
+    (tmp_path / 'samples').mkdir()
+    archive(tmp_path / 'samples' / 'synthetic.npz', 12)
+    with pytest.raises(UserError, match='holds no pictures. Give .*/synthetic.npz'):
+        command.opened('digits', str(tmp_path / 'samples'), 0)
+
+
 def test_folders_of_other_classes_are_refused(tmp_path):
     """Else 'dog' would be judged as the real folder's second class."""
     for side, names in (('real', ['bird', 'cat', 'dog']), ('made', ['bird', 'dog'])):
