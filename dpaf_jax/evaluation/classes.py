@@ -101,4 +101,4 @@ def not_drawn(made: Labelled, test: Labelled) -> str:
         return ''
     more = ', ...' * (len(absent) > MOST_NAMED)
     listed = ', '.join(map(str, absent[:MOST_NAMED]))
-    return f'no synthetic image of {len(absent)} classes: {listed}{more}'
+    return f'real classes without a synthetic image: {listed}{more}'

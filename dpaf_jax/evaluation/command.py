@@ -77,7 +77,7 @@ def evaluated(sides: Sides, settings: dict[str, Any], teller: Teller) -> dict[st
     for line in report['notices']:
         teller.say(line)
     height, width, channels = sides.test.images.shape[1:]
-    suite.check(config, height)
+    suite.check_side(config, height)
     teller.say(
         f'{len(sides.synthetic.labels)} synthetic images, {len(sides.test.labels)} real '
         f'test images, {sides.num_classes} classes; compared at {height} x {width}, '

@@ -84,10 +84,8 @@ class Suite:
 
     def _too_few(self, num_source: int) -> str:
         """Why fidelity is not measured of so many images; '' where it is."""
-        wanted, least = (
-            self._config.fidelity_images,
-            fidelity.least(self._config.neighbours),
-        )
+        wanted = self._config.fidelity_images
+        least = fidelity.least(self._config.neighbours)
         if num_source < wanted:
             return (
                 f'there are {num_source} images, and {wanted} of each side are compared'
@@ -97,18 +95,8 @@ class Suite:
         return ''
 
 
-def check(config: EvaluationConfig, side: int) -> None:
-    """Refuses what could not be measured of images, before anything is.
-
-    Args:
-        config: what is to be measured.
-        side: of the images, in pixels.
-
-    Raises:
-        UserError: `inception_weights` names no such file; images are too small for a
-            classifier of the suite.
-    """
-    inception_weights(config)
+def check_side(config: EvaluationConfig, side: int) -> None:
+    """Refuses images of a side, in pixels, that is too small for a classifier; UserError."""
     least = LEAST_SIDES.get(config.suite, LEAST_SIDE)
     if side < least:
         raise UserError(

@@ -185,9 +185,9 @@ class Pipeline:
 
     def _check_evaluation(self) -> None:
         """Refuses what the last stages would refuse, before epsilon is spent."""
-        evaluation, data = self.config.evaluation, self.config.data
-        if not data.columns:
-            suite.check(evaluation, data.image_size)
+        suite.inception_weights(self.config.evaluation)
+        if not self.config.data.columns:
+            suite.check_side(self.config.evaluation, self.config.data.image_size)
 
     def _run(self, stage: str) -> Any:
         check_stage(stage)

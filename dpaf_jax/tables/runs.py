@@ -67,15 +67,15 @@ class Run:
     def key(self) -> str:
         """Tells runs apart: their config, the file that they read, and which generator."""
         content = json.dumps(self.config.to_dict(), sort_keys=True)
-        text = f'{content} {self.generator} {self._data_sha256}'
+        text = f'{content} {self.generator} {self._data_mark}'
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
-    def _data_sha256(self) -> str:
+    def _data_mark(self) -> str:
         """Of the file that is read; '' of a folder, and of an archive of our own."""
         path = pathlib.Path(self.config.data.source.partition(':')[2])
         is_given = self.reads is None and path.is_file()
-        return data_sets.sha256_of(str(path)) if is_given else ''
+        return data_sets.mark_of(str(path), self.out / 'private') if is_given else ''
 
     @property
     def workdir(self) -> Workdir:
@@ -128,7 +128,7 @@ class Run:
         """What is run, one after the other."""
         colon = ':' if self.argument else ''
         # Alike data are decoded once; the folder is as private as they are.
-        section = json_text(self.config.data.to_dict()) + self._data_sha256
+        section = json_text(self.config.data.to_dict()) + self._data_mark
         cache = self.out / 'private' / hashlib.sha256(section.encode()).hexdigest()[:12]
         settings = {**self.settings, 'data.cache': str(cache.resolve())}
         if self.inception_weights:

@@ -390,6 +390,14 @@ def samples_of(workdir):
     return head, np.array(lines, float)
 
 
+def test_weights_that_are_not_there_stop_a_run_on_rows_as_one_on_images(tmp_path):
+    gone = str(tmp_path / 'none.pth')
+    source = f'table:{tmp_path}/x.csv'
+    config = config_dict(source, evaluation__inception_weights=gone)
+    with pytest.raises(UserError, match='none.pth: cannot be read'):
+        Pipeline(config, tmp_path / 'run').run('plan')
+
+
 def test_one_command_goes_from_a_csv_to_a_release_that_holds(whole):
     with tiny_runs.accounting_grid(1e-3):
         assert verify(whole / 'release').passed

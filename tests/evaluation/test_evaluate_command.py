@@ -433,7 +433,7 @@ def test_a_synthetic_label_is_a_real_class_and_classes_that_lack_are_told(tmp_pa
         command.opened(three, four, 0, test_fraction=0.5)
     sides = command.opened(four, three, 0, test_fraction=0.0)
     assert sides.num_classes == 4
-    assert sides.notes == ('no synthetic image of 1 classes: 3',)
+    assert sides.notes == ('real classes without a synthetic image: 3',)
 
 
 @pytest.mark.parametrize('labels', [[0, -1], [0, 2**32], [0, 100_000]])

@@ -34,7 +34,7 @@ def runs_of(name, made):
 def test_a_run_is_known_by_its_config_and_nothing_else(tmp_path):
     made = setup(tmp_path)
     (one, *_) = runs_of('dpaf/1', made)
-    same = dataclasses.replace(one, out=tmp_path / 'other', lacks='x')
+    same = dataclasses.replace(one, lacks='x')
     assert same.key == one.key
     for changed in (
         {'settings': {**one.settings, 'privacy.epsilon': 3.0}},
@@ -82,6 +82,23 @@ def test_a_run_on_another_file_of_the_same_name_is_another_run(tmp_path):
         for words in caches
     ]
     assert kept[0] != kept[1]
+
+
+def test_names_of_runs_tell_nothing_of_the_data_to_who_lacks_the_salt(tmp_path):
+    """Else whoever knows all other records could test for one by its checksum."""
+    data, digest = tmp_path / 'x.npz', hashlib.sha256(b'records').hexdigest()
+    data.write_bytes(b'records')
+    here, there = tmp_path / 'here', tmp_path / 'there'
+    mark = data_sets.mark_of(str(data), here)
+    assert data_sets.mark_of(str(data), here) == mark
+    assert data_sets.mark_of(str(data), there) != mark
+    assert mark not in digest
+    (salt,) = here.iterdir()
+    assert len(salt.read_bytes()) == 32 and here.stat().st_mode & 0o077 == 0
+    made = setup(tmp_path)
+    for run in runs_of('ours/records', made):
+        words = ' '.join(run.commands[0])
+        assert hashlib.sha256(b'').hexdigest()[:12] not in words  # of the given file
 
 
 def test_weights_of_fid_change_no_run_but_what_is_left_to_do(tmp_path):
